@@ -1,0 +1,73 @@
+"""Which kernels can run here, and why. Importing this module imports neither torch nor the extension."""
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+# Our name of each instruction set, and the names the Linux kernel lists it under in /proc/cpuinfo.
+_CPUINFO_NAMES = {
+    "popcnt": {"popcnt"},
+    "avx2": {"avx2"},
+    "fma": {"fma"},
+    "avx512f": {"avx512f"},
+    "avx512bw": {"avx512bw"},
+    "avx512vl": {"avx512vl"},
+    "avx512_vbmi": {"avx512vbmi"},
+    "avx512_vbmi2": {"avx512_vbmi2"},
+    "avx512_vpopcntdq": {"avx512_vpopcntdq"},
+    "neon": {"neon", "asimd"},  # 32-bit ARM says neon, 64-bit ARM says asimd
+}
+
+
+def native() -> ModuleType | None:
+    """The extension module `tamis._native`, or None where it is not built or does not load (see `native_reason`)."""
+    return _load()[0]
+
+
+def native_reason() -> str:
+    """One sentence saying why the native kernels are used, or why they are not."""
+    return _load()[1]
+
+
+def cpu_features() -> dict[str, bool]:
+    """Which instruction sets this processor and operating system can run, by name.
+
+    Asked of the extension, or read from /proc/cpuinfo where there is none. A name that is absent is unknown: without
+    the extension and outside Linux the answer is `{}`.
+
+    Example:
+        >>> cpu_features().get("avx2", False)  # doctest: +SKIP
+        True
+    """
+    extension = native()
+    if extension is None:
+        return _cpu_features_from_proc()
+    features: dict[str, bool] = extension.cpu_features()
+    return features
+
+
+def _load() -> tuple[ModuleType | None, str]:
+    # Not cached: an import already done costs a dictionary lookup, and a test can hide the extension in sys.modules.
+    name = "tamis._native"
+    try:
+        extension = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        return None, f"native kernels are not used: {name} is not built (pip install . builds it)"
+    except ImportError as error:
+        return None, f"native kernels are not used: {name} is built but does not load: {error}"
+    return extension, f"native kernels are used, from {extension.__file__}"
+
+
+def _cpu_features_from_proc(cpuinfo: Path = Path("/proc/cpuinfo")) -> dict[str, bool]:
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        label, _, value = line.partition(":")
+        if label.strip() in ("flags", "Features"):  # x86, ARM
+            listed = set(value.split())
+            return {name: not listed.isdisjoint(aliases) for name, aliases in _CPUINFO_NAMES.items()}
+    return {}
