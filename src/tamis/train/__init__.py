@@ -1,0 +1,1 @@
+"""Training: the model zoo, the shipped data and the training loop."""
