@@ -1,0 +1,55 @@
+"""tamis: make a trained network small, and certify what that cost.
+
+Public names only. They are looked up on first use, so that `import tamis` does not import torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tamis.graph.network import Network as Network
+    from tamis.graph.rescale import normalize as normalize
+    from tamis.graph.rescale import rescale as rescale
+    from tamis.graph.trace import trace as trace
+    from tamis.paths.cost import PathCosts as PathCosts
+    from tamis.paths.cost import path_costs as path_costs
+    from tamis.paths.lifting import Lifting as Lifting
+    from tamis.paths.lifting import lifting as lifting
+    from tamis.paths.metric import path_metric as path_metric
+    from tamis.paths.norm import PathNorms as PathNorms
+    from tamis.paths.norm import path_norm as path_norm
+    from tamis.paths.norm import path_norms as path_norms
+    from tamis.paths.norm import product_norm as product_norm
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Network": "tamis.graph.network",
+    "normalize": "tamis.graph.rescale",
+    "rescale": "tamis.graph.rescale",
+    "trace": "tamis.graph.trace",
+    "PathCosts": "tamis.paths.cost",
+    "path_costs": "tamis.paths.cost",
+    "Lifting": "tamis.paths.lifting",
+    "lifting": "tamis.paths.lifting",
+    "path_metric": "tamis.paths.metric",
+    "PathNorms": "tamis.paths.norm",
+    "path_norm": "tamis.paths.norm",
+    "path_norms": "tamis.paths.norm",
+    "product_norm": "tamis.paths.norm",
+}
+__all__ = [*_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tamis' has no attribute '{name}'")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

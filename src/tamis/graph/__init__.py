@@ -1,0 +1,1 @@
+"""A network as an immutable DAG of operations."""

@@ -1,0 +1,162 @@
+"""Batch normalization as plain affine maps: folded into the layer before it, or written out as a product and a sum.
+
+In evaluation mode BatchNorm(x) = s x + t with s = γ/√(σ²+ε) and t = β − s μ. Folded into the layer before it, the
+weights become s w and the bias s b + t. Since |s b + t| ≤ |s||b| + |t|, folding never raises a path-norm, and the sign
+of the running mean is not lost (ERRATA 17). Parameters keep their names: the new weights are nodes computed from them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from tamis.graph.network import Network, Node, Ref, resolve
+from tamis.graph.ops import Capability, capability
+from tamis.graph.ops.conv import Conv, ConvTranspose
+from tamis.graph.ops.linear import AddMM, Linear
+
+aten = torch.ops.aten
+# Layers whose neurons' outputs are the channels that a batch-norm normalizes.
+FOLDABLE = (*Conv.targets, *ConvTranspose.targets, *Linear.targets, *AddMM.targets)
+
+
+def foldable(net: Network) -> dict[str, str]:
+    """Batch-norm nodes → the layer before each that nobody else reads."""
+    pairs: dict[str, str] = {}
+    for node in net.data_nodes:
+        if not is_affine_batch_norm(net, node):
+            continue
+        source = node.args[0].name
+        source = pairs_end(pairs, source)
+        layer = net.node.get(source)
+        before = node.args[0].name
+        if layer is None or layer.target not in FOLDABLE or len(net.users[before]) != 1 or before in net.output_names:
+            continue
+        if layer.target in (*Linear.targets, *AddMM.targets) and len(layer.shape or ()) != 2:
+            continue  # channels are the second axis of the batch-norm, but the last of the layer
+        if capability(net, layer) is Capability.HOMOGENEOUS:
+            pairs[node.name] = source
+    return pairs
+
+
+def pairs_end(pairs: dict[str, str], name: str) -> str:
+    """The layer that `name` is already folded into, or itself."""
+    return pairs.get(name, name)
+
+
+def is_affine_batch_norm(net: Network, node: Node) -> bool:
+    """Whether a node is a batch normalization with fixed statistics."""
+    return node.target is aten.batch_norm.default and capability(net, node) is Capability.HOMOGENEOUS
+
+
+def fold_batch_norm(net: Network, fold: bool = True) -> Network:
+    """The same function without batch-norm nodes.
+
+    Args:
+        net: a network.
+        fold: fold each batch-norm into the layer before it where there is one; otherwise (and where there is none)
+            write it as a product with s and a sum with t, neurons of their own.
+    """
+    if not any(is_affine_batch_norm(net, node) for node in net.data_nodes):
+        return net
+    return _Folder(net, foldable(net) if fold else {}).run()
+
+
+class _Folder:
+    def __init__(self, net: Network, pairs: dict[str, str]) -> None:
+        self.net, self.pairs = net, pairs
+        self.nodes: list[Node] = []
+        self.renamed: dict[str, str] = {}
+        self.folded: dict[str, Node] = {}  # layer name → its node, rewritten so far
+
+    def run(self) -> Network:
+        # A folded layer stands where its last batch-norm stood, so that all it needs has been computed.
+        layers = set(self.pairs.values())
+        last = {layer: bn for bn, layer in self.pairs.items()}
+        for node in self.net.nodes:
+            if node.name in layers:
+                self.folded[node.name] = self._renamed(node)
+            elif node.name in self.pairs:
+                layer = self.pairs[node.name]
+                self.folded[layer] = self._fold(self._renamed(node), self.folded[layer])
+                self.renamed[node.name] = layer
+                if last[layer] == node.name:
+                    self.nodes.append(self.folded[layer])
+            elif is_affine_batch_norm(self.net, node):
+                self._write_out(self._renamed(node))
+            else:
+                self.nodes.append(self._renamed(node))
+        outputs = resolve(self.net.outputs, lambda name: Ref(self.renamed.get(name, name)))
+        return self.net.replaced(nodes=tuple(self.nodes), outputs=outputs)
+
+    def _renamed(self, node: Node) -> Node:
+        def lookup(name: str) -> Ref:
+            return Ref(self.renamed.get(name, name))
+
+        args, kwargs = resolve(node.args, lookup), resolve(node.kwargs, lookup)
+        return Node(node.name, node.target, args, kwargs, node.module, node.shape)
+
+    def _emit(self, name: str, target: Any, args: tuple[Any, ...], like: Node, shape: tuple[int, ...]) -> Ref:
+        self.nodes.append(Node(name, target, args, {}, like.module, shape))
+        return Ref(name)
+
+    def _scale_and_shift(self, bn: Node) -> tuple[Ref, Ref]:
+        """s = γ (σ²+ε)^(−1/2) and t = β − μ s, as nodes."""
+        named, channels = bn.arguments, (bn.shape or ())[1:2]
+        shifted = self._emit(f"{bn.name}.variance", aten.add.Tensor, (named["running_var"], named["eps"]), bn, channels)
+        scale = self._emit(f"{bn.name}.scale", aten.rsqrt.default, (shifted,), bn, channels)
+        if named["weight"] is not None:
+            scale = self._emit(f"{bn.name}.gamma", aten.mul.Tensor, (named["weight"], scale), bn, channels)
+        shift = self._emit(f"{bn.name}.mean", aten.mul.Tensor, (named["running_mean"], scale), bn, channels)
+        if named["bias"] is None:
+            shift = self._emit(f"{bn.name}.shift", aten.neg.default, (shift,), bn, channels)
+        else:
+            shift = self._emit(f"{bn.name}.shift", aten.sub.Tensor, (named["bias"], shift), bn, channels)
+        return scale, shift
+
+    def _write_out(self, bn: Node) -> None:
+        scale, shift = self._scale_and_shift(bn)
+        shape = bn.shape or ()
+        column = (shape[1], *[1] * (len(shape) - 2))
+        scale = self._emit(f"{bn.name}.s", aten.view.default, (scale, list(column)), bn, column)
+        shift = self._emit(f"{bn.name}.t", aten.view.default, (shift, list(column)), bn, column)
+        product = self._emit(f"{bn.name}.product", aten.mul.Tensor, (bn.args[0], scale), bn, shape)
+        self._emit(bn.name, aten.add.Tensor, (product, shift), bn, shape)
+
+    def _fold(self, bn: Node, layer: Node) -> Node:
+        scale, shift = self._scale_and_shift(bn)
+        named = dict(layer.arguments)
+        weight, bias = ("mat2", "self") if layer.target in AddMM.targets else ("weight", "bias")
+        channels = (bn.shape or ())[1:2]
+        named[weight] = self._scaled_weight(bn, layer, named[weight], scale)
+        if named[bias] is not None:
+            named[bias] = self._emit(f"{bn.name}.old_bias", aten.mul.Tensor, (named[bias], scale), bn, channels)
+            shift = self._emit(f"{bn.name}.bias", aten.add.Tensor, (named[bias], shift), bn, channels)
+        named[bias] = shift
+        return Node(layer.name, layer.target, (), named, layer.module, layer.shape)
+
+    def _scaled_weight(self, bn: Node, layer: Node, weight: Ref, scale: Ref) -> Ref:
+        """Each output channel's weights times its s; a grouped transposed kernel needs s laid out by groups."""
+        channels, shape = (bn.shape or ())[1], self._shape(weight.name)
+        if layer.target in (*ConvTranspose.targets, *AddMM.targets):
+            groups = layer.arguments.get("groups", 1)
+            rows, columns = shape[0] // groups, channels // groups
+            table = self._emit(
+                f"{bn.name}.s1", aten.view.default, (scale, [groups, 1, columns]), bn, (groups, 1, columns)
+            )
+            table = self._emit(
+                f"{bn.name}.s2", aten.expand.default, (table, [groups, rows, columns]), bn, (groups, rows, columns)
+            )
+            column = (shape[0], columns, *[1] * (len(shape) - 2))
+            factor = self._emit(f"{bn.name}.s", aten.reshape.default, (table, list(column)), bn, column)
+        else:
+            column = (channels, *[1] * (len(shape) - 1))
+            factor = self._emit(f"{bn.name}.s", aten.view.default, (scale, list(column)), bn, column)
+        return self._emit(f"{bn.name}.weight", aten.mul.Tensor, (weight, factor), bn, shape)
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        own = {node.name: node.shape for node in self.nodes}
+        if name in own:
+            return own[name] or ()
+        return tuple((self.net.params[name] if name in self.net.params else self.net.constants[name]).shape)

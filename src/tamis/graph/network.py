@@ -1,0 +1,337 @@
+"""`Network`: a traced model as an immutable DAG of operations with parameters under the user's own names."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from tamis.errors import InvalidInput, InvalidParameters
+
+
+@dataclass(frozen=True)
+class Ref:
+    """A reference, inside a node's arguments, to a node, an input, a parameter or a constant of the same network."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One operation: `target(*args, **kwargs)`, called by the module at path `module`.
+
+    `shape` is the shape of the result for a batch of one (None where it is not a tensor).
+    """
+
+    name: str
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    module: str = ""
+    shape: tuple[int, ...] | None = None
+
+    @property
+    def op(self) -> str:
+        """The operation's name, such as 'aten.conv2d.default'."""
+        return op_name(self.target)
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments by name, defaults filled in, references unresolved."""
+        schema = getattr(self.target, "_schema", None)
+        if schema is None:
+            return {str(i): a for i, a in enumerate(self.args)} | dict(self.kwargs)
+        given = {a.name: value for a, value in zip(schema.arguments, self.args, strict=False)} | dict(self.kwargs)
+        return {a.name: given.get(a.name, a.default_value) for a in schema.arguments}
+
+    @cached_property
+    def references(self) -> tuple[str, ...]:
+        """Names of everything this node reads, in order of appearance, without repeats."""
+        return tuple(dict.fromkeys(references_in((self.args, self.kwargs))))
+
+
+def op_name(target: Callable[..., Any]) -> str:
+    """`aten.relu.default` for an operator overload, `operator.getitem` for a Python function."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    name = getattr(target, "__name__", str(target))
+    return f"operator.{name}" if getattr(target, "__module__", "") in ("_operator", "operator", "math") else name
+
+
+def references_in(value: Any) -> Iterator[str]:
+    """Names referred to anywhere inside nested arguments."""
+    if isinstance(value, Ref):
+        yield value.name
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from references_in(item)
+    elif isinstance(value, Mapping):
+        yield from references_in(tuple(value.values()))
+
+
+def resolve(value: Any, lookup: Callable[[str], Any]) -> Any:
+    """Nested arguments with every reference replaced by what `lookup` says."""
+    if isinstance(value, Ref):
+        return lookup(value.name)
+    if isinstance(value, (list, tuple)):
+        return type(value)(resolve(item, lookup) for item in value)
+    if isinstance(value, Mapping):
+        return {key: resolve(item, lookup) for key, item in value.items()}
+    return value
+
+
+def is_shape_arithmetic(target: Callable[..., Any]) -> bool:
+    """Whether an operation computes integers from sizes (and so depends on an input's shape, not on its values)."""
+    if target is torch.ops.aten.sym_size.int:
+        return True
+    return target is not operator.getitem and op_name(target).startswith(("operator.", "sym_"))
+
+
+class Network:
+    """A model as a DAG: `net(x)` equals `model(x)` in evaluation mode; nothing in it ever changes.
+
+    Attributes:
+        nodes: operations in topological order.
+        inputs: names of the inputs.
+        input_shapes: their shapes, for a batch of one.
+        batched: whether the first dimension of inputs and outputs is a batch of any size. If not, a whole
+            input (all nodes of a graph, say) is one sample.
+        params: parameters and buffers under their state_dict names; tied ones appear once, under the first name.
+        trainable: which of `params` are `nn.Parameter`s.
+        aliases: further state_dict names of tied tensors, to the name under which they appear.
+        constants: tensors of the model that are not in its state_dict.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: tuple[Node, ...],
+        inputs: tuple[str, ...],
+        input_shapes: tuple[tuple[int, ...], ...],
+        batched: bool,
+        params: Mapping[str, Tensor],
+        trainable: frozenset[str],
+        outputs: tuple[Any, ...],
+        output_structure: pytree.TreeSpec,
+        aliases: Mapping[str, str] | None = None,
+        constants: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.nodes = nodes
+        self.inputs = inputs
+        self.input_shapes = input_shapes
+        self.batched = batched
+        self.params: Mapping[str, Tensor] = MappingProxyType(dict(params))
+        self.trainable = trainable
+        self.outputs = outputs
+        self.output_structure = output_structure
+        self.aliases: Mapping[str, str] = MappingProxyType(dict(aliases or {}))
+        self.constants: Mapping[str, Tensor] = MappingProxyType(dict(constants or {}))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__:
+            raise AttributeError(f"a Network is immutable: '{name}' cannot be set; with_params returns a changed copy")
+        super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        size = sum(self.params[name].numel() for name in self.trainable)
+        return f"Network({len(self.nodes)} nodes, {size:,} parameters, inputs {list(self.input_shapes)})"
+
+    # -- evaluation ------------------------------------------------------------------------------------------------
+
+    def __call__(self, *inputs: Tensor) -> Any:
+        """Evaluate the network, as the model it was traced from does in evaluation mode."""
+        self._check_inputs(inputs)
+        values = self.run(dict(zip(self.inputs, inputs, strict=True)))
+        flat = [resolve(output, values.__getitem__) for output in self.outputs]
+        return pytree.tree_unflatten(flat, self.output_structure)
+
+    def run(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Evaluate every node from the inputs in `values`; what the outputs need, the rest freed on the way."""
+        values = {**self.params, **self.constants, **values}
+        for node, finished in zip(self.nodes, self._finished_after, strict=True):
+            values[node.name] = node.target(
+                *resolve(node.args, values.__getitem__), **resolve(node.kwargs, values.__getitem__)
+            )
+            for name in finished:
+                del values[name]
+        return values
+
+    @cached_property
+    def _finished_after(self) -> tuple[tuple[str, ...], ...]:
+        """For each node, which node results nobody reads after it."""
+        kept = set(references_in(self.outputs))
+        own = {node.name for node in self.nodes}
+        last: dict[str, int] = {}
+        for position, node in enumerate(self.nodes):
+            last[node.name] = position
+            last.update((name, position) for name in node.references if name in own)
+        finished: list[list[str]] = [[] for _ in self.nodes]
+        for name, position in last.items():
+            if name not in kept:
+                finished[position].append(name)
+        return tuple(map(tuple, finished))
+
+    def _check_inputs(self, inputs: tuple[Tensor, ...]) -> None:
+        if len(inputs) != len(self.inputs):
+            raise InvalidInput(f"the network takes {len(self.inputs)} input(s) {list(self.inputs)}, got {len(inputs)}")
+        for name, value, shape in zip(self.inputs, inputs, self.input_shapes, strict=True):
+            if not isinstance(value, Tensor):
+                raise InvalidInput(f"input '{name}' must be a tensor of shape {self.described(shape)}, got {value!r}")
+            rank_differs = value.dim() != len(shape)
+            if (
+                rank_differs
+                or (tuple(value.shape[1:]) if self.batched else tuple(value.shape)) != shape[self.batched :]
+            ):
+                raise InvalidInput(
+                    f"input '{name}' must have shape {self.described(shape)}, got {tuple(value.shape)}: "
+                    "trace the model again with an example of that shape"
+                )
+
+    def described(self, shape: tuple[int, ...]) -> str:
+        """A shape for people, the batch dimension as 'batch'."""
+        dims = [str(size) for size in shape]
+        if self.batched and dims:
+            dims[0] = "batch"
+        return "(" + ", ".join(dims) + ")"
+
+    # -- structure -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def node(self) -> Mapping[str, Node]:
+        """Nodes by name."""
+        return MappingProxyType({node.name: node for node in self.nodes})
+
+    @cached_property
+    def carries_data(self) -> frozenset[str]:
+        """Names whose value depends on the values of an input, not only on parameters and sizes."""
+        carrying = set(self.inputs)
+        for node in self.nodes:
+            if not is_shape_arithmetic(node.target) and any(name in carrying for name in node.references):
+                carrying.add(node.name)
+        return frozenset(carrying)
+
+    @cached_property
+    def data_nodes(self) -> tuple[Node, ...]:
+        """The nodes that an input reaches, in topological order."""
+        return tuple(node for node in self.nodes if node.name in self.carries_data)
+
+    @cached_property
+    def users(self) -> Mapping[str, tuple[Node, ...]]:
+        """Who reads each name."""
+        users: dict[str, list[Node]] = {}
+        for node in self.nodes:
+            for name in node.references:
+                users.setdefault(name, []).append(node)
+        return MappingProxyType({name: tuple(readers) for name, readers in users.items()})
+
+    @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the output tensors."""
+        return tuple(references_in(self.outputs))
+
+    @cached_property
+    def weights_of_data_nodes(self) -> tuple[str, ...]:
+        """Names of the tensors that meet data: parameters, constants, or what is computed from them alone."""
+        fixed = self.params.keys() | self.constants.keys() | {n.name for n in self.nodes} - self.carries_data
+        met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
+        return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
+
+    def fixed_values(self, batch: int = 1, dtype: torch.dtype | None = None) -> dict[str, Any]:
+        """What the data meets, for a batch size: `weights_of_data_nodes` as tensors, and sizes as integers.
+
+        A pruning mask times a weight, or a batch-norm folded into a convolution, is one weight here. Floating-point
+        tensors are converted to `dtype` before anything is computed from them.
+        """
+        values: dict[str, Any] = {}
+
+        def lookup(name: str) -> Any:
+            if name in values:
+                return values[name]
+            value = self.params[name] if name in self.params else self.constants[name]
+            return value.to(dtype) if dtype and value.is_floating_point() else value
+
+        for node in self.nodes:
+            if node.name in self.carries_data:
+                continue
+            if node.target is torch.ops.aten.sym_size.int and node.args[0].name in self.carries_data:
+                values[node.name] = self.size_of(node, batch)
+            else:
+                values[node.name] = node.target(*resolve(node.args, lookup), **resolve(node.kwargs, lookup))
+        kept = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
+        return kept | {name: lookup(name) for name in self.weights_of_data_nodes}
+
+    def size_of(self, node: Node, batch: int) -> int:
+        """The value of a `sym_size` node for a given batch size."""
+        source, dim = node.args[0].name, node.args[1]
+        shapes = dict(zip(self.inputs, self.input_shapes, strict=True))
+        shape = shapes[source] if source in shapes else self.node[source].shape
+        assert shape is not None, f"{node.name} asks for the size of something that is not a tensor"
+        return batch if self.batched and dim == 0 else shape[dim]
+
+    # -- parameters ------------------------------------------------------------------------------------------------
+
+    def with_params(self, changes: Mapping[str, Tensor]) -> Network:
+        """The same graph with some parameters replaced.
+
+        Args:
+            changes: new tensors by state_dict name (any of the names of a tied one). Shapes must match.
+
+        Example:
+            >>> half = net.with_params({"fc.weight": net.params["fc.weight"] / 2})
+        """
+        params = dict(self.params)
+        for name, value in changes.items():
+            known = self.aliases.get(name, name)
+            if known not in params:
+                raise InvalidParameters(f"the network has no parameter '{name}'; it has {self._some_names()}")
+            if tuple(value.shape) != tuple(params[known].shape):
+                expected = tuple(params[known].shape)
+                raise InvalidParameters(f"parameter '{name}' has shape {expected}, got {tuple(value.shape)}")
+            params[known] = value.detach()
+        return self.replaced(params=params)
+
+    def to(self, target: torch.dtype | torch.device | str) -> Network:
+        """A copy with floating-point parameters and constants converted to a dtype, or everything moved to a device."""
+        is_dtype = isinstance(target, torch.dtype)
+
+        def move(value: Tensor) -> Tensor:
+            return value if is_dtype and not value.is_floating_point() else value.to(target)
+
+        params = {name: move(value) for name, value in self.params.items()}
+        constants = {name: move(value) for name, value in self.constants.items()}
+        return self.replaced(params=params, constants=constants)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and buffers under the user's own names, ready for `model.load_state_dict`; copies."""
+        state = {name: value.clone() for name, value in self.params.items()}
+        return state | {alias: state[name] for alias, name in self.aliases.items()}
+
+    def replaced(self, **changes: Any) -> Network:
+        """A copy with some constructor arguments replaced."""
+        names = inspect.signature(Network.__init__).parameters.keys() - {"self"}
+        return Network(**{name: changes.get(name, getattr(self, name)) for name in names})
+
+    def check_finite(self) -> None:
+        """Raise InvalidParameters where a parameter is NaN or infinite, naming it and the first such entry."""
+        for name, value in self.params.items():
+            if value.is_floating_point() and not math.isfinite(float(value.sum())):
+                wrong = (~torch.isfinite(value)).nonzero()
+                if len(wrong):
+                    at = tuple(wrong[0].tolist())
+                    raise InvalidParameters(
+                        f"parameter '{name}' of shape {tuple(value.shape)} has {len(wrong)} entries that are not "
+                        f"finite, the first at {at}: {value[at].item()}"
+                    )
+
+    def _some_names(self, most: int = 6) -> str:
+        names = list(self.params)
+        return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")

@@ -1,0 +1,105 @@
+"""Convolutions and transposed convolutions in one, two and three dimensions."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.symmetry import Scales
+
+aten = torch.ops.aten
+MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+class Conv(Op):
+    """A convolution with any stride, padding, dilation and groups; kernel (outputs, inputs / groups, *window)."""
+
+    targets: Targets = (
+        aten.conv1d.default,
+        aten.conv2d.default,
+        aten.conv3d.default,
+        aten.conv1d.padding,
+        aten.conv2d.padding,
+        aten.conv3d.padding,
+    )
+    multipliers = ("weight",)
+    channel_axes = (0, 1)  # of the kernel: outputs, inputs
+
+    def capability(self, call: Call) -> Capability:
+        fixed = not call.is_data("weight") and not call.is_data("bias")
+        return Capability.HOMOGENEOUS if fixed else Capability.OPAQUE
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        bias = call["bias"]
+        return call.run(bias=None if bias is None or one == 0 else bias * one)
+
+    def reach(self, call: Call) -> Tensor:
+        x, (window, stride, padding, dilation) = self._largest_in_group(call), self._geometry(call)
+        x = F.pad(x, padding)
+        return self._per_output(call, MAX_POOL[len(window)](x, window, stride, 0, dilation))
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        incoming = scales.along(call["input"], 1)
+        outgoing = scales.layer(call.node, "weight", self.channel_axes, incoming, bias="bias", groups=call["groups"])
+        return outgoing.view(1, -1, *[1] * (len(call.shape) - 2)).expand(call.shape)
+
+    def macs(self, call: Call) -> int:
+        return call.run().numel() * call["weight"][0].numel()
+
+    @staticmethod
+    def _largest_in_group(call: Call) -> Tensor:
+        """The largest value over the channels that an output channel reads, one channel a group."""
+        x, groups = call["input"], call["groups"]
+        return x.unflatten(1, (groups, -1)).amax(2)
+
+    def _per_output(self, call: Call, x: Tensor) -> Tensor:
+        return x.repeat_interleave(call.shape[1] // call["groups"], dim=1)
+
+    @staticmethod
+    def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Window, stride, padding as `F.pad` takes it, dilation."""
+        window = list(call["weight"].shape[2:])
+        stride, dilation = _full(call["stride"], window), _full(call["dilation"], window)
+        padding = call["padding"]
+        if padding == "valid":
+            sides = [(0, 0) for _ in window]
+        elif padding == "same":
+            total = [d * (k - 1) for k, d in zip(window, dilation, strict=True)]
+            sides = [(t // 2, t - t // 2) for t in total]
+        else:
+            sides = [(p, p) for p in _full(padding, window)]
+        return window, stride, list(chain(*reversed(sides))), dilation
+
+
+class ConvTranspose(Conv):
+    """A transposed convolution; kernel (inputs, outputs / groups, *window)."""
+
+    targets: Targets = (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
+    channel_axes = (1, 0)
+
+    def reach(self, call: Call) -> Tensor:
+        # A transposed convolution is a convolution over the input with zeros put between its pixels.
+        x = self._largest_in_group(call)
+        window = list(call["weight"].shape[2:])
+        stride, dilation = _full(call["stride"], window), _full(call["dilation"], window)
+        padding, extra = _full(call["padding"], window), _full(call["output_padding"], window)
+        spaced = x.new_zeros(*x.shape[:2], *[s * (n - 1) + 1 for s, n in zip(stride, x.shape[2:], strict=True)])
+        spaced[(slice(None), slice(None), *[slice(None, None, s) for s in stride])] = x
+        border = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding, strict=True)]
+        sides = [(b, b + e) for b, e in zip(border, extra, strict=True)]
+        spaced = F.pad(spaced, list(chain(*reversed(sides))))
+        return self._per_output(call, MAX_POOL[len(window)](spaced, window, 1, 0, dilation))
+
+    def macs(self, call: Call) -> int:
+        return call["input"].numel() * call["weight"][0].numel()
+
+
+def _full(value: Any, window: list[int]) -> list[int]:
+    """One number a dimension, whether the call gave one for all or one each."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return values * len(window) if len(values) == 1 else values

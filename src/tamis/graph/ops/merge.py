@@ -1,0 +1,132 @@
+"""Where branches meet, and arithmetic with numbers and fixed tensors: add, sub, mul, div, cat, stack, maximum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.symmetry import Scales
+
+aten = torch.ops.aten
+
+
+class Add(Op):
+    """x ± α y, where either side may be a fixed tensor or a number (a bias)."""
+
+    targets: Targets = (
+        aten.add.Tensor,
+        aten.add.Scalar,
+        aten.sub.Tensor,
+        aten.sub.Scalar,
+        aten.rsub.Scalar,
+        aten.rsub.Tensor,
+    )
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        x, y = (_term(call, name, q, one) for name in ("self", "other"))
+        weight = abs(call["alpha"]) ** q
+        return weight * x + y if call.node.op.startswith("aten.rsub") else x + weight * y
+
+    def reach(self, call: Call) -> Tensor:
+        data = [call[name] for name in ("self", "other") if call.is_data(name)]
+        largest = torch.maximum(*data) if len(data) == 2 else data[0]
+        return largest * torch.ones_like(call.run())
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        if call.is_data("self") and call.is_data("other"):
+            return scales.same(call["self"], call["other"])
+        data, fixed = ("self", "other") if call.is_data("self") else ("other", "self")
+        return scales.added(call.node, fixed, call[data])
+
+
+class Multiply(Op):
+    """Data times a number or a fixed tensor."""
+
+    targets: Targets = (aten.mul.Tensor, aten.mul.Scalar)
+    multipliers = ("self", "other")
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.OPAQUE if call.is_data("self") and call.is_data("other") else Capability.HOMOGENEOUS
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        x, y = (_factor(call[name], q) for name in ("self", "other"))
+        return x * y
+
+    def reach(self, call: Call) -> Tensor:
+        data = call["self"] if call.is_data("self") else call["other"]
+        return data * torch.ones_like(call.run())
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        data = call["self"] if call.is_data("self") else call["other"]
+        return (
+            data.expand(call.shape) if self.capability(call) is Capability.HOMOGENEOUS else super().ties(call, scales)
+        )
+
+
+class Divide(Multiply):
+    """Data divided by a number."""
+
+    targets: Targets = (aten.div.Tensor, aten.div.Scalar)
+
+    def capability(self, call: Call) -> Capability:
+        by_number = isinstance(call.node.arguments["other"], (int, float))
+        return Capability.HOMOGENEOUS if by_number else Capability.OPAQUE
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        return call["self"] / _factor(call["other"], q)
+
+
+class Maximum(Op):
+    """The larger or smaller of two tensors: k-max-pooling over two neurons, or over a neuron and a constant."""
+
+    targets: Targets = (aten.maximum.default, aten.minimum.default)
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS if call.is_data("self") and call.is_data("other") else Capability.OPAQUE
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        return call["self"] + call["other"]
+
+    def reach(self, call: Call) -> Tensor:
+        return torch.maximum(call["self"], call["other"])
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        return scales.same(call["self"], call["other"])
+
+
+class Join(Op):
+    """cat and stack; entries that are fixed tensors (a class token, say) are biases."""
+
+    targets: Targets = (aten.cat.default, aten.stack.default)
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        return call.run(tensors=[value if data else value * one for value, data in call.items("tensors")])
+
+    def reach(self, call: Call) -> Tensor:
+        return self.magnitude(call, 1.0, 0.0)
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        # A fixed entry cannot be rescaled: its scale variable is the one that stays 1.
+        return call.run(
+            tensors=[v if data else torch.ones(v.shape, dtype=torch.float64) for v, data in call.items("tensors")]
+        )
+
+
+def _term(call: Call, name: str, q: float, one: float) -> Any:
+    """A summand: data as it is, a number or fixed tensor in units of `one`."""
+    value = call[name]
+    return value if call.is_data(name) else _factor(value, q) * one
+
+
+def _factor(value: Any, q: float) -> Any:
+    """|number|^q; tensors hold their power already."""
+    return value if isinstance(value, Tensor) else abs(value) ** q

@@ -1,0 +1,34 @@
+"""Batch normalization in evaluation mode: an affine map per channel."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.symmetry import Scales
+
+aten = torch.ops.aten
+
+
+class BatchNorm(Op):
+    """y = s x + t with s = γ/√(σ²+ε), t = β − s μ.
+
+    Computations on |θ|^q never meet it: `fold` rewrites it first, so that the sign of t is not lost.
+    """
+
+    targets: Targets = (aten.batch_norm.default,)
+
+    def capability(self, call: Call) -> Capability:
+        evaluation = not call["training"] and call.node.arguments["running_mean"] is not None
+        return Capability.HOMOGENEOUS if evaluation else Capability.OPAQUE
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        if self.capability(call) is not Capability.HOMOGENEOUS:
+            return super().ties(call, scales)
+        incoming = scales.along(call["input"], 1)
+        outgoing = scales.batch_norm(call.node, incoming)
+        return outgoing.view(1, -1, *[1] * (len(call.shape) - 2)).expand(call.shape)
+
+    def macs(self, call: Call) -> int:
+        return call["input"].numel()

@@ -1,0 +1,58 @@
+"""Order statistics along a dimension: max, min, kthvalue, median, topk, sort — k-max-pooling neurons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.symmetry import Scales
+
+aten = torch.ops.aten
+
+
+class Order(Op):
+    """Each output is the k-th largest of all values along a dimension; on |θ|^q it is their sum."""
+
+    targets: Targets = (
+        aten.max.dim,
+        aten.min.dim,
+        aten.amax.default,
+        aten.amin.default,
+        aten.max.default,
+        aten.min.default,
+        aten.kthvalue.default,
+        aten.median.dim,
+        aten.topk.default,
+        aten.sort.default,
+        aten.sort.stable,
+    )
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS
+
+    def magnitude(self, call: Call, q: float, one: float) -> Any:
+        return self._spread(call, call["self"].sum(self._dims(call), keepdim=True))
+
+    def reach(self, call: Call) -> Any:
+        return self._spread(call, call["self"].amax(self._dims(call), keepdim=True))
+
+    def ties(self, call: Call, scales: Scales) -> Any:
+        return self._spread(call, scales.reduced(call["self"], self._dims(call), True))
+
+    @staticmethod
+    def _dims(call: Call) -> tuple[int, ...]:
+        dim = call.node.arguments.get("dim", [])
+        dims = tuple(dim) if isinstance(dim, (list, tuple)) else (dim,)
+        return dims or tuple(range(call["self"].dim()))
+
+    @staticmethod
+    def _spread(call: Call, combined: Tensor) -> Any:
+        """The same combined value for every output neuron; indices are not data."""
+        result = call.run()
+        values = result if isinstance(result, Tensor) else result[0]
+        kept = combined.dim() == values.dim()
+        spread = combined.expand(values.shape) if kept else combined.reshape(values.shape)
+        return spread if isinstance(result, Tensor) else (spread, None)

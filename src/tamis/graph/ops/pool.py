@@ -1,0 +1,187 @@
+"""Pooling: over windows, over adaptive windows, over whole dimensions; by maximum, average or sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.symmetry import Scales
+
+aten = torch.ops.aten
+AVG_POOL = {2: F.avg_pool2d, 3: F.avg_pool3d}
+MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+class _Pool(Op):
+    """Channels stay apart; all pixels of a channel have one scale."""
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS
+
+    def ties(self, call: Call, scales: Scales) -> Any:
+        shape = call.node.shape or self._shape_of_first(call)
+        channels = scales.along(call["self"], 1)
+        pooled = channels.view(1, -1, *[1] * (len(shape) - 2)).expand(shape)
+        return pooled if call.node.shape else (pooled, None)
+
+    def _shape_of_first(self, call: Call) -> tuple[int, ...]:
+        return tuple(call.run()[0].shape)
+
+    def _first(self, call: Call, value: Tensor) -> Any:
+        """As the operation returns it: alone, or with indices that nobody may use as data."""
+        return value if call.node.shape else (value, None)
+
+
+class MaxPool(_Pool):
+    """The largest value of each window; on |θ|^q the sum of the window (thesis, Theorem 3.1.1)."""
+
+    targets: Targets = (
+        aten.max_pool1d.default,
+        aten.max_pool2d.default,
+        aten.max_pool3d.default,
+        aten.max_pool1d_with_indices.default,
+        aten.max_pool2d_with_indices.default,
+        aten.max_pool3d_with_indices.default,
+    )
+
+    def magnitude(self, call: Call, q: float, one: float) -> Any:
+        x, (window, stride, padding, dilation) = call["self"], _geometry(call)
+        if set(dilation) == {1}:
+            return self._first(call, _sum_windows(x, window, stride, padding, call["ceil_mode"]))
+        largest = call.run()
+        size = (largest if call.node.shape else largest[0]).shape[2:]
+        return self._first(call, _sum_dilated(x, window, stride, padding, dilation, size))
+
+    def reach(self, call: Call) -> Any:
+        return call.run()
+
+
+class AvgPool(_Pool):
+    """The mean of each window: edges of weight 1/n, so (1/n)^q on |θ|^q, n as the call counts it."""
+
+    targets: Targets = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        mean = call.run()
+        return mean if q == 1 else mean * self._divisors(call) ** (1 - q)
+
+    def reach(self, call: Call) -> Tensor:
+        window, stride, padding, _ = _geometry(call)
+        return MAX_POOL[len(window)](call["self"], window, stride, padding, 1, call["ceil_mode"])
+
+    @staticmethod
+    def _divisors(call: Call) -> Tensor:
+        """What each window's sum was divided by: the sum of ones over their mean."""
+        ones = torch.ones_like(call["self"][:1, :1])
+        window, stride, padding, _ = _geometry(call)
+        return _sum_windows(ones, window, stride, padding, call["ceil_mode"]) / call.run(self=ones)
+
+
+class AdaptiveAvgPool(_Pool):
+    """The mean over windows that tile the input into a given number of parts."""
+
+    targets: Targets = (
+        aten.adaptive_avg_pool1d.default,
+        aten.adaptive_avg_pool2d.default,
+        aten.adaptive_avg_pool3d.default,
+    )
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        mean = call.run()
+        return mean if q == 1 else mean * _adaptive_counts(call["self"], mean) ** (1 - q)
+
+    def reach(self, call: Call) -> Tensor:
+        x, size = call["self"], call["output_size"]
+        pools = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+        return pools[x.dim() - 2](x, size)
+
+
+class AdaptiveMaxPool(_Pool):
+    """The largest value over windows that tile the input into a given number of parts."""
+
+    targets: Targets = (
+        aten.adaptive_max_pool1d.default,
+        aten.adaptive_max_pool2d.default,
+        aten.adaptive_max_pool3d.default,
+    )
+
+    def magnitude(self, call: Call, q: float, one: float) -> Any:
+        x, size = call["self"], call["output_size"]
+        pools = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+        mean = pools[x.dim() - 2](x, size)
+        return self._first(call, mean * _adaptive_counts(x, mean))
+
+    def reach(self, call: Call) -> Any:
+        return call.run()
+
+
+class Reduce(Op):
+    """Mean or sum over whole dimensions."""
+
+    targets: Targets = (aten.mean.dim, aten.mean.default, aten.sum.dim_IntList, aten.sum.default)
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS if call.node.arguments.get("dtype") is None else Capability.OPAQUE
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        result, x = call.run(), call["self"]
+        if not call.node.op.startswith("aten.mean") or q == 1:
+            return result
+        return result * (x.numel() / result.numel()) ** (1 - q)
+
+    def reach(self, call: Call) -> Tensor:
+        x, named = call["self"], call.node.arguments
+        return x.amax(named.get("dim") or tuple(range(x.dim())), named.get("keepdim", False))
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        named = call.node.arguments
+        return scales.reduced(call["self"], named.get("dim"), named.get("keepdim", False))
+
+
+def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Window, stride, padding, dilation of a pooling call, one number a dimension."""
+    rank = call["self"].dim() - 2
+    window = _full(call["kernel_size"], rank)
+    stride = _full(call["stride"], rank) if call["stride"] else window
+    dilation = _full(call.node.arguments.get("dilation", 1), rank)
+    return window, stride, _full(call["padding"], rank), dilation
+
+
+def _full(value: Any, rank: int) -> list[int]:
+    values = list(value) if isinstance(value, (list, tuple)) else [value]
+    return values * rank if len(values) == 1 else values
+
+
+def _sum_windows(x: Tensor, window: list[int], stride: list[int], padding: list[int], ceil: bool) -> Tensor:
+    """The sum over each window, padding counting as zero."""
+    if len(window) == 1:  # torch has no divisor_override in one dimension
+        return _sum_windows(x.unsqueeze(2), [1, *window], [1, *stride], [0, *padding], ceil).squeeze(2)
+    return AVG_POOL[len(window)](x, window, stride, padding, ceil, True, 1)
+
+
+def _sum_dilated(
+    x: Tensor, window: list[int], stride: list[int], padding: list[int], dilation: list[int], size: torch.Size
+) -> Tensor:
+    """The sum over each dilated window, as a convolution with ones that is wide enough for `size` outputs."""
+    rank = len(window)
+    span = [s * (n - 1) + d * (k - 1) + 1 for s, n, d, k in zip(stride, size, dilation, window, strict=True)]
+    sides: list[int] = []
+    for length, need, p in reversed(list(zip(x.shape[2:], span, padding, strict=True))):
+        sides += [p, need - length - p]
+    flat = F.pad(x.flatten(0, 1).unsqueeze(1), sides)
+    ones = torch.ones(1, 1, *window, dtype=x.dtype, device=x.device)
+    conv = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[rank]
+    return conv(flat, ones, stride=stride, dilation=dilation).view(*x.shape[:2], *size)
+
+
+def _adaptive_counts(x: Tensor, pooled: Tensor) -> Tensor:
+    """How many inputs each adaptive window holds: ⌈(i+1)n/m⌉ − ⌊in/m⌋ along each dimension."""
+    counts = torch.ones((), dtype=x.dtype, device=x.device)
+    for n, m in zip(x.shape[2:], pooled.shape[2:], strict=True):
+        sizes = [-(-(i + 1) * n // m) - i * n // m for i in range(m)]
+        counts = counts.unsqueeze(-1) * torch.tensor(sizes, dtype=x.dtype, device=x.device)
+    return counts

@@ -1,0 +1,110 @@
+"""Operations that only move neurons about: views, slices, permutations, zero padding, shuffles, nearest upsampling."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.symmetry import Scales
+
+aten = torch.ops.aten
+
+
+class Rearrange(Op):
+    """Every output neuron is a copy of one input neuron, or zero: the operation means the same on any kind of value."""
+
+    grows = False
+    targets: Targets = (
+        aten.view.default,
+        aten.reshape.default,
+        aten._unsafe_view.default,
+        aten.flatten.using_ints,
+        aten.unflatten.int,
+        aten.permute.default,
+        aten.transpose.int,
+        aten.t.default,
+        aten.movedim.int,
+        aten.movedim.intlist,
+        aten.unsqueeze.default,
+        aten.squeeze.default,
+        aten.squeeze.dim,
+        aten.squeeze.dims,
+        aten.expand.default,
+        aten.repeat.default,
+        aten.slice.Tensor,
+        aten.select.int,
+        aten.narrow.default,
+        aten.index_select.default,
+        aten.index.Tensor,
+        aten.flip.default,
+        aten.roll.default,
+        aten.split.Tensor,
+        aten.split.sizes,
+        aten.split_with_sizes.default,
+        aten.chunk.default,
+        aten.unbind.int,
+        aten.pixel_shuffle.default,
+        aten.pixel_unshuffle.default,
+        aten.channel_shuffle.default,
+        aten.native_channel_shuffle.default,
+        aten.im2col.default,
+        aten.reflection_pad1d.default,
+        aten.reflection_pad2d.default,
+        aten.reflection_pad3d.default,
+        aten.replication_pad1d.default,
+        aten.replication_pad2d.default,
+        aten.replication_pad3d.default,
+        aten.upsample_nearest1d.default,
+        aten.upsample_nearest2d.default,
+        aten.upsample_nearest3d.default,
+        aten.upsample_nearest1d.vec,
+        aten.upsample_nearest2d.vec,
+        aten.upsample_nearest3d.vec,
+        aten._upsample_nearest_exact1d.default,
+        aten._upsample_nearest_exact2d.default,
+        aten._upsample_nearest_exact3d.default,
+        aten._upsample_nearest_exact1d.vec,
+        aten._upsample_nearest_exact2d.vec,
+        aten._upsample_nearest_exact3d.vec,
+    )
+
+    def capability(self, call: Call) -> Capability:
+        only_first = not any(call.is_data(name) for name in list(call.node.arguments)[1:])
+        return Capability.HOMOGENEOUS if only_first else Capability.OPAQUE
+
+    def magnitude(self, call: Call, q: float, one: float) -> Any:
+        return self._moved(call)
+
+    def reach(self, call: Call) -> Any:
+        return self._moved(call)
+
+    def ties(self, call: Call, scales: Scales) -> Any:
+        # Zeros that padding brings in become variable 0, which stands for "zero, so any scale".
+        return self._moved(call) if self.capability(call) is Capability.HOMOGENEOUS else super().ties(call, scales)
+
+    @staticmethod
+    def _moved(call: Call) -> Any:
+        if call.node.target in (aten.view.default, aten._unsafe_view.default):
+            return call["self"].reshape(call["size"])  # the values at hand may be laid out otherwise than the model's
+        return call.run()
+
+
+class Pad(Rearrange):
+    """Padding with a constant; only zero keeps the network homogeneous without a bias of its own."""
+
+    targets: Targets = (aten.constant_pad_nd.default, aten.pad.default)
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS if not call["value"] else Capability.OPAQUE
+
+
+class Pick(Rearrange):
+    """One of the results of an operation that has several."""
+
+    targets: Targets = (operator.getitem,)
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS if call.node.shape is not None else Capability.OPAQUE

@@ -1,0 +1,64 @@
+"""Linear, bilinear, trilinear and bicubic upsampling: fixed weights, separable over dimensions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.symmetry import Scales
+
+aten = torch.ops.aten
+
+
+class Upsample(Op):
+    """Interpolation along each spatial dimension in turn."""
+
+    targets: Targets = (
+        aten.upsample_linear1d.default,
+        aten.upsample_linear1d.vec,
+        aten.upsample_bilinear2d.default,
+        aten.upsample_bilinear2d.vec,
+        aten.upsample_trilinear3d.default,
+        aten.upsample_trilinear3d.vec,
+        aten.upsample_bicubic2d.default,
+        aten.upsample_bicubic2d.vec,
+    )
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS
+
+    def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        x = self._input(call)
+        for axis in range(2, x.dim()):
+            weights = self._weights(call, axis).abs() ** q
+            weights[self._weights(call, axis) == 0] = 0
+            x = torch.einsum("bc...i,oi->bc...o", x.movedim(axis, -1), weights).movedim(-1, axis)
+        return x
+
+    def reach(self, call: Call) -> Tensor:
+        x = self._input(call)
+        for axis in range(2, x.dim()):
+            feeds = self._weights(call, axis) != 0
+            x = (x.movedim(axis, -1).unsqueeze(-2) * feeds).amax(-1).movedim(-1, axis)
+        return x
+
+    def ties(self, call: Call, scales: Scales) -> Tensor:
+        channels = scales.along(self._input(call), 1)
+        return channels.view(1, -1, *[1] * (len(call.shape) - 2)).expand(call.shape)
+
+    @staticmethod
+    def _input(call: Call) -> Tensor:
+        return call["input" if "input" in call.node.arguments else "self"]
+
+    def _weights(self, call: Call, axis: int) -> Tensor:
+        """The (outputs × inputs) matrix along one axis: what the operation makes of each input's indicator."""
+        x = self._input(call)
+        n = x.shape[axis]
+        shape = [1, n] + [x.shape[d] if d != axis else n for d in range(2, x.dim())]
+        indicator = torch.eye(n, dtype=x.dtype, device=x.device).view(
+            [1, n] + [n if d == axis else 1 for d in range(2, x.dim())]
+        )
+        name = "input" if "input" in call.node.arguments else "self"
+        result = call.run(**{name: indicator.expand(shape).contiguous()})[0]  # (n, *outputs)
+        return result.movedim(axis - 1, 1).flatten(2)[:, :, 0].T.contiguous()

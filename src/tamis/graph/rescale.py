@@ -1,0 +1,144 @@
+"""Neuron-wise rescaling: the same function from other parameters (thesis, Definition 2.4.1, Algorithm 3.2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+from tamis.graph.fold import fold_batch_norm, foldable
+from tamis.graph.network import Network
+from tamis.graph.ops import Call, describe
+from tamis.graph.symmetry import ONE, Layer, Scales
+
+POWERS = (1.0, 128.0, 4096.0)  # thesis, appendix E.1.2
+
+
+def symmetries(net: Network) -> Scales:
+    """The rescaling symmetries of a network; channels of a convolution are rescaled whole."""
+    scales = Scales(net, frozenset(foldable(net)))
+    fixed = net.fixed_values()
+    values: dict[str, Any] = {}
+    for name, shape in zip(net.inputs, net.input_shapes, strict=True):
+        values[name] = torch.tensor(ONE, dtype=torch.float64).expand(shape)
+
+    def lookup(name: str) -> Any:
+        return values[name] if name in values else fixed[name]
+
+    for node in net.data_nodes:
+        call = Call(node, lookup, net.carries_data)
+        unknown = any(name in values and values[name] is None for name in node.references)
+        if unknown:  # an operation with several results, of which nothing is known
+            scales.fix_all(call)
+            values[node.name] = scales.fixed(node)
+        else:
+            values[node.name] = describe(node).ties(call, scales)
+    for name in net.output_names:
+        scales.fix(values.get(name))
+    return scales
+
+
+def rescale(net: Network, seed: int = 0) -> Network:
+    """The same function with every hidden channel rescaled by a random power from {1, 128, 4096}.
+
+    Powers of two, as in the thesis' appendix E.1.2, so that nothing is rounded. Channels that a skip connection ties
+    share one power; inputs, outputs and whatever has no such symmetry keep their scale.
+
+    Args:
+        net: a network.
+        seed: same seed and same graph, same powers.
+
+    Example:
+        >>> torch.equal(tamis.rescale(net, seed=1)(x), net(x))
+        True
+    """
+    scales = symmetries(net)
+    generator = torch.Generator().manual_seed(seed)
+    choice = torch.randint(len(POWERS), (scales.count,), generator=generator)
+    powers = torch.tensor(POWERS, dtype=torch.float64)[choice]
+    powers[: int(ONE) + 1] = 1.0
+    return scales.apply(powers[scales.groups()])
+
+
+def normalize(net: Network, q: float = 1) -> Network:
+    """The q-normalized network of the same function (thesis, Definition 3.2.1 and Algorithm 3.2.1).
+
+    Layer by layer, every hidden neuron's incoming weights and bias are divided by their ℓ^q-norm and what flows out of
+    it is multiplied by it; what flows out of a neuron with nothing coming in is set to zero.
+
+    Deviations from the thesis:
+        1. A channel of a convolution is normalized whole, by its kernel and bias, so its border neurons, which
+           read padding, come out at most 1.
+        2. A batch-norm is one neuron with the layer before it.
+        3. Where a skip connection ties channels, they are rescaled together, by the norm of the first.
+        4. Neurons without parameters of their own (pooling, addition) cannot be normalized and are not.
+
+    Example:
+        >>> unit = tamis.normalize(tamis.trace(mlp, x))
+        >>> tamis.path_norm(unit) == tamis.path_norm(tamis.trace(mlp, x))  # up to rounding
+    """
+    if not 0 < q < float("inf"):
+        raise InvalidInput(f"normalize needs 0 < q < ∞, got q = {q}")
+    net.check_finite()
+
+    def inverse_norm(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
+        sums = layer.sum_into_outputs(weight.abs() ** q)
+        return (sums if bias is None else sums + bias.abs() ** q) ** (-1 / q)
+
+    scales = symmetries(net)
+    chosen, dead = choose_scales(net, scales, inverse_norm)
+    return scales.apply(chosen, dead)
+
+
+def choose_scales(
+    net: Network, scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Choose λ for every variable, layer by layer from input to output.
+
+    Args:
+        net: the network that `scales` belongs to.
+        scales: its symmetries.
+        rule: gives a layer's λ per output channel from its weight (already divided by the λ of what it reads) and
+            bias; infinite where nothing flows into a channel.
+
+    Returns:
+        λ per variable, and which variables are dead: nothing flows into any neuron of theirs.
+    """
+    folded = fold_batch_norm(net)
+    values = folded.fixed_values(dtype=torch.float64)
+    groups = scales.groups()
+    chosen = torch.ones(scales.count, dtype=torch.float64)
+    decided = torch.zeros(scales.count, dtype=torch.bool)
+    decided[: int(ONE) + 1] = True
+    silent = torch.zeros(scales.count, dtype=torch.bool)
+    members = torch.zeros(scales.count, dtype=torch.long)
+    for layer in scales.layers:
+        outgoing = groups[layer.outgoing.long()]
+        members.index_add_(0, outgoing, torch.ones_like(outgoing))
+        weight, bias = layer_weights(folded, layer, values)
+        incoming = groups[layer.incoming.long()]
+        weight = weight / layer.over_inputs(chosen[incoming], weight.dim())
+        wanted = rule(layer, weight, bias)
+        nothing = ~torch.isfinite(wanted)
+        # Tied channels of one layer share the smallest factor, that is the largest norm.
+        shared = torch.full((scales.count,), float("inf"), dtype=torch.float64)
+        shared.scatter_reduce_(0, outgoing, wanted, "amin")
+        new = ~decided[outgoing]
+        silent[outgoing[new & nothing]] = True
+        chosen[outgoing[new]] = torch.where(torch.isfinite(shared), shared, 1.0)[outgoing[new]]
+        decided[outgoing] = True
+    dead = silent & (members == 1)
+    return chosen[groups], dead[groups]
+
+
+def layer_weights(folded: Network, layer: Layer, values: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+    """A layer's effective weight and bias, batch-norm included."""
+    node = folded.node[layer.node]
+    if layer.weight not in node.arguments:  # a batch-norm written out as a product and a sum
+        return values[f"{layer.node}.s"].flatten(), values[f"{layer.node}.t"].flatten()
+    bias = "self" if layer.weight == "mat2" and "mat1" in node.arguments else "bias"
+    reference = node.arguments.get(bias)
+    return values[node.arguments[layer.weight].name], None if reference is None else values[reference.name]

@@ -1,0 +1,285 @@
+"""Which neurons may be rescaled, and which only together: a network's symmetries (thesis, Definition 2.4.1).
+
+Every neuron gets a scale *variable*: multiplying what flows into it by λ and dividing what flows out by λ leaves the
+function unchanged. Operations tie variables together (a pooling window, the two sides of an addition, all pixels of a
+channel) or fix them to 1 (inputs, outputs, anything that is not homogeneous). `Scales` collects the ties while a
+tensor of variables, shaped like the data, is passed through the graph; `groups` then says which variables are the same.
+
+Variables are numbers in float64 tensors, so that any operation that moves neurons about can move variables as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.graph.network import Network, Node, Ref
+
+ZERO = 0.0  # the variable of a neuron that is always zero (padding): any scale will do
+ONE = 1.0  # the variable of a neuron whose scale is fixed to 1
+
+
+@dataclass(frozen=True)
+class Rescaling:
+    """How a parameter changes: multiplied by the scales of `times`, divided by those of `over` (broadcast)."""
+
+    param: str
+    times: Tensor | None = None
+    over: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer of neurons with weights of their own, and the variables of the channels it reads and writes.
+
+    `output_axis` and `input_axis` are those of the weight; grouped weights hold one group's channels on one of them.
+    """
+
+    node: str
+    weight: str  # argument names of the node
+    bias: str | None
+    output_axis: int
+    input_axis: int
+    groups: int
+    incoming: Tensor
+    outgoing: Tensor
+
+    def over_outputs(self, values: Tensor, weight_dim: int) -> Tensor:
+        """One value per output channel, arranged to broadcast with the weight."""
+        return self._arranged(values, self.output_axis, len(self.incoming), weight_dim)
+
+    def over_inputs(self, values: Tensor, weight_dim: int) -> Tensor:
+        """One value per input channel, arranged to broadcast with the weight."""
+        return self._arranged(values, self.input_axis, len(self.outgoing), weight_dim)
+
+    def _arranged(self, values: Tensor, axis: int, across: int, weight_dim: int) -> Tensor:
+        if axis == 0 or self.groups == 1:
+            shape = [1] * weight_dim
+            shape[axis] = -1
+            return values.reshape(shape)
+        # On axis 1 of a grouped weight lies one group's share; which group it is follows from axis 0.
+        rows = across // self.groups
+        table = values.reshape(self.groups, 1, -1).expand(-1, rows, -1).flatten(0, 1)
+        return table.reshape(*table.shape, *[1] * (weight_dim - 2))
+
+    def sum_into_outputs(self, weight: Tensor) -> Tensor:
+        """The weight summed over everything that feeds each output channel."""
+        if weight.dim() == 1:  # one weight a channel, as in batch normalization
+            return weight
+        if self.output_axis == 0:
+            return weight.flatten(1).sum(1)
+        return (
+            weight.unflatten(0, (self.groups, -1)).flatten(3).sum((1, 3)).flatten()
+            if weight.dim() > 2
+            else weight.sum(0)
+        )
+
+
+@dataclass
+class Scales:
+    """Scale variables of a network's neurons, gathered by passing them through its operations."""
+
+    net: Network
+    folded: frozenset[str] = frozenset()  # batch-norms that are one neuron with the layer before them
+    layers: list[Layer] = field(default_factory=list)
+    rescalings: list[Rescaling] = field(default_factory=list)
+    count: int = 2  # ZERO and ONE
+    _ties: list[Tensor] = field(default_factory=list)
+
+    # -- what operations call --------------------------------------------------------------------------------------
+
+    def fixed(self, node: Node) -> Tensor | None:
+        """Variables of a result that cannot be rescaled."""
+        return None if node.shape is None else torch.tensor(ONE, dtype=torch.float64).expand(node.shape)
+
+    def fix(self, variables: Any) -> None:
+        """These neurons keep their scale."""
+        if isinstance(variables, Tensor):
+            self._tie(_compact(variables), torch.tensor(ONE, dtype=torch.float64))
+        elif isinstance(variables, (tuple, list)):
+            for item in variables:
+                self.fix(item)
+
+    def fix_all(self, call: Any) -> None:
+        """Every neuron that a call reads keeps its scale."""
+        for name in call.node.references:
+            if name in self.net.carries_data:
+                self.fix(call._lookup(name))
+
+    def same(self, a: Tensor, b: Tensor) -> Tensor:
+        """Tie two tensors of variables entry by entry; the tied variables."""
+        a, b = torch.broadcast_tensors(a, b)
+        shape = a.shape
+        for dim in range(a.dim()):
+            if a.stride(dim) == 0 and b.stride(dim) == 0:
+                a, b = a.narrow(dim, 0, 1), b.narrow(dim, 0, 1)
+        self._tie(a, b)
+        return torch.where(a == ZERO, b, a).expand(shape)
+
+    def reduced(self, variables: Tensor, dims: Any, keepdim: bool) -> Tensor:
+        """Tie all variables along some dimensions (all if none is named), and drop those dimensions."""
+        every = tuple(range(variables.dim()))
+        dims = tuple(dims) if isinstance(dims, (list, tuple)) else (() if dims is None else (dims,))
+        dims = tuple(dim % variables.dim() for dim in dims) or every
+        kept = [variables.shape[dim] for dim in every if dim not in dims]
+        compact = _compact(variables)
+        largest = compact.amax(dims, keepdim=True)
+        self._tie(compact, largest)
+        shape = [1 if dim in dims else variables.shape[dim] for dim in every]
+        return largest.expand(shape) if keepdim else largest.expand(shape).reshape(kept)
+
+    def along(self, variables: Tensor, axis: int) -> Tensor:
+        """Tie everything but one axis; the variables along that axis."""
+        axis %= variables.dim()
+        others = [dim for dim in range(variables.dim()) if dim != axis]
+        return self.reduced(variables, others, False) if others else variables
+
+    def layer(
+        self, node: Node, weight: str, axes: tuple[int, int], incoming: Tensor, bias: str | None = None, groups: int = 1
+    ) -> Tensor:
+        """A layer that can absorb scales: weights over outputs and inputs, and a bias. Its outgoing variables."""
+        output_axis, input_axis = axes
+        owner = self._owner(node, weight)
+        shape = self._shape(node, weight)
+        size = shape[output_axis] * (groups if output_axis == 1 else 1)
+        has_bias = bias is not None and node.arguments.get(bias) is not None
+        bias_owner = self._owner(node, bias) if has_bias and bias else None
+        if owner is None:
+            self.fix(incoming)
+        free = owner is not None and (not has_bias or bias_owner is not None)
+        outgoing = self._fresh(size) if free else torch.full((size,), ONE, dtype=torch.float64)
+        layer = Layer(
+            node.name, weight, bias if has_bias else None, output_axis, input_axis, groups, incoming, outgoing
+        )
+        self.layers.append(layer)
+        if owner is not None:
+            times, over = layer.over_outputs(outgoing, len(shape)), layer.over_inputs(incoming, len(shape))
+            self.rescalings.append(Rescaling(owner, times, over))
+        if free and bias_owner is not None:
+            self.rescalings.append(Rescaling(bias_owner, outgoing))
+        return outgoing
+
+    def batch_norm(self, node: Node, incoming: Tensor) -> Tensor:
+        """Running mean and shift follow the scale. A batch-norm that is a neuron of its own has one of its own."""
+        owners = {name: self._owner(node, name) for name in ("weight", "bias", "running_mean")}
+        given = {name for name in owners if node.arguments[name] is not None}
+        if any(owners[name] is None for name in given - {"weight"}):
+            self.fix(incoming)
+            return incoming
+        outgoing = incoming
+        if node.name not in self.folded and owners["weight"] is not None:
+            outgoing = self._fresh(len(incoming))
+            self.layers.append(Layer(node.name, "weight", "bias", 0, 0, 1, incoming, outgoing))
+            self.rescalings.append(Rescaling(owners["weight"], outgoing, incoming))
+        if owners["bias"] is not None:
+            self.rescalings.append(Rescaling(owners["bias"], outgoing))
+        if owners["running_mean"] is not None:
+            self.rescalings.append(Rescaling(owners["running_mean"], incoming))
+        return outgoing
+
+    def added(self, node: Node, fixed: str, variables: Tensor) -> Tensor:
+        """Something added to data: a parameter of the network follows the scale of what it is added to."""
+        owner = self._owner(node, fixed)
+        assert node.shape is not None
+        variables = variables.expand(node.shape)
+        if owner is None:
+            self.fix(variables)
+            return variables
+        shape = self._shape(node, fixed)
+        padded = (1,) * (variables.dim() - len(shape)) + shape
+        tied = [dim for dim, size in enumerate(padded) if size == 1]
+        per_entry = self.reduced(variables, tied, True) if tied else variables
+        self.rescalings.append(Rescaling(owner, per_entry.reshape(shape)))
+        return variables
+
+    # -- what comes of it ------------------------------------------------------------------------------------------
+
+    def groups(self) -> Tensor:
+        """For each variable the representative of those tied to it; whatever is tied to ONE has ONE."""
+        parent = list(range(self.count))
+
+        def root(i: int) -> int:
+            while parent[i] != i:
+                parent[i] = parent[parent[i]]
+                i = parent[i]
+            return i
+
+        for pairs in self._ties:
+            for a, b in pairs.tolist():
+                low, high = sorted((root(int(a)), root(int(b))))
+                parent[high] = low
+        return torch.tensor([root(i) for i in range(self.count)])
+
+    def apply(self, scales: Tensor, dead: Tensor | None = None) -> Network:
+        """The network with each parameter rescaled; `scales` holds λ for each variable.
+
+        What flows out of a variable marked `dead` is set to zero instead.
+        """
+        inverse = 1 / scales
+        if dead is not None:
+            inverse[dead] = 0
+        changed: dict[str, Tensor] = {}
+        for rescaling in self.rescalings:
+            value = changed.get(rescaling.param, self.net.params[rescaling.param])
+            factor: Any = 1.0
+            if rescaling.times is not None:
+                factor = scales[rescaling.times.long()]
+            if rescaling.over is not None:
+                factor = factor * inverse[rescaling.over.long()]
+            changed[rescaling.param] = (value.double() * factor).to(value.dtype)
+        return self.net.with_params(changed)
+
+    # -- helpers ---------------------------------------------------------------------------------------------------
+
+    def _fresh(self, size: int) -> Tensor:
+        self.count += size
+        return torch.arange(self.count - size, self.count, dtype=torch.float64)
+
+    def _tie(self, a: Tensor, b: Tensor) -> None:
+        a, b = torch.broadcast_tensors(a, b)
+        differ = (a != b) & (a != ZERO) & (b != ZERO)
+        if differ.any():
+            self._ties.append(torch.unique(torch.stack([a[differ], b[differ]], 1), dim=0).long())
+
+    def _shape(self, node: Node, argument: str) -> tuple[int, ...]:
+        name = node.arguments[argument].name
+        if name in self.net.node:
+            shape = self.net.node[name].shape
+            assert shape is not None
+            return shape
+        return tuple((self.net.params[name] if name in self.net.params else self.net.constants[name]).shape)
+
+    def _owner(self, node: Node, argument: str) -> str | None:
+        """The parameter that an argument is, or is an entrywise multiple of, if nothing else uses it."""
+        reference = node.arguments.get(argument)
+        if not isinstance(reference, Ref):
+            return None
+        name = reference.name
+        if name in self.net.params:
+            return name if self._used_once(name) else None
+        source = self.net.node.get(name)
+        if source is None or source.target is not torch.ops.aten.mul.Tensor or not self._used_once(name):
+            return None
+        masks = self.net.params.keys() - self.net.trainable
+        for factor, other in (("self", "other"), ("other", "self")):  # a pruning mask times a weight
+            weight, mask = source.arguments[factor], source.arguments[other]
+            if isinstance(weight, Ref) and isinstance(mask, Ref) and mask.name in masks:
+                alone = weight.name in self.net.trainable and self._used_once(weight.name)
+                if alone and self._shape(source, factor) == source.shape:
+                    return weight.name
+        return None
+
+    def _used_once(self, name: str) -> bool:
+        uses = [ref for node in self.net.users.get(name, ()) for ref in node.references if ref == name]
+        return len(uses) == 1 and name not in self.net.output_names
+
+
+def _compact(variables: Tensor) -> Tensor:
+    """Without the repetition of expanded dimensions."""
+    for dim in range(variables.dim()):
+        if variables.stride(dim) == 0 and variables.shape[dim] > 1:
+            variables = variables.narrow(dim, 0, 1)
+    return variables

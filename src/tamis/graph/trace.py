@@ -1,0 +1,293 @@
+"""`trace`: any PyTorch module that exports → `Network`.
+
+The module is exported in evaluation mode by `torch.export`, made functional by `run_decompositions({})` (which keeps
+high-level operations such as convolutions whole), and copied into tamis' own graph. The module stays as it was.
+"""
+
+from __future__ import annotations
+
+import operator
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from tamis.errors import InvalidInput, TraceError
+from tamis.graph.network import Network, Node, Ref, references_in
+
+aten = torch.ops.aten
+
+# In evaluation mode these hand their first argument on unchanged.
+IDENTITIES = {
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.contiguous.default,
+    aten.lift_fresh_copy.default,
+    aten.dropout.default,
+    aten.feature_dropout.default,
+    aten.alpha_dropout.default,
+    aten.feature_alpha_dropout.default,
+}
+# Checks that export leaves in the graph; tamis checks shapes itself, at the network's door.
+CHECKS = ("_assert", "sym_constrain", "_guards_fn")
+
+
+def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
+    """Trace a model into an immutable `Network`.
+
+    Args:
+        model: any module that `torch.export` accepts; traced in evaluation mode and left untouched.
+        example: an input, or a tuple of inputs. The first dimension is taken as a batch dimension of any size, unless
+            the model ties it to something else (a fixed graph, say) or the output does not have it.
+
+    Returns:
+        A `Network` with `net(x)` equal to `model(x)`, and its own copies of the parameters.
+
+    Example:
+        >>> net = tamis.trace(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), torch.zeros(1, 4))
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"trace needs a torch.nn.Module, got {type(model).__name__}: {model!r:.80}")
+    examples = example if isinstance(example, tuple) else (example,)
+    for value in examples:
+        if not isinstance(value, Tensor):
+            raise InvalidInput(f"the example must be a tensor or a tuple of tensors, got {type(value).__name__}")
+    with _evaluation_mode(model), torch.no_grad():
+        program, batched = _export(model, examples)
+        tied = _tied_names(model)
+    return network_from_program(program, batched, tied)
+
+
+@contextmanager
+def _evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put every submodule in evaluation mode, and restore all of each module's attributes afterwards.
+
+    Exporting a module whose hooks assign attributes (pruning does) would leave export's placeholders behind.
+    """
+    before = [(m, dict(m.__dict__), dict(m._parameters), dict(m._buffers)) for m in model.modules()]
+    try:
+        for module, *_ in before:
+            module.__dict__["training"] = False
+        yield
+    finally:
+        for module, attributes, parameters, buffers in before:
+            module.__dict__.clear()
+            module.__dict__.update(attributes)
+            tensors: list[tuple[Any, Any]] = [(module._parameters, parameters), (module._buffers, buffers)]
+            for now, kept in tensors:
+                now.clear()
+                now.update(kept)
+
+
+def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedProgram, bool]:
+    """Export with a batch dimension of any size where the model allows it, else with the example's own sizes."""
+    if all(value.dim() > 0 for value in examples):
+        # Export takes a size of one for a constant, so a batch of one is doubled first.
+        doubled = tuple(torch.cat([value, value]) if len(value) == 1 else value for value in examples)
+        try:
+            program = _export_program(model, doubled, tuple({0: Dim.AUTO} for _ in doubled))
+            if _keeps_batch(program):
+                return program, True
+        except Exception:  # reported below, if the plain export fails as well
+            pass
+    try:
+        return _export_program(model, examples, None), False
+    except Exception as error:
+        raise TraceError(_reason(model, examples, error)) from error
+
+
+def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about attributes that hooks assign, which we restore ourselves
+        return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
+
+
+def _keeps_batch(program: ExportedProgram) -> bool:
+    """Whether one and the same free symbol leads every input and every output."""
+    user_inputs = set(program.graph_signature.user_inputs)
+    first: list[Any] = []
+    for node in program.graph.nodes:
+        if node.op == "placeholder" and node.name in user_inputs:
+            first.append(node.meta["val"].shape[0])
+        if node.op == "output":
+            results = [value.meta.get("val") for value in node.args[0] if isinstance(value, torch.fx.Node)]
+            first += [value.shape[0] if isinstance(value, Tensor) and value.dim() else None for value in results]
+    return all(isinstance(size, torch.SymInt) for size in first) and len({str(size) for size in first}) == 1
+
+
+def _reason(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) -> str:
+    shapes = ", ".join(str(tuple(value.shape)) for value in examples)
+    name, text = type(error).__name__, str(error).strip()
+    if "data-dependent" in text.lower() or "DataDependent" in name or "guard on" in text.lower():
+        hint = "its control flow depends on the values of its input; a graph needs one flow for all inputs"
+    elif "shape" in text.lower() or "size" in text.lower():
+        hint = "check that the example has the shape the model expects"
+    else:
+        hint = "torch.export could not follow it"
+    lines = text.splitlines() or [""]
+    return f"cannot trace {type(model).__name__} with an example of shape {shapes}: {hint} ({name}: {lines[0]})"
+
+
+def _tied_names(model: nn.Module) -> dict[str, str]:
+    """state_dict names of the same tensor → the first of those names."""
+    first: dict[Any, str] = {}
+    tied: dict[str, str] = {}
+    for name, value in model.state_dict(keep_vars=True).items():
+        if not isinstance(value, Tensor) or value.numel() == 0:
+            continue
+        place = (value.untyped_storage().data_ptr(), value.storage_offset(), tuple(value.shape), value.stride())
+        owner = first.setdefault(place, name)
+        if owner != name:
+            tied[name] = owner
+    return tied
+
+
+def network_from_program(
+    program: ExportedProgram, batched: bool | None = None, tied: Mapping[str, str] | None = None
+) -> Network:
+    """A `Network` from an exported program (as `torch.export.load` returns it)."""
+    if batched is None:
+        program = program.run_decompositions({})
+        batched = _keeps_batch(program)
+    return _Builder(program, batched, tied or {}).build()
+
+
+class _Builder:
+    """Copies an exported program's graph, leaving out identities and checks."""
+
+    def __init__(self, program: ExportedProgram, batched: bool, tied: Mapping[str, str]) -> None:
+        self.program, self.batched = program, batched
+        state, constants = program.state_dict, program.constants
+        persistent = set(state) - set(program.graph_signature.non_persistent_buffers)
+        self.tied = {name: first for name, first in tied.items() if first in persistent}
+        self.params = {n: v.detach().clone() for n, v in state.items() if n in persistent and n not in self.tied}
+        self.trainable = frozenset(set(program.graph_signature.parameters) - set(self.tied)) & self.params.keys()
+        others = {**{n: v for n, v in state.items() if n not in persistent}, **constants}
+        self.constants = {n: v.detach().clone() for n, v in others.items() if isinstance(v, Tensor)}
+        self.nodes: list[Node] = []
+        self.inputs: list[str] = []
+        self.input_shapes: list[tuple[int, ...]] = []
+        self.known: dict[str, Any] = {}  # a graph node's name → what stands for it in our arguments
+
+    def build(self) -> Network:
+        outputs: tuple[Any, ...] = ()
+        for node in self.program.graph.nodes:
+            if node.op == "placeholder":
+                self._placeholder(node)
+            elif node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":  # a sub-graph of a higher-order operation
+                self.known[node.name] = getattr(self.program.graph_module, node.target)
+            elif node.op == "output":
+                outputs = self._converted(tuple(node.args[0]))
+        structure = self.program.call_spec.out_spec
+        assert structure is not None
+        needed = self._needed(outputs)
+        if not any(name in needed for name in self.inputs):
+            raise TraceError("the network is empty: no output depends on an input")
+        return Network(
+            nodes=tuple(node for node in self.nodes if node.name in needed),
+            inputs=tuple(self.inputs),
+            input_shapes=tuple(self.input_shapes),
+            batched=self.batched,
+            params=self.params,
+            trainable=self.trainable,
+            outputs=outputs,
+            output_structure=structure,
+            aliases=self.tied,
+            constants={name: value for name, value in self.constants.items() if name in needed},
+        )
+
+    def _placeholder(self, node: torch.fx.Node) -> None:
+        signature = self.program.graph_signature
+        owners = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
+        if node.name in owners:
+            name = owners[node.name]
+            self.known[node.name] = Ref(self.tied.get(name, name))
+            return
+        value = node.meta.get("val")
+        if not isinstance(value, Tensor):
+            raise TraceError(f"input '{node.name}' of the model is {value!r}, not a tensor")
+        name = self._fresh(node.name)
+        self.inputs.append(name)
+        self.input_shapes.append(self._shape(value) or ())
+        self.known[node.name] = Ref(name)
+
+    def _call(self, node: torch.fx.Node) -> None:
+        target, args = node.target, self._converted(node.args)
+        name = getattr(target, "__name__", str(target))
+        if name.startswith(CHECKS):
+            return
+        full_slice = target is aten.slice.Tensor and len(args) == 4 and args[2] == 0 and args[3] >= 2**62
+        if target in IDENTITIES or full_slice:
+            self.known[node.name] = args[0]
+            return
+        source = node.args[0] if node.args else None
+        if target is operator.getitem and args[1] == 0 and _is_batch_norm(source):
+            self.known[node.name] = args[0]  # in evaluation mode the other two results are empty
+            return
+        if _is_batch_norm(node):
+            target = aten.batch_norm.default
+            x, weight, bias, mean, variance, momentum, eps = args
+            args = (x, weight, bias, mean, variance, False, momentum, eps, False)
+        value = node.meta["val"][0] if _is_batch_norm(node) else node.meta.get("val")
+        kwargs, fresh = self._converted(dict(node.kwargs)), self._fresh(node.name)
+        self.nodes.append(Node(fresh, target, args, kwargs, _module_path(node), self._shape(value)))  # type: ignore[arg-type]
+        self.known[node.name] = Ref(fresh)
+
+    def _fresh(self, name: str) -> str:
+        """A name for a node or an input that no parameter of the user's has."""
+        while name in self.params or name in self.constants or name in self.tied:
+            name += "_"
+        return name
+
+    def _converted(self, value: Any) -> Any:
+        """fx arguments → plain Python containers with our references."""
+        if isinstance(value, torch.fx.Node):
+            return self.known[value.name]
+        if isinstance(value, tuple):
+            return tuple(self._converted(item) for item in value)
+        if isinstance(value, list):
+            return [self._converted(item) for item in value]
+        if isinstance(value, Mapping):
+            return {key: self._converted(item) for key, item in value.items()}
+        return value
+
+    def _shape(self, value: Any) -> tuple[int, ...] | None:
+        """A traced value's shape with every free symbol set to one."""
+        if not isinstance(value, Tensor):
+            return None
+        return tuple(
+            int(size)
+            if isinstance(size, int)
+            else int(size.node.expr.subs(dict.fromkeys(size.node.expr.free_symbols, 1)))
+            for size in value.shape
+        )
+
+    def _needed(self, outputs: tuple[Any, ...]) -> set[str]:
+        """Everything an output depends on."""
+        needed = set(references_in(outputs))
+        for node in reversed(self.nodes):
+            if node.name in needed:
+                needed.update(node.references)
+        return needed
+
+
+def _is_batch_norm(node: Any) -> bool:
+    return isinstance(node, torch.fx.Node) and node.target is aten._native_batch_norm_legit_no_training.default
+
+
+def _module_path(node: torch.fx.Node) -> str:
+    """Where in the model a node comes from, such as 'layer1.0.conv1'."""
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = [path for path, _ in stack.values() if not path.startswith("_empty")]
+    return paths[-1] if paths else ""

@@ -1,0 +1,206 @@
+"""Φ-costs: what each coordinate contributes to the path-norm (thesis, (3.16) and section 3.5.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.errors import AssumptionViolated, InvalidInput
+from tamis.graph.fold import fold_batch_norm
+from tamis.graph.network import Network, Node, references_in, resolve
+from tamis.graph.ops import Capability, describe, require
+from tamis.graph.ops.rearrange import Rearrange
+from tamis.paths.scaled import gather, magnitude_step, ones_input, powered, walk
+
+aten = torch.ops.aten
+ENTRYWISE_PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.neg.default)
+ENTRYWISE_SUMS = (aten.add.Tensor, aten.sub.Tensor)
+
+
+@dataclass(frozen=True)
+class PathCosts:
+    """The Φ-costs of every parameter's coordinates: `values[name]` · exp(`log_scale`), shaped like the parameter."""
+
+    values: Mapping[str, Tensor]
+    log_scale: float
+
+
+def path_costs(net: Network) -> PathCosts:
+    """How much the ℓ¹ path-norm drops when a coordinate is set to zero, for all coordinates at once.
+
+    Φ-Cost(θ, i) = ‖Φ(θ)‖₁ − ‖Φ(θ with θ_i = 0)‖₁, for every i from one forward and one backward pass. For weights and
+    biases this is θ ⊙ ∇‖Φ(θ)‖₁ and equals ‖Φ(θ) − Φ(θ with θ_i = 0)‖₁. A batch-norm's own γ and β, and a bias that it
+    absorbs, move the folded bias s b + β − s μ rather than remove it: their costs are the same difference of norms,
+    which can then be negative.
+
+    Needs every path to meet a coordinate at most once (ERRATA 16): a module that is called twice, one call
+    downstream of the other, is refused by name.
+
+    Example:
+        >>> costs = tamis.path_costs(net)
+        >>> costs.values["fc.weight"].argmin()   # the weight whose removal changes the path-norm least
+
+    Reference: gonon2024thesis.
+    """
+    if not isinstance(net, Network):
+        raise InvalidInput(f"path_costs needs a Network, got {type(net).__name__}: trace the model first")
+    require(net, Capability.HOMOGENEOUS, "path_costs")
+    net.check_finite()
+    folded = fold_batch_norm(net)
+    _refuse_repeated(folded)
+    shares, sensitivities, log_scale = _backward(folded)
+    routes = _Routes(folded, shares, sensitivities)
+    costs = {name: routes.cost(name) for name in net.params if name in net.trainable}
+    return PathCosts(costs, log_scale)
+
+
+def _backward(net: Network) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
+    """For each tensor that meets data: its entries' part in the path-norm, and the path-norm's derivative by them."""
+    weights = powered(net.fixed_values(dtype=torch.float64), 1, "path_costs")
+    leaves = {n: w.requires_grad_() for n, w in weights.items() if isinstance(w, Tensor) and w.is_floating_point()}
+    with torch.enable_grad():
+        outputs = walk(net, [ones_input(net, next(iter(leaves.values()), None))], magnitude_step(net, weights, 1))
+        total, exponent = gather(outputs, 0, net.batched)
+        if not leaves or not total.requires_grad:
+            return {}, {}, 0.0
+        gradients = torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True)
+    derivative = {
+        n: torch.zeros_like(w) if g is None else g for (n, w), g in zip(leaves.items(), gradients, strict=True)
+    }
+    shares = {name: (leaf.detach() * derivative[name]) for name, leaf in leaves.items()}
+    return shares, derivative, exponent * math.log(2)
+
+
+def _refuse_repeated(net: Network) -> None:
+    """Refuse a parameter that multiplies what has already met it upstream.
+
+    A parameter that is added downstream of its other uses is harmless: it starts paths of its own.
+    """
+    sources = _sources(net)
+
+    def met_by(names: Iterable[str]) -> frozenset[str]:
+        return frozenset().union(*(sources.get(name, frozenset()) for name in names))
+
+    upstream: dict[str, frozenset[str]] = dict.fromkeys(net.inputs, frozenset())
+    for node in net.data_nodes:
+        before = frozenset().union(*(upstream[name] for name in node.references if name in upstream))
+        multiplying = [node.arguments.get(name) for name in describe(node).multipliers]
+        again = met_by(references_in(multiplying)) & before
+        if again:
+            raise AssumptionViolated(
+                f"path_costs needs every path to meet a parameter at most once, but '{sorted(again)[0]}' is used again "
+                f"by '{node.op.removesuffix('.default')}' at {node.module or 'the top level'}, downstream of another "
+                "use of it (a module called twice, or tied weights)"
+            )
+        upstream[node.name] = before | met_by(node.references)
+
+
+def _sources(net: Network) -> dict[str, frozenset[str]]:
+    """For parameters and what is computed from them alone: which trainable parameters they depend on."""
+    sources = {name: frozenset([name]) if name in net.trainable else frozenset() for name in net.params}
+    for node in net.nodes:
+        if node.name not in net.carries_data:
+            sources[node.name] = frozenset().union(*(sources.get(ref, frozenset()) for ref in node.references))
+    return sources
+
+
+class _Routes:
+    """Brings costs from the tensors that meet data back to the parameters they are computed from.
+
+    A tensor E that meets data may be a parameter, a mask times it, or a weight with a batch-norm folded in. As long as
+    each entry of E depends on one entry of a parameter, and affinely, setting that entry to zero lowers the norm by
+    Σ (|E_k| − |E_k with the parameter at zero|) · ∂‖Φ‖₁/∂|E_k| over the entries E_k that depend on it.
+    """
+
+    def __init__(self, net: Network, shares: dict[str, Tensor], sensitivities: dict[str, Tensor]) -> None:
+        self.net, self.shares, self.sensitivities = net, shares, sensitivities
+        self.sources = _sources(net)
+
+    def cost(self, param: str) -> Tensor:
+        """The costs of one parameter's entries."""
+        total = torch.zeros_like(self.net.params[param], dtype=torch.float64)
+        for name in self.net.weights_of_data_nodes:
+            if param in self.sources.get(name, frozenset()) and name in self.shares:
+                flow = self.shares[name]
+                if not self._is_product(param, name):
+                    flow = flow - self._evaluated_without(param, name).abs() * self.sensitivities[name]
+                total += self._back(param, name, flow)
+        return total
+
+    def _input(self, param: str, node: Node) -> str:
+        """The argument through which a node depends on the parameter, entry by entry and affinely."""
+        names = [n for n in references_in(node.args) if param in self.sources.get(n, frozenset())]
+        if node.target in ENTRYWISE_SUMS:
+            places = [self._places(param, name) for name in names]
+            clear = all(torch.equal(*torch.broadcast_tensors(places[0], other)) for other in places[1:])
+        else:
+            clear = len(names) == 1 and node.target in (*ENTRYWISE_PRODUCTS, *Rearrange.targets)
+        if not clear:
+            raise AssumptionViolated(
+                f"path_costs cannot attribute costs to '{param}': the weight '{node.name}' at "
+                f"{node.module or 'the top level'} is computed from it by '{node.op}', so that its entries do not each "
+                "depend on one entry, and affinely; bake the parametrization into the weight first"
+            )
+        return names[0]
+
+    def _places(self, param: str, name: str) -> Tensor:
+        """For each entry of a tensor, which entry of the parameter it depends on."""
+        if name == param:
+            return torch.arange(self.net.params[param].numel()).view(self.net.params[param].shape)
+        node = self.net.node[name]
+        source = self._input(param, node)
+        places = self._places(param, source)
+        if node.target not in Rearrange.targets:
+            return places.expand(node.shape or ())
+        moved: Tensor = node.target(*resolve(node.args, lambda ref: places if ref == source else self._constant(ref)))
+        return moved
+
+    def _is_product(self, param: str, name: str) -> bool:
+        """Whether a tensor vanishes with the parameter."""
+        while name != param:
+            node = self.net.node[name]
+            name = self._input(param, node)
+            if node.target in ENTRYWISE_SUMS:
+                return False
+        return True
+
+    def _evaluated_without(self, param: str, name: str) -> Tensor:
+        """A tensor that meets data, with the parameter set to zero."""
+
+        def value(of: str) -> Any:
+            if of in self.net.node:
+                node = self.net.node[of]
+                return node.target(*resolve(node.args, value), **resolve(node.kwargs, value))
+            raw = self.net.params[of] if of in self.net.params else self.net.constants[of]
+            raw = raw.double() if raw.is_floating_point() else raw
+            return torch.zeros_like(raw) if of == param else raw
+
+        result: Tensor = value(name)
+        return result
+
+    def _back(self, param: str, name: str, flow: Tensor) -> Tensor:
+        """A cost per entry of a tensor → a cost per entry of the parameter it depends on."""
+        while name != param:
+            node = self.net.node[name]
+            name = self._input(param, node)
+            source = self.net.params[name].shape if name in self.net.params else self.net.node[name].shape
+            assert source is not None
+            if node.target in Rearrange.targets:
+                flow = self._moved_back(node, name, torch.Size(source), flow)
+            else:
+                flow = flow.sum_to_size(source)
+        return flow
+
+    def _moved_back(self, node: Node, name: str, shape: torch.Size, flow: Tensor) -> Tensor:
+        with torch.enable_grad():
+            origin = torch.zeros(shape, dtype=torch.float64, device=flow.device, requires_grad=True)
+            moved = node.target(*resolve(node.args, lambda ref: origin if ref == name else self._constant(ref)))
+            return torch.autograd.grad(moved, origin, flow)[0]
+
+    def _constant(self, name: str) -> Tensor:
+        return self.net.params[name] if name in self.net.params else self.net.constants[name]

@@ -1,0 +1,283 @@
+"""The path-lifting Φ(θ) and path-activations A(θ,x) by enumeration (thesis, Definition 2.3.3): for tiny networks.
+
+The oracle of all else here: it shares no code with the fast passes. Every node is taken apart into neurons by probing
+the operation itself: an affine operation is applied to each unit vector, which gives its edges, and to zero, which
+gives its biases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+from tamis.graph.fold import fold_batch_norm
+from tamis.graph.network import Network, Node
+from tamis.graph.ops import Call, Capability, describe, require
+from tamis.graph.ops.merge import Maximum
+from tamis.graph.ops.order import Order
+from tamis.graph.ops.pointwise import Clamp, LeakyRelu, Negate, Relu
+from tamis.graph.ops.pool import AdaptiveMaxPool, MaxPool
+
+aten = torch.ops.aten
+SELECTIONS = (MaxPool, AdaptiveMaxPool, Maximum, Order)
+
+
+@dataclass(frozen=True)
+class Lifting:
+    """Φ(θ), one entry a path; paths through an edge of weight zero are left out.
+
+    Attributes:
+        phi: Φ_p(θ).
+        ends: the output neuron of each path, numbered over the flattened outputs.
+        starts: the input neuron of each path, numbered over the flattened inputs, or −1 where it starts at a bias.
+        activations: a_p(θ,x), if an input was given: 0 or 1, or a LeakyReLU's slopes.
+    """
+
+    phi: Tensor
+    ends: Tensor
+    starts: Tensor
+    activations: Tensor | None
+    inputs: int
+    outputs: int
+
+    def norm(self, q: float, r: float) -> float:
+        """‖Φ(θ)‖_{q,r}, straight from the definition."""
+        sums = torch.zeros(self.outputs, dtype=torch.float64).index_add_(0, self.ends, self.phi.abs() ** q)
+        return float(torch.linalg.vector_norm(sums ** (1 / q), r))
+
+    def matrix(self) -> Tensor:
+        """A(θ,x): paths × (input neurons and, last, the bias), for the x that was given."""
+        if self.activations is None:
+            raise InvalidInput("path-activations need an input: lifting(net, x)")
+        matrix = torch.zeros(len(self.phi), self.inputs + 1, dtype=torch.float64)
+        matrix[torch.arange(len(self.phi)), self.starts % (self.inputs + 1)] = self.activations
+        return matrix
+
+    def realization(self, x: Tensor) -> Tensor:
+        """⟨Φ^{→v}, A^{→v}(x, 1)⟩ for every output neuron v (thesis, Theorem 2.4.2)."""
+        flat = torch.cat([x.flatten().double(), torch.ones(1, dtype=torch.float64)])
+        terms = self.phi * (self.matrix() @ flat)
+        return torch.zeros(self.outputs, dtype=torch.float64).index_add_(0, self.ends, terms)
+
+
+def lifting(net: Network, x: Tensor | None = None, fold: bool = True, limit: int = 10**6) -> Lifting:
+    """Enumerate every path of a small network.
+
+    Args:
+        net: a network of homogeneous operations.
+        x: one input (batch of one) at which to compute path-activations.
+        fold: as in `path_norm`.
+        limit: the most paths that are enumerated.
+
+    Example:
+        >>> lifted = tamis.lifting(net, x)
+        >>> lifted.realization(x)   # equals net(x), flattened
+    """
+    require(net, Capability.HOMOGENEOUS, "lifting")
+    net.check_finite()
+    if len(net.inputs) != 1:
+        raise InvalidInput(f"lifting needs a network with one input, this one has {list(net.inputs)}")
+    return _Enumerator(fold_batch_norm(net.to(torch.float64), fold), x, limit).run()
+
+
+@dataclass(frozen=True)
+class _Paths:
+    """Paths that end at the neurons of one tensor: where they end and start, their Φ and activation."""
+
+    end: Tensor
+    start: Tensor
+    phi: Tensor
+    active: Tensor
+
+
+class _Enumerator:
+    def __init__(self, net: Network, x: Tensor | None, limit: int) -> None:
+        self.net, self.limit = net, limit
+        self.shape = net.input_shapes[0]
+        if x is not None:
+            net._check_inputs((x,))
+            if net.batched and len(x) != 1:
+                raise InvalidInput(f"lifting takes one input at a time, got a batch of {len(x)}")
+        self.x = torch.zeros(self.shape, dtype=torch.float64) if x is None else x.double()
+        self.given = x is not None
+        self.fixed = net.fixed_values()
+        self.values: dict[str, Any] = {net.inputs[0]: self.x}
+        size = self.x.numel()
+        one = torch.ones(size, dtype=torch.float64)
+        self.paths: dict[tuple[str, int], _Paths] = {
+            (net.inputs[0], 0): _Paths(torch.arange(size), torch.arange(size), one, one)
+        }
+
+    def run(self) -> Lifting:
+        for node in self.net.data_nodes:
+            call = Call(node, self._value, self.net.carries_data)
+            self.values[node.name] = call.run()
+            if describe(node).targets and node.op == "operator.getitem":
+                source, index = node.args[0].name, node.args[1]
+                if (source, index) in self.paths:
+                    self.paths[node.name, 0] = self.paths[source, index]
+                continue
+            for index, result in enumerate(_as_list(self.values[node.name])):
+                if result.is_floating_point():
+                    self.paths[node.name, index] = self._through(node, call, index, result)
+        return self._collected()
+
+    def _value(self, name: str) -> Any:
+        return self.values[name] if name in self.values else self.fixed[name]
+
+    def _collected(self) -> Lifting:
+        tables, offset = [], 0
+        for name in self.net.output_names:
+            table = self.paths[name, 0]
+            tables.append(_Paths(table.end + offset, table.start, table.phi, table.active))
+            offset += self.values[name].numel()
+        joined = _joined(tables)
+        active = joined.active if self.given else None
+        return Lifting(joined.phi, joined.end, joined.start, active, self.x.numel(), offset)
+
+    def _through(self, node: Node, call: Call, index: int, result: Tensor) -> _Paths:
+        """Paths that end at a node's neurons: those of its antecedents, continued, and those that its biases start."""
+        op = describe(node)
+        if isinstance(op, SELECTIONS):
+            tables = self._selected(node, call, index, result)
+        elif isinstance(op, Relu) and not isinstance(op, Negate):
+            tables = [self._activated(node, result)]
+        else:
+            tables = self._affine(node, index, result)
+        joined = _joined(tables)
+        if len(joined.phi) > self.limit:
+            raise InvalidInput(
+                f"the network has more than {self.limit:,} paths ({len(joined.phi):,} end at '{node.name}' alone)"
+            )
+        return joined
+
+    # -- the three kinds of neurons --------------------------------------------------------------------------------
+
+    def _affine(self, node: Node, index: int, result: Tensor) -> list[_Paths]:
+        """Edges from unit vectors, biases from zero."""
+        carried = [name for name in node.references if name in self.net.carries_data]
+        zeros = {name: torch.zeros_like(self.values[name]) for name in carried}
+
+        def at(changed: dict[str, Tensor]) -> Tensor:
+            lookup = {**zeros, **changed}
+            call = Call(node, lambda name: lookup.get(name, self._value(name)), self.net.carries_data)
+            return _as_list(call.run())[index].flatten()
+
+        bias = at({})
+        tables = [self._started(bias)]
+        for name in carried:
+            columns = []
+            for j in range(zeros[name].numel()):
+                unit = zeros[name].clone()
+                unit.view(-1)[j] = 1.0
+                columns.append(at({name: unit}) - bias)
+            weights = torch.stack(columns, 1)
+            v, u = weights.nonzero(as_tuple=True)
+            tables.append(self._continued(name, v, u, weights[v, u], torch.ones(len(v), dtype=torch.float64)))
+        return tables
+
+    def _activated(self, node: Node, result: Tensor) -> _Paths:
+        """One edge a neuron; its activation says which side of zero it is on."""
+        (name,) = [ref for ref in node.references if ref in self.net.carries_data]
+        x, op = self.values[name].flatten(), describe(node)
+        weight = 1.0
+        if node.target is aten.abs.default:
+            active = torch.where(x > 0, torch.ones_like(x), -1.0)
+        elif isinstance(op, LeakyRelu):
+            slope = node.arguments["negative_slope"]
+            weight = max(1.0, abs(slope))
+            active = torch.where(x > 0, torch.ones_like(x), slope) / weight
+        elif isinstance(op, Clamp):
+            active = (result.flatten() == x).double()
+        else:
+            active = (x > 0).double()
+        every = torch.arange(len(x))
+        return self._continued(name, every, every, torch.full((len(x),), weight, dtype=torch.float64), active.double())
+
+    def _selected(self, node: Node, call: Call, index: int, result: Tensor) -> list[_Paths]:
+        """An edge of weight one from every candidate; active from the first whose value was selected."""
+        carried = [name for name in node.references if name in self.net.carries_data]
+        members = [(name, *self._candidates(node, call, name, index, result)) for name in carried]
+        taken = torch.zeros(result.numel(), dtype=torch.bool)
+        tables = []
+        for name, v, u in members:
+            hit = self.values[name].flatten()[u] == result.flatten()[v]
+            active = torch.zeros(len(v), dtype=torch.float64)
+            for k in range(len(v)):  # lexicographic order: v, then u
+                if hit[k] and not taken[v[k]]:
+                    active[k], taken[v[k]] = 1.0, True
+            tables.append(self._continued(name, v, u, torch.ones(len(v), dtype=torch.float64), active))
+        return tables
+
+    def _candidates(self, node: Node, call: Call, name: str, index: int, result: Tensor) -> tuple[Tensor, Tensor]:
+        """Pairs (v, u): neuron v selects among neurons u of this tensor."""
+        op, x = describe(node), self.values[name]
+        if isinstance(op, Maximum):
+            places = torch.arange(x.numel()).view(x.shape).expand(result.shape).flatten()
+            return torch.arange(result.numel()), places
+        if isinstance(op, Order):
+            return _along(x, node.arguments.get("dim", []), result)
+        edges = []
+        for j in range(x.numel()):  # a pool over −1 with a single 1 shows which windows hold that neuron
+            probe = torch.full_like(x, -1.0)
+            probe.view(-1)[j] = 1.0
+            found = (_as_list(call.run(self=probe))[index].flatten() == 1).nonzero().flatten()
+            edges.append(torch.stack([found, torch.full_like(found, j)]))
+        pairs = torch.cat(edges, 1)
+        pairs = pairs[:, torch.argsort(pairs[0] * x.numel() + pairs[1])]
+        return pairs[0], pairs[1]
+
+    # -- joining paths ---------------------------------------------------------------------------------------------
+
+    def _started(self, bias: Tensor) -> _Paths:
+        v = bias.nonzero().flatten()
+        return _Paths(v, torch.full_like(v, -1), bias[v], torch.ones(len(v), dtype=torch.float64))
+
+    def _continued(self, name: str, v: Tensor, u: Tensor, weight: Tensor, active: Tensor) -> _Paths:
+        """Every path that ends at u, followed by the edge u → v."""
+        table = self.paths[name, 0]
+        order = torch.argsort(table.end, stable=True)
+        count = torch.bincount(table.end, minlength=self.values[name].numel())
+        first = torch.cumsum(count, 0) - count
+        repeats = count[u]
+        if int(repeats.sum()) > self.limit:
+            raise InvalidInput(f"the network has more than {self.limit:,} paths")
+        edge = torch.repeat_interleave(torch.arange(len(v)), repeats)
+        within = torch.arange(len(edge)) - torch.repeat_interleave(torch.cumsum(repeats, 0) - repeats, repeats)
+        path = order[first[u[edge]] + within]
+        return _Paths(v[edge], table.start[path], table.phi[path] * weight[edge], table.active[path] * active[edge])
+
+
+def _along(x: Tensor, dim: Any, result: Tensor) -> tuple[Tensor, Tensor]:
+    """Each entry of `result` selects among all entries of x along some dimensions (all, if none is named)."""
+    dims = [d % x.dim() for d in (dim if isinstance(dim, (list, tuple)) else [dim])] or list(range(x.dim()))
+    kept = [d for d in range(x.dim()) if d not in dims]
+    lines = torch.arange(x.numel()).view(x.shape).permute(*kept, *dims).reshape(-1, _product(x.shape[d] for d in dims))
+    places = torch.arange(result.numel()).view(result.shape)
+    if result.dim() == x.dim():  # one or several selected along the dimension, which is still there
+        places = places.permute(*kept, *dims)
+    rows = places.reshape(len(lines), -1)  # results per line
+    v = rows[:, :, None].expand(-1, -1, lines.shape[1]).flatten()
+    u = lines[:, None, :].expand(-1, rows.shape[1], -1).flatten()
+    order = torch.argsort(v * x.numel() + u)
+    return v[order], u[order]
+
+
+def _product(sizes: Any) -> int:
+    total = 1
+    for size in sizes:
+        total *= size
+    return total
+
+
+def _as_list(value: Any) -> list[Tensor]:
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
+def _joined(tables: list[_Paths]) -> _Paths:
+    columns = zip(*((t.end, t.start, t.phi, t.active) for t in tables), strict=True)
+    return _Paths(*(torch.cat(column) for column in columns))

@@ -1,0 +1,156 @@
+"""Mixed path-norms in one forward pass (thesis, Definition 3.1.1 and Theorem 3.1.1), and Π_{q,r} (Definition 3.3.1)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+from tamis.graph.fold import fold_batch_norm
+from tamis.graph.network import Network, Node
+from tamis.graph.ops import Call, Capability, describe, require
+from tamis.paths.scaled import Lookup, gather, magnitude, magnitude_step, ones_input, powered, walk
+
+Part = Literal["all", "input", "hidden"]
+
+
+@dataclass(frozen=True)
+class PathNorms:
+    """‖Φ^{→v}(θ)‖_q for every output neuron v: `values` · exp(`log_scale`), in the order of the flattened outputs."""
+
+    values: Tensor
+    log_scale: float
+
+    def mixed(self, r: float) -> float:
+        """The natural logarithm of the ℓ^r-norm over output neurons."""
+        largest = float(self.values.max())
+        if largest == 0:
+            return -math.inf
+        if math.isinf(r):
+            return math.log(largest) + self.log_scale
+        total = float(((self.values / largest) ** r).sum())
+        return math.log(largest) + self.log_scale + math.log(total) / r
+
+
+def path_norm(
+    net: Network, q: float = 1, r: float = 1, log: bool = False, fold: bool = True, part: Part = "all"
+) -> float:
+    """The mixed path-norm ‖Φ(θ)‖_{q,r} (thesis, Definition 3.1.1), from one forward pass in float64.
+
+    By Theorem 3.1.1, ‖Φ(θ)‖_{q,r} = ‖ |R̃_{|θ|^q}(1)|^{1/q} ‖_r, where R̃ has its k-max-pooling neurons replaced
+    by sums. A running exponent keeps any depth from overflowing.
+
+    Args:
+        net: a network of homogeneous operations.
+        q: exponent over the paths that end at one output neuron, 0 < q < ∞.
+        r: exponent over output neurons, 0 < r ≤ ∞.
+        log: return the natural logarithm, which is finite wherever the norm is positive.
+        fold: fold batch-norm into the layer before it (never larger); False keeps it as neurons of its own, as in the
+            thesis.
+        part: "all" paths, only those from an "input" neuron (Φ^I), or only those that start at a "hidden" neuron's
+            bias (Φ^H).
+
+    Example:
+        >>> tamis.path_norm(tamis.trace(torch.nn.Linear(2, 1), torch.zeros(1, 2)))   # |w₁| + |w₂| + |b|
+
+    Reference: gonon2024thesis.
+    """
+    _check_exponent("r", r, inclusive=True)
+    value = path_norms(net, q, fold, part).mixed(r)
+    return value if log else exponential(value, "path_norm")
+
+
+def path_norms(net: Network, q: float = 1, fold: bool = True, part: Part = "all") -> PathNorms:
+    """The path-norm of each output neuron; arguments as for `path_norm`."""
+    if part not in ("all", "input", "hidden"):
+        raise InvalidInput(f"part must be 'all', 'input' or 'hidden', got {part!r}")
+    folded, weights = _prepared(net, q, fold, "path_norm")
+    start = ones_input(folded, _some_tensor(weights))
+    step = magnitude_step(folded, weights, q)
+    if part == "hidden":
+        start = {name: torch.zeros_like(value) for name, value in start.items()}
+    if part == "input":
+
+        def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
+            return [magnitude(folded, node, lookups[0], weights, q, 0.0)]
+
+    return _per_output(folded, walk(folded, [start], step), q)
+
+
+def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fold: bool = True) -> float:
+    """Π_{q,r}(θ) (thesis, Definition 3.3.1): the product of layers' norms, extended to any DAG.
+
+    Π_{q,r} = ‖(max_{p ends at v} Π(θ,p,q))_v‖_r. It is never below the path-norm, and equals it where the parameters
+    are q-normalized (Theorem 3.3.2). Computed from the recursion of its proof (appendix B.2):
+    P_v^q = |b_v|^q + ‖θ^{→v}‖_q^q · max_{u→v} P_u^q.
+
+    Arguments as for `path_norm`. Unlike a path-norm it depends on how the parameters are scaled.
+    """
+    _check_exponent("r", r, inclusive=True)
+    folded, weights = _prepared(net, q, fold, "product_norm")
+    carries = folded.carries_data
+
+    def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
+        def with_data(value: Any) -> Lookup:
+            return lambda name: _like(lookups[0](name), value)
+
+        bias = magnitude(folded, node, with_data(0.0), weights, q, one)
+        incoming = magnitude(folded, node, with_data(1.0), weights, q, 0.0)
+        lookup = lambda name: lookups[0](name) if name in carries else weights[name]  # noqa: E731
+        return [_combine(bias, incoming, describe(node).reach(Call(node, lookup, carries)))]
+
+    outputs = walk(folded, [ones_input(folded, _some_tensor(weights))], step)
+    value = _per_output(folded, outputs, q).mixed(r)
+    return value if log else exponential(value, "product_norm")
+
+
+def exponential(log_value: float, what: str) -> float:
+    """exp, or an error that says how to get the logarithm where float64 does not reach."""
+    if log_value > 709.78:
+        raise OverflowError(
+            f"{what} is e^{log_value:.6g} = 10^{log_value / math.log(10):.6g}, beyond float64: pass log=True"
+        )
+    return math.exp(log_value)
+
+
+def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> tuple[Network, dict[str, Any]]:
+    """Checks, the network without batch-norm nodes, and |θ|^q in float64."""
+    if not isinstance(net, Network):
+        raise InvalidInput(f"{wanted_by} needs a Network, got {type(net).__name__}: trace the model first")
+    _check_exponent("q", q, inclusive=False)
+    require(net, Capability.HOMOGENEOUS, wanted_by)
+    net.check_finite()
+    folded = fold_batch_norm(net, fold)
+    return folded, powered(folded.fixed_values(dtype=torch.float64), q, wanted_by)
+
+
+def _check_exponent(name: str, value: float, inclusive: bool) -> None:
+    if not (0 < value < math.inf or (inclusive and value == math.inf)):
+        raise InvalidInput(f"{name} must be in (0, ∞{']' if inclusive else ')'}, got {name} = {value}")
+
+
+def _per_output(net: Network, outputs: dict[str, tuple[list[Any], int]], q: float) -> PathNorms:
+    total, exponent = gather(outputs, 0, net.batched)
+    return PathNorms(total[0] ** (1 / q), exponent * math.log(2) / q)
+
+
+def _some_tensor(weights: dict[str, Any]) -> Tensor | None:
+    return next((value for value in weights.values() if isinstance(value, Tensor)), None)
+
+
+def _like(value: Any, number: float) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(_like(item, number) for item in value)
+    return None if value is None else torch.full_like(value, number)
+
+
+def _combine(bias: Any, incoming: Any, reach: Any) -> Any:
+    """b + n · m, for one result or several."""
+    if isinstance(bias, (tuple, list)):
+        return type(bias)(_combine(*parts) for parts in zip(bias, incoming, reach, strict=True))
+    return None if bias is None else bias + incoming * reach

@@ -1,0 +1,131 @@
+"""Passes over a network on magnitudes, with a running exponent so that no depth overflows (ERRATA 20).
+
+Every node's values are kept as value · 2^exponent. Exponents are integers, so that rescaling rounds nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidParameters
+from tamis.graph.network import Network, Node
+from tamis.graph.ops import Call, describe
+
+COMFORT = 400  # values are brought back to about 1 once they leave 2^-400 … 2^400
+DEEPEST = -1000  # the smallest exponent at which the number 1 can still be written as 1 · 2^-exponent
+
+Lookup = Callable[[str], Any]
+Step = Callable[[Node, Sequence[Lookup], float], list[Any]]
+
+
+def powered(values: Mapping[str, Any], q: float, owner: str) -> dict[str, Any]:
+    """|θ|^q for every floating-point tensor; sizes and index tensors stay as they are."""
+    return {name: _power(name, value, q, owner) for name, value in values.items()}
+
+
+def _power(name: str, value: Any, q: float, owner: str) -> Any:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        return value
+    magnitude = value.abs()
+    if q == 1 or not value.numel():
+        return magnitude
+    result = magnitude**q
+    largest, was = float(result.max()), float(magnitude.max())
+    if not math.isfinite(largest) or (largest == 0 and was > 0):
+        raise InvalidParameters(f"{owner} with q = {q:g} leaves float64's range: the largest of |{name}| is {was:.3g}")
+    return result
+
+
+def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> dict[str, tuple[list[Any], int]]:
+    """Pass one or several streams of non-negative values through the nodes that carry data.
+
+    Args:
+        net: the network.
+        starts: for each stream, the values at the inputs.
+        step: given a node, a lookup per stream and what the number 1 is worth at the current exponent, the node's
+            value in each stream.
+
+    Returns:
+        For each output name the streams' values and their common exponent.
+    """
+    values: dict[str, list[Any]] = {name: [start[name] for start in starts] for name in net.inputs}
+    exponents: dict[str, int] = dict.fromkeys(net.inputs, 0)
+    finished = dict(zip((node.name for node in net.nodes), net._finished_after, strict=True))
+    for node in net.data_nodes:
+        carried = [name for name in node.references if name in values]
+        exponent = max(DEEPEST, *(exponents[name] for name in carried))
+        aligned = {name: [_shifted(v, exponents[name] - exponent) for v in values[name]] for name in carried}
+        lookups = [{name: streams[i] for name, streams in aligned.items()}.__getitem__ for i in range(len(starts))]
+        results = step(node, lookups, math.ldexp(1.0, -exponent))
+        if describe(node).grows:
+            results, exponent = _comfortable(results, exponent)
+        values[node.name], exponents[node.name] = results, exponent
+        for name in finished[node.name]:
+            values.pop(name, None)
+    return {name: (values[name], exponents[name]) for name in net.output_names}
+
+
+def magnitude_step(net: Network, weights: Mapping[str, Any], q: float) -> Step:
+    """The step of a single stream: each operation on |θ|^q, `weights` holding those powers."""
+
+    def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
+        return [magnitude(net, node, lookups[0], weights, q, one)]
+
+    return step
+
+
+def magnitude(net: Network, node: Node, data: Lookup, weights: Mapping[str, Any], q: float, one: float) -> Any:
+    """One node on |θ|^q."""
+
+    def lookup(name: str) -> Any:
+        return data(name) if name in net.carries_data else weights[name]
+
+    return describe(node).magnitude(Call(node, lookup, net.carries_data), q, one)
+
+
+def gather(outputs: Mapping[str, tuple[list[Any], int]], stream: int, batched: bool) -> tuple[Tensor, int]:
+    """All output neurons of a stream side by side at one exponent: (batch, neurons), batch 1 where there is none."""
+    exponent = max(e for _, e in outputs.values())
+    parts = [_shifted(values[stream], e - exponent) for values, e in outputs.values()]
+    return torch.cat([part.flatten(1) if batched else part.flatten()[None] for part in parts], 1), exponent
+
+
+def ones_input(net: Network, like: Tensor | None = None) -> dict[str, Tensor]:
+    """The input full of ones, in float64."""
+    device = like.device if like is not None else None
+    shapes = zip(net.inputs, net.input_shapes, strict=True)
+    return {name: torch.ones(shape, dtype=torch.float64, device=device) for name, shape in shapes}
+
+
+def _shifted(value: Any, exponent: int) -> Any:
+    if exponent == 0 or value is None:
+        return value
+    if isinstance(value, (tuple, list)):
+        return type(value)(_shifted(item, exponent) for item in value)
+    return value * (math.ldexp(1.0, exponent) if exponent > -1074 else 0.0)
+
+
+def _comfortable(streams: list[Any], exponent: int) -> tuple[list[Any], int]:
+    """The same values with their exponent moved so that the largest is near 1, if it has strayed too far."""
+    largest = max((_largest(value) for value in streams), default=0.0)
+    if largest == 0:
+        return streams, exponent
+    shift = math.frexp(largest)[1]
+    if abs(shift) <= COMFORT:
+        return streams, exponent
+    # In two steps, because 2^-shift itself may not be representable.
+    half = shift // 2
+    return [_shifted(_shifted(value, -half), half - shift) for value in streams], exponent + shift
+
+
+def _largest(value: Any) -> float:
+    if isinstance(value, (tuple, list)):
+        return max((_largest(item) for item in value), default=0.0)
+    if value is None or not value.numel():
+        return 0.0
+    return float(value.detach().max())
