@@ -119,8 +119,8 @@ class _Folder:
         scale, shift = self._scale_and_shift(bn)
         shape = bn.shape or ()
         column = (shape[1], *[1] * (len(shape) - 2))
-        scale = self._emit(f"{bn.name}.s", aten.view.default, (scale, list(column)), bn, column)
-        shift = self._emit(f"{bn.name}.t", aten.view.default, (shift, list(column)), bn, column)
+        scale = self._emit(f"{bn.name}.s", aten.reshape.default, (scale, list(column)), bn, column)
+        shift = self._emit(f"{bn.name}.t", aten.reshape.default, (shift, list(column)), bn, column)
         product = self._emit(f"{bn.name}.product", aten.mul.Tensor, (bn.args[0], scale), bn, shape)
         self._emit(bn.name, aten.add.Tensor, (product, shift), bn, shape)
 
@@ -143,16 +143,14 @@ class _Folder:
             groups = layer.arguments.get("groups", 1)
             rows, columns = shape[0] // groups, channels // groups
             table = self._emit(
-                f"{bn.name}.s1", aten.view.default, (scale, [groups, 1, columns]), bn, (groups, 1, columns)
+                f"{bn.name}.s1", aten.reshape.default, (scale, [groups, 1, columns]), bn, (groups, 1, columns)
             )
-            table = self._emit(
-                f"{bn.name}.s2", aten.expand.default, (table, [groups, rows, columns]), bn, (groups, rows, columns)
-            )
+            table = self._emit(f"{bn.name}.s2", aten.repeat.default, (table, [1, rows, 1]), bn, (groups, rows, columns))
             column = (shape[0], columns, *[1] * (len(shape) - 2))
             factor = self._emit(f"{bn.name}.s", aten.reshape.default, (table, list(column)), bn, column)
         else:
             column = (channels, *[1] * (len(shape) - 1))
-            factor = self._emit(f"{bn.name}.s", aten.view.default, (scale, list(column)), bn, column)
+            factor = self._emit(f"{bn.name}.s", aten.reshape.default, (scale, list(column)), bn, column)
         return self._emit(f"{bn.name}.weight", aten.mul.Tensor, (weight, factor), bn, shape)
 
     def _shape(self, name: str) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ high-level operations such as convolutions whole), and copied into tamis' own gr
 
 from __future__ import annotations
 
+import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
@@ -102,9 +103,14 @@ def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedPro
 
 
 def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about attributes that hooks assign, which we restore ourselves
-        return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
+    logging_before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)  # torch logs tracebacks of failures that we report ourselves
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about attributes that hooks assign, which we restore ourselves
+            return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
+    finally:
+        logging.disable(logging_before)
 
 
 def _keeps_batch(program: ExportedProgram) -> bool:
@@ -235,6 +241,14 @@ class _Builder:
         if target is operator.getitem and args[1] == 0 and _is_batch_norm(source):
             self.known[node.name] = args[0]  # in evaluation mode the other two results are empty
             return
+        if target in (aten.view.default, aten._unsafe_view.default):  # without the copies left out, views may not do
+            target = aten.reshape.default
+        if target is aten.squeeze.default:  # by name, so that a batch of one is not squeezed away
+            sizes = node.args[0].meta["val"].shape  # type: ignore[union-attr]
+            target, args = (
+                aten.squeeze.dims,
+                (args[0], [d for d, n in enumerate(sizes) if isinstance(n, int) and n == 1]),
+            )
         if _is_batch_norm(node):
             target = aten.batch_norm.default
             x, weight, bias, mean, variance, momentum, eps = args

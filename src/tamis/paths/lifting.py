@@ -7,7 +7,8 @@ gives its biases.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -15,12 +16,13 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node
+from tamis.graph.network import Network, Node, references_in
 from tamis.graph.ops import Call, Capability, describe, require
 from tamis.graph.ops.merge import Maximum
 from tamis.graph.ops.order import Order
 from tamis.graph.ops.pointwise import Clamp, LeakyRelu, Negate, Relu
 from tamis.graph.ops.pool import AdaptiveMaxPool, MaxPool
+from tamis.graph.ops.rearrange import Pick
 
 aten = torch.ops.aten
 SELECTIONS = (MaxPool, AdaptiveMaxPool, Maximum, Order)
@@ -35,19 +37,27 @@ class Lifting:
         ends: the output neuron of each path, numbered over the flattened outputs.
         starts: the input neuron of each path, numbered over the flattened inputs, or −1 where it starts at a bias.
         activations: a_p(θ,x), if an input was given: 0 or 1, or a LeakyReLU's slopes.
+        products: Π(θ,p,q)^q for the q that was given (thesis, Definition 3.3.1).
     """
 
     phi: Tensor
     ends: Tensor
     starts: Tensor
     activations: Tensor | None
+    products: Tensor
     inputs: int
     outputs: int
+    q: float
 
     def norm(self, q: float, r: float) -> float:
         """‖Φ(θ)‖_{q,r}, straight from the definition."""
         sums = torch.zeros(self.outputs, dtype=torch.float64).index_add_(0, self.ends, self.phi.abs() ** q)
         return float(torch.linalg.vector_norm(sums ** (1 / q), r))
+
+    def product_norm(self, r: float) -> float:
+        """Π_{q,r}(θ), straight from the definition."""
+        largest = torch.zeros(self.outputs, dtype=torch.float64).scatter_reduce_(0, self.ends, self.products, "amax")
+        return float(torch.linalg.vector_norm(largest ** (1 / self.q), r))
 
     def matrix(self) -> Tensor:
         """A(θ,x): paths × (input neurons and, last, the bias), for the x that was given."""
@@ -64,13 +74,14 @@ class Lifting:
         return torch.zeros(self.outputs, dtype=torch.float64).index_add_(0, self.ends, terms)
 
 
-def lifting(net: Network, x: Tensor | None = None, fold: bool = True, limit: int = 10**6) -> Lifting:
+def lifting(net: Network, x: Tensor | None = None, fold: bool = True, q: float = 1, limit: int = 10**6) -> Lifting:
     """Enumerate every path of a small network.
 
     Args:
         net: a network of homogeneous operations.
         x: one input (batch of one) at which to compute path-activations.
         fold: as in `path_norm`.
+        q: the exponent of Π_{q,r}; Φ itself does not depend on it.
         limit: the most paths that are enumerated.
 
     Example:
@@ -81,22 +92,34 @@ def lifting(net: Network, x: Tensor | None = None, fold: bool = True, limit: int
     net.check_finite()
     if len(net.inputs) != 1:
         raise InvalidInput(f"lifting needs a network with one input, this one has {list(net.inputs)}")
-    return _Enumerator(fold_batch_norm(net.to(torch.float64), fold), x, limit).run()
+    return _Enumerator(fold_batch_norm(net.to(torch.float64), fold), x, q, limit).run()
 
 
 @dataclass(frozen=True)
 class _Paths:
-    """Paths that end at the neurons of one tensor: where they end and start, their Φ and activation."""
+    """Paths that end at the neurons of one tensor: where they end and start, their Φ, activation and Π^q."""
 
     end: Tensor
     start: Tensor
     phi: Tensor
     active: Tensor
+    product: Tensor
+
+
+@dataclass(frozen=True)
+class _Edges:
+    """Edges u → v from one tensor to a node's neurons: weights, and activations at the given input."""
+
+    source: str
+    v: Tensor
+    u: Tensor
+    weight: Tensor
+    active: Tensor
 
 
 class _Enumerator:
-    def __init__(self, net: Network, x: Tensor | None, limit: int) -> None:
-        self.net, self.limit = net, limit
+    def __init__(self, net: Network, x: Tensor | None, q: float, limit: int) -> None:
+        self.net, self.q, self.limit = net, q, limit
         self.shape = net.input_shapes[0]
         if x is not None:
             net._check_inputs((x,))
@@ -109,14 +132,14 @@ class _Enumerator:
         size = self.x.numel()
         one = torch.ones(size, dtype=torch.float64)
         self.paths: dict[tuple[str, int], _Paths] = {
-            (net.inputs[0], 0): _Paths(torch.arange(size), torch.arange(size), one, one)
+            (net.inputs[0], 0): _Paths(torch.arange(size), torch.arange(size), one, one, one)
         }
 
     def run(self) -> Lifting:
         for node in self.net.data_nodes:
             call = Call(node, self._value, self.net.carries_data)
             self.values[node.name] = call.run()
-            if describe(node).targets and node.op == "operator.getitem":
+            if isinstance(describe(node), Pick):
                 source, index = node.args[0].name, node.args[1]
                 if (source, index) in self.paths:
                     self.paths[node.name, 0] = self.paths[source, index]
@@ -133,56 +156,64 @@ class _Enumerator:
         tables, offset = [], 0
         for name in self.net.output_names:
             table = self.paths[name, 0]
-            tables.append(_Paths(table.end + offset, table.start, table.phi, table.active))
+            tables.append(replace(table, end=table.end + offset))
             offset += self.values[name].numel()
         joined = _joined(tables)
         active = joined.active if self.given else None
-        return Lifting(joined.phi, joined.end, joined.start, active, self.x.numel(), offset)
+        return Lifting(joined.phi, joined.end, joined.start, active, joined.product, self.x.numel(), offset, self.q)
 
     def _through(self, node: Node, call: Call, index: int, result: Tensor) -> _Paths:
         """Paths that end at a node's neurons: those of its antecedents, continued, and those that its biases start."""
         op = describe(node)
+        bias = torch.zeros(result.numel(), dtype=torch.float64)
         if isinstance(op, SELECTIONS):
-            tables = self._selected(node, call, index, result)
+            edges = self._selected(node, call, index, result)
         elif isinstance(op, Relu) and not isinstance(op, Negate):
-            tables = [self._activated(node, result)]
+            edges = [self._activated(node, result)]
         else:
-            tables = self._affine(node, index, result)
-        joined = _joined(tables)
+            edges, bias = self._affine(node, index)
+        incoming = torch.zeros_like(bias)  # ‖θ^{→v}‖_q^q
+        for each in edges:
+            incoming.index_add_(0, each.v, each.weight.abs() ** self.q)
+        joined = _joined([self._started(bias), *(self._continued(each, bias, incoming) for each in edges)])
         if len(joined.phi) > self.limit:
-            raise InvalidInput(
-                f"the network has more than {self.limit:,} paths ({len(joined.phi):,} end at '{node.name}' alone)"
-            )
+            raise InvalidInput(f"more than {self.limit:,} paths: {len(joined.phi):,} end at '{node.name}' alone")
         return joined
 
     # -- the three kinds of neurons --------------------------------------------------------------------------------
 
-    def _affine(self, node: Node, index: int, result: Tensor) -> list[_Paths]:
-        """Edges from unit vectors, biases from zero."""
-        carried = [name for name in node.references if name in self.net.carries_data]
-        zeros = {name: torch.zeros_like(self.values[name]) for name in carried}
+    def _affine(self, node: Node, index: int) -> tuple[list[_Edges], Tensor]:
+        """Edges from unit vectors, biases from zero. A tensor that is read twice has two edges (x + x is not 2x)."""
+        carried = self._carried(node)
+        zeros = [torch.zeros(self.values[name].shape, dtype=torch.float64) for name in carried]
 
-        def at(changed: dict[str, Tensor]) -> Tensor:
-            lookup = {**zeros, **changed}
-            call = Call(node, lambda name: lookup.get(name, self._value(name)), self.net.carries_data)
+        def at(inputs: list[Tensor]) -> Tensor:
+            upcoming = iter(inputs)
+            call = Call(
+                node, lambda n: next(upcoming) if n in self.net.carries_data else self.fixed[n], self.net.carries_data
+            )
             return _as_list(call.run())[index].flatten()
 
-        bias = at({})
-        tables = [self._started(bias)]
-        for name in carried:
+        bias = at(zeros)
+        edges = []
+        for place, name in enumerate(carried):
             columns = []
-            for j in range(zeros[name].numel()):
-                unit = zeros[name].clone()
+            for j in range(zeros[place].numel()):
+                unit = torch.zeros_like(zeros[place])
                 unit.view(-1)[j] = 1.0
-                columns.append(at({name: unit}) - bias)
+                columns.append(at([*zeros[:place], unit, *zeros[place + 1 :]]) - bias)
             weights = torch.stack(columns, 1)
             v, u = weights.nonzero(as_tuple=True)
-            tables.append(self._continued(name, v, u, weights[v, u], torch.ones(len(v), dtype=torch.float64)))
-        return tables
+            edges.append(_Edges(name, v, u, weights[v, u], torch.ones(len(v), dtype=torch.float64)))
+        return edges, bias
 
-    def _activated(self, node: Node, result: Tensor) -> _Paths:
+    def _carried(self, node: Node) -> list[str]:
+        """The data that a node reads, once for every time it reads it."""
+        return [name for name in references_in(node.arguments) if name in self.net.carries_data]
+
+    def _activated(self, node: Node, result: Tensor) -> _Edges:
         """One edge a neuron; its activation says which side of zero it is on."""
-        (name,) = [ref for ref in node.references if ref in self.net.carries_data]
+        (name,) = self._carried(node)
         x, op = self.values[name].flatten(), describe(node)
         weight = 1.0
         if node.target is aten.abs.default:
@@ -196,22 +227,21 @@ class _Enumerator:
         else:
             active = (x > 0).double()
         every = torch.arange(len(x))
-        return self._continued(name, every, every, torch.full((len(x),), weight, dtype=torch.float64), active.double())
+        return _Edges(name, every, every, torch.full((len(x),), weight, dtype=torch.float64), active.double())
 
-    def _selected(self, node: Node, call: Call, index: int, result: Tensor) -> list[_Paths]:
+    def _selected(self, node: Node, call: Call, index: int, result: Tensor) -> list[_Edges]:
         """An edge of weight one from every candidate; active from the first whose value was selected."""
-        carried = [name for name in node.references if name in self.net.carries_data]
-        members = [(name, *self._candidates(node, call, name, index, result)) for name in carried]
+        members = [(name, *self._candidates(node, call, name, index, result)) for name in self._carried(node)]
         taken = torch.zeros(result.numel(), dtype=torch.bool)
-        tables = []
+        edges = []
         for name, v, u in members:
             hit = self.values[name].flatten()[u] == result.flatten()[v]
             active = torch.zeros(len(v), dtype=torch.float64)
             for k in range(len(v)):  # lexicographic order: v, then u
                 if hit[k] and not taken[v[k]]:
                     active[k], taken[v[k]] = 1.0, True
-            tables.append(self._continued(name, v, u, torch.ones(len(v), dtype=torch.float64), active))
-        return tables
+            edges.append(_Edges(name, v, u, torch.ones(len(v), dtype=torch.float64), active))
+        return edges
 
     def _candidates(self, node: Node, call: Call, name: str, index: int, result: Tensor) -> tuple[Tensor, Tensor]:
         """Pairs (v, u): neuron v selects among neurons u of this tensor."""
@@ -223,7 +253,7 @@ class _Enumerator:
             return _along(x, node.arguments.get("dim", []), result)
         edges = []
         for j in range(x.numel()):  # a pool over −1 with a single 1 shows which windows hold that neuron
-            probe = torch.full_like(x, -1.0)
+            probe = torch.full(x.shape, -1.0, dtype=torch.float64)
             probe.view(-1)[j] = 1.0
             found = (_as_list(call.run(self=probe))[index].flatten() == 1).nonzero().flatten()
             edges.append(torch.stack([found, torch.full_like(found, j)]))
@@ -235,28 +265,31 @@ class _Enumerator:
 
     def _started(self, bias: Tensor) -> _Paths:
         v = bias.nonzero().flatten()
-        return _Paths(v, torch.full_like(v, -1), bias[v], torch.ones(len(v), dtype=torch.float64))
+        one = torch.ones(len(v), dtype=torch.float64)
+        return _Paths(v, torch.full_like(v, -1), bias[v], one, bias[v].abs() ** self.q)
 
-    def _continued(self, name: str, v: Tensor, u: Tensor, weight: Tensor, active: Tensor) -> _Paths:
+    def _continued(self, edges: _Edges, bias: Tensor, incoming: Tensor) -> _Paths:
         """Every path that ends at u, followed by the edge u → v."""
-        table = self.paths[name, 0]
+        table, v, u = self.paths[edges.source, 0], edges.v, edges.u
         order = torch.argsort(table.end, stable=True)
-        count = torch.bincount(table.end, minlength=self.values[name].numel())
+        count = torch.bincount(table.end, minlength=self.values[edges.source].numel())
         first = torch.cumsum(count, 0) - count
         repeats = count[u]
         if int(repeats.sum()) > self.limit:
             raise InvalidInput(f"the network has more than {self.limit:,} paths")
         edge = torch.repeat_interleave(torch.arange(len(v)), repeats)
         within = torch.arange(len(edge)) - torch.repeat_interleave(torch.cumsum(repeats, 0) - repeats, repeats)
-        path = order[first[u[edge]] + within]
-        return _Paths(v[edge], table.start[path], table.phi[path] * weight[edge], table.active[path] * active[edge])
+        path, end = order[first[u[edge]] + within], v[edge]
+        product = bias[end].abs() ** self.q + incoming[end] * table.product[path]
+        phi, active = table.phi[path] * edges.weight[edge], table.active[path] * edges.active[edge]
+        return _Paths(end, table.start[path], phi, active, product)
 
 
 def _along(x: Tensor, dim: Any, result: Tensor) -> tuple[Tensor, Tensor]:
     """Each entry of `result` selects among all entries of x along some dimensions (all, if none is named)."""
     dims = [d % x.dim() for d in (dim if isinstance(dim, (list, tuple)) else [dim])] or list(range(x.dim()))
     kept = [d for d in range(x.dim()) if d not in dims]
-    lines = torch.arange(x.numel()).view(x.shape).permute(*kept, *dims).reshape(-1, _product(x.shape[d] for d in dims))
+    lines = torch.arange(x.numel()).view(x.shape).permute(*kept, *dims).reshape(-1, math.prod(x.shape[d] for d in dims))
     places = torch.arange(result.numel()).view(result.shape)
     if result.dim() == x.dim():  # one or several selected along the dimension, which is still there
         places = places.permute(*kept, *dims)
@@ -267,17 +300,9 @@ def _along(x: Tensor, dim: Any, result: Tensor) -> tuple[Tensor, Tensor]:
     return v[order], u[order]
 
 
-def _product(sizes: Any) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
-
-
 def _as_list(value: Any) -> list[Tensor]:
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
 def _joined(tables: list[_Paths]) -> _Paths:
-    columns = zip(*((t.end, t.start, t.phi, t.active) for t in tables), strict=True)
-    return _Paths(*(torch.cat(column) for column in columns))
+    return _Paths(*(torch.cat([getattr(table, field.name) for table in tables]) for field in fields(_Paths)))

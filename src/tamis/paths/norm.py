@@ -26,15 +26,18 @@ class PathNorms:
     values: Tensor
     log_scale: float
 
-    def mixed(self, r: float) -> float:
-        """The natural logarithm of the ℓ^r-norm over output neurons."""
+    def mixed(self, r: float, log: bool = False) -> float:
+        """The ℓ^r-norm over output neurons, or its natural logarithm."""
         largest = float(self.values.max())
-        if largest == 0:
-            return -math.inf
-        if math.isinf(r):
-            return math.log(largest) + self.log_scale
-        total = float(((self.values / largest) ** r).sum())
-        return math.log(largest) + self.log_scale + math.log(total) / r
+        if r == 1:
+            value = float(self.values.sum())
+        elif math.isinf(r) or largest == 0:
+            value = largest
+        else:
+            value = largest * float(((self.values / largest) ** r).sum()) ** (1 / r)
+        if log:
+            return math.log(value) + self.log_scale if value > 0 else -math.inf
+        return value if self.log_scale == 0 or value == 0 else exponential(math.log(value) + self.log_scale, "the norm")
 
 
 def path_norm(
@@ -61,8 +64,7 @@ def path_norm(
     Reference: gonon2024thesis.
     """
     _check_exponent("r", r, inclusive=True)
-    value = path_norms(net, q, fold, part).mixed(r)
-    return value if log else exponential(value, "path_norm")
+    return path_norms(net, q, fold, part).mixed(r, log)
 
 
 def path_norms(net: Network, q: float = 1, fold: bool = True, part: Part = "all") -> PathNorms:
@@ -105,8 +107,7 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
         return [_combine(bias, incoming, describe(node).reach(Call(node, lookup, carries)))]
 
     outputs = walk(folded, [ones_input(folded, _some_tensor(weights))], step)
-    value = _per_output(folded, outputs, q).mixed(r)
-    return value if log else exponential(value, "product_norm")
+    return _per_output(folded, outputs, q).mixed(r, log)
 
 
 def exponential(log_value: float, what: str) -> float:

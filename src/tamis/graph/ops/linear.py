@@ -118,6 +118,21 @@ class Einsum(Op):
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call.run()
 
+    def reach(self, call: Call) -> Tensor:
+        reads, writes = call["equation"].replace(" ", "").split("->")
+        (labels, largest), *_ = [
+            (labels, value)
+            for labels, (value, data) in zip(reads.split(","), call.items("tensors"), strict=True)
+            if data
+        ]
+        summed = [label for label in labels if label not in writes]
+        if summed:
+            largest = largest.amax([labels.index(label) for label in summed])
+        kept = [label for label in labels if label in writes]
+        ordered = largest.permute([kept.index(label) for label in writes if label in kept])
+        index = tuple(slice(None) if label in kept else None for label in writes)
+        return ordered[index] * torch.ones_like(call.run())
+
 
 def _scaled(bias: Any, one: float) -> Any:
     """A bias in units of `one`; None where it vanishes."""

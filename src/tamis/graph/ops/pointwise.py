@@ -52,7 +52,6 @@ class Lipschitz(Relu):
         aten.sin.default,
         aten.atan.default,
         aten.asinh.default,
-        aten.softshrink.default,
     )
 
     def capability(self, call: Call) -> Capability:

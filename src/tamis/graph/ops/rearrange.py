@@ -18,33 +18,23 @@ class Rearrange(Op):
 
     grows = False
     targets: Targets = (
-        aten.view.default,
         aten.reshape.default,
-        aten._unsafe_view.default,
-        aten.flatten.using_ints,
-        aten.unflatten.int,
         aten.permute.default,
         aten.transpose.int,
         aten.t.default,
-        aten.movedim.int,
-        aten.movedim.intlist,
         aten.unsqueeze.default,
-        aten.squeeze.default,
         aten.squeeze.dim,
         aten.squeeze.dims,
         aten.expand.default,
         aten.repeat.default,
         aten.slice.Tensor,
         aten.select.int,
-        aten.narrow.default,
         aten.index_select.default,
         aten.index.Tensor,
         aten.flip.default,
         aten.roll.default,
         aten.split.Tensor,
-        aten.split.sizes,
         aten.split_with_sizes.default,
-        aten.chunk.default,
         aten.unbind.int,
         aten.pixel_shuffle.default,
         aten.pixel_unshuffle.default,
@@ -76,20 +66,14 @@ class Rearrange(Op):
         return Capability.HOMOGENEOUS if only_first else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
-        return self._moved(call)
+        return call.run()
 
     def reach(self, call: Call) -> Any:
-        return self._moved(call)
+        return call.run()
 
     def ties(self, call: Call, scales: Scales) -> Any:
         # Zeros that padding brings in become variable 0, which stands for "zero, so any scale".
-        return self._moved(call) if self.capability(call) is Capability.HOMOGENEOUS else super().ties(call, scales)
-
-    @staticmethod
-    def _moved(call: Call) -> Any:
-        if call.node.target in (aten.view.default, aten._unsafe_view.default):
-            return call["self"].reshape(call["size"])  # the values at hand may be laid out otherwise than the model's
-        return call.run()
+        return call.run() if self.capability(call) is Capability.HOMOGENEOUS else super().ties(call, scales)
 
 
 class Pad(Rearrange):

@@ -17,11 +17,9 @@ class Upsample(Op):
     targets: Targets = (
         aten.upsample_linear1d.default,
         aten.upsample_linear1d.vec,
-        aten.upsample_bilinear2d.default,
         aten.upsample_bilinear2d.vec,
         aten.upsample_trilinear3d.default,
         aten.upsample_trilinear3d.vec,
-        aten.upsample_bicubic2d.default,
         aten.upsample_bicubic2d.vec,
     )
 
@@ -61,4 +59,4 @@ class Upsample(Op):
         )
         name = "input" if "input" in call.node.arguments else "self"
         result = call.run(**{name: indicator.expand(shape).contiguous()})[0]  # (n, *outputs)
-        return result.movedim(axis - 1, 1).flatten(2)[:, :, 0].T.contiguous()
+        return result.movedim(axis - 1, 1).reshape(n, result.shape[axis - 1], -1)[:, :, 0].T.contiguous()

@@ -1,0 +1,130 @@
+"""Random small networks over all kinds of homogeneous operations, drawn by Hypothesis so that failures shrink."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+Shape = tuple[int, ...]
+
+
+class Dag(nn.Module):
+    """Steps that each read one or two earlier tensors and append a new one; the last is flattened and returned."""
+
+    def __init__(self, shape: Shape, steps: list[tuple[nn.Module, tuple[int, ...]]]) -> None:
+        super().__init__()
+        self.shape = shape
+        self.steps = nn.ModuleList([module for module, _ in steps])
+        self.reads = [reads for _, reads in steps]
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = [x]
+        for step, reads in zip(self.steps, self.reads, strict=True):
+            values.append(step(*(values[i] for i in reads)))
+        return values[-1].flatten(1)
+
+    def example(self, batch: int = 2, seed: int = 0) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randn(batch, *self.shape, generator=generator, dtype=torch.float64)
+
+
+class Apply(nn.Module):
+    """A function of one or more tensors, as a module."""
+
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *x: Tensor) -> Tensor:
+        return self.function(*x)
+
+
+UNARY_IMAGE: dict[str, Callable[[int], nn.Module]] = {
+    "conv": lambda c: nn.Conv2d(c, 2, 3, padding=1),
+    "conv valid": lambda c: nn.Conv2d(c, 2, 2, padding="valid", bias=False),
+    "conv dilated": lambda c: nn.Conv2d(c, 2, 2, padding=1, dilation=2, stride=2),
+    "depthwise": lambda c: nn.Conv2d(c, c, 2, padding=1, groups=c),
+    "transposed": lambda c: nn.ConvTranspose2d(c, 2, 2, stride=2, padding=1),
+    "batch-norm": lambda c: nn.BatchNorm2d(c),
+    "relu": lambda c: nn.ReLU(),
+    "leaky": lambda c: nn.LeakyReLU(0.3),
+    "max-pool": lambda c: nn.MaxPool2d(2, 1, padding=1),
+    "max-pool ceil": lambda c: nn.MaxPool2d(2, 2, ceil_mode=True),
+    "max-pool dilated": lambda c: nn.MaxPool2d(2, 1, padding=1, dilation=2),
+    "avg-pool": lambda c: nn.AvgPool2d(2, 1, padding=1, count_include_pad=False),
+    "avg-pool counted": lambda c: nn.AvgPool2d(2, 1, padding=1),
+    "adaptive avg": lambda c: nn.AdaptiveAvgPool2d(2),
+    "adaptive max": lambda c: nn.AdaptiveMaxPool2d(2),
+    "scale": lambda c: Apply(lambda x: -1.5 * x),
+    "shift": lambda c: Apply(lambda x: x - 0.25),
+    "sort": lambda c: Apply(lambda x: x.sort(dim=2)[0]),
+    "top 2": lambda c: Apply(lambda x: x.topk(min(2, x.shape[1]), dim=1)[0]),
+    "kth": lambda c: Apply(lambda x: x.kthvalue(1, dim=3, keepdim=True)[0].expand_as(x)),
+    "pad": lambda c: Apply(lambda x: F.pad(x, (1, 0, 0, 1))),
+    "crop": lambda c: Apply(lambda x: x[:, :, : max(1, x.shape[2] - 1), ::2]),
+    "channels": lambda c: Apply(lambda x: x.flip(1)),
+    "upsample": lambda c: nn.Upsample(scale_factor=1.5, mode="nearest"),
+    "bilinear": lambda c: nn.Upsample(scale_factor=1.5, mode="bilinear"),
+    "mean": lambda c: Apply(lambda x: x.mean(2, keepdim=True)),
+    "dropout": lambda c: nn.Dropout(0.5),
+}
+BINARY: dict[str, Callable[..., Tensor]] = {
+    "add": lambda x, y: x + y,
+    "sub": lambda x, y: x - 2 * y,
+    "cat": lambda x, y: torch.cat([x, y], 1),
+    "max": torch.maximum,
+}
+LARGEST = 40  # neurons of one tensor, so that enumeration stays cheap
+
+
+@st.composite
+def dags(draw: Any, most_steps: int = 5) -> Dag:
+    """A random network with float64 parameters, batch-norm means far from zero, and not too many paths."""
+    torch_seed = draw(st.integers(0, 2**20))
+    shape: Shape = (draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 3)))
+    steps: list[tuple[nn.Module, tuple[int, ...]]] = []
+    values = [torch.zeros(1, *shape)]
+    for _ in range(draw(st.integers(1, most_steps))):
+        module, reads = draw_step(draw, values)
+        try:
+            with torch.no_grad():
+                result = module.eval()(*(values[i] for i in reads))
+        except RuntimeError:  # a window larger than its input
+            continue
+        readable = bool(torch.isfinite(result).all())  # a pooling window all in the padding gives −∞
+        if readable and 0 < result.numel() <= LARGEST:
+            steps.append((module, reads))
+            values.append(result)
+    head = nn.Sequential(nn.Flatten(), nn.Linear(values[-1].numel(), draw(st.integers(1, 2))))
+    return randomized(Dag(shape, [*steps, (head, (len(values) - 1,))]), torch_seed)
+
+
+def draw_step(draw: Any, values: list[Tensor]) -> tuple[nn.Module, tuple[int, ...]]:
+    """A next operation, on the latest tensor and perhaps an earlier one of the same shape."""
+    latest = len(values) - 1
+    same = [i for i, value in enumerate(values) if value.shape == values[latest].shape]
+    if len(same) > 1 and draw(st.booleans()):
+        name = draw(st.sampled_from(sorted(BINARY)))
+        return Apply(BINARY[name]), (latest, draw(st.sampled_from(same)))
+    name = draw(st.sampled_from(sorted(UNARY_IMAGE)))
+    return UNARY_IMAGE[name](values[latest].shape[1]), (latest,)
+
+
+def randomized(module: Dag, seed: int) -> Dag:
+    """Random parameters of both signs, batch-norm statistics included."""
+    generator = torch.Generator().manual_seed(seed)
+    module = module.double().eval()
+    with torch.no_grad():
+        for value in module.parameters():
+            value.copy_(torch.randn(value.shape, generator=generator, dtype=torch.float64))
+        for name, value in module.named_buffers():
+            if name.endswith("running_mean"):
+                value.copy_(2 * torch.randn(value.shape, generator=generator, dtype=torch.float64))
+            if name.endswith("running_var"):
+                value.copy_(torch.rand(value.shape, generator=generator, dtype=torch.float64) + 0.25)
+    return module
