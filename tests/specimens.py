@@ -153,7 +153,6 @@ SPECIMENS: dict[Any, Specimen] = {
     aten.pixel_shuffle.default: plain((4, 2, 1), lambda x: aten.pixel_shuffle.default(x, 2)),
     aten.pixel_unshuffle.default: plain((1, 2, 4), lambda x: aten.pixel_unshuffle.default(x, 2)),
     aten.channel_shuffle.default: plain((4, 2, 1), lambda x: aten.channel_shuffle.default(x, 2)),
-    aten.native_channel_shuffle.default: plain((4, 2, 1), lambda x: aten.native_channel_shuffle.default(x, 2)),
     aten.im2col.default: plain(image, lambda x: aten.im2col.default(x, [2, 2], [1, 1], [1, 1], [2, 2])),
     aten.reflection_pad1d.default: plain(line, lambda x: aten.reflection_pad1d.default(x, [1, 2])),
     aten.reflection_pad2d.default: plain(image, lambda x: aten.reflection_pad2d.default(x, [1, 1, 0, 2])),

@@ -15,7 +15,7 @@ from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node, references_in, resolve
 from tamis.graph.ops import Capability, describe, require
 from tamis.graph.ops.rearrange import Rearrange
-from tamis.paths.scaled import gather, magnitude_step, ones_input, powered, walk
+from tamis.paths.scaled import adding_nodes, gather, magnitude_step, ones_input, powered, walk
 
 aten = torch.ops.aten
 ENTRYWISE_PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.neg.default)
@@ -64,7 +64,8 @@ def _backward(net: Network) -> tuple[dict[str, Tensor], dict[str, Tensor], float
     weights = powered(net.fixed_values(dtype=torch.float64), 1, "path_costs")
     leaves = {n: w.requires_grad_() for n, w in weights.items() if isinstance(w, Tensor) and w.is_floating_point()}
     with torch.enable_grad():
-        outputs = walk(net, [ones_input(net, next(iter(leaves.values()), None))], magnitude_step(net, weights, 1))
+        start = ones_input(net, next(iter(leaves.values()), None))
+        outputs = walk(net, [start], magnitude_step(net, weights, 1), adding_nodes(net, weights))
         total, exponent = gather(outputs, 0, net.batched)
         if not leaves or not total.requires_grad:
             return {}, {}, 0.0
@@ -120,6 +121,7 @@ class _Routes:
     def __init__(self, net: Network, shares: dict[str, Tensor], sensitivities: dict[str, Tensor]) -> None:
         self.net, self.shares, self.sensitivities = net, shares, sensitivities
         self.sources = _sources(net)
+        self.sizes = {name: value for name, value in net.fixed_values().items() if isinstance(value, int)}
 
     def cost(self, param: str) -> Tensor:
         """The costs of one parameter's entries."""
@@ -173,6 +175,8 @@ class _Routes:
         """A tensor that meets data, with the parameter set to zero."""
 
         def value(of: str) -> Any:
+            if of in self.sizes:
+                return self.sizes[of]
             if of in self.net.node:
                 node = self.net.node[of]
                 return node.target(*resolve(node.args, value), **resolve(node.kwargs, value))
@@ -202,5 +206,7 @@ class _Routes:
             moved = node.target(*resolve(node.args, lambda ref: origin if ref == name else self._constant(ref)))
             return torch.autograd.grad(moved, origin, flow)[0]
 
-    def _constant(self, name: str) -> Tensor:
+    def _constant(self, name: str) -> Any:
+        if name in self.sizes:
+            return self.sizes[name]
         return self.net.params[name] if name in self.net.params else self.net.constants[name]

@@ -16,7 +16,7 @@ from tamis.graph.ops import Capability, describe, require
 from tamis.graph.rescale import choose_scales, layer_weights, normalize, symmetries
 from tamis.graph.symmetry import Layer
 from tamis.paths.norm import exponential
-from tamis.paths.scaled import Lookup, gather, magnitude, ones_input, walk
+from tamis.paths.scaled import Lookup, adding_nodes, gather, magnitude, ones_input, walk
 
 Weights = Mapping[str, Any]
 
@@ -58,8 +58,8 @@ def path_metric(
     """
     _check(net, other)
     starts = _starts(net, x)
-    first, second = fold_batch_norm(net), fold_batch_norm(other)
-    weights, others = _effective(first), _effective(second)
+    first, second, batch = fold_batch_norm(net), fold_batch_norm(other), len(starts[net.inputs[0]])
+    weights, others = _effective(first, batch), _effective(second, batch)
     logs = _log_distance(first, weights, others, starts)
     if not _dominated(weights, others):
         logs = torch.minimum(logs, _aligned_log_distance(net, other, starts))
@@ -93,8 +93,8 @@ def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Te
     return {name: value.double().abs() for name, value in zip(net.inputs, inputs, strict=True)}
 
 
-def _effective(net: Network) -> dict[str, Any]:
-    return net.fixed_values(dtype=torch.float64)
+def _effective(net: Network, batch: int) -> dict[str, Any]:
+    return net.fixed_values(batch, torch.float64)
 
 
 def _dominated(weights: Weights, others: Weights) -> bool:
@@ -145,7 +145,8 @@ def _log_same_signs(net: Network, weights: Weights, others: Weights, starts: dic
         return [new_distance, new_m, new_other]
 
     nothing = {name: torch.zeros_like(value) for name, value in starts.items()}
-    total, exponent = gather(walk(net, [nothing, starts, starts], step), 0, net.batched)
+    outputs = walk(net, [nothing, starts, starts], step, adding_nodes(net, weights, others))
+    total, exponent = gather(outputs, 0, net.batched)
     return total.sum(1).log() + exponent * math.log(2)
 
 
@@ -165,7 +166,8 @@ def _aligned_log_distance(net: Network, other: Network, starts: dict[str, Tensor
     unit = normalize(net.to(torch.float64))
     scales = symmetries(other.to(torch.float64))
     folded = fold_batch_norm(unit)
-    wanted = _effective(folded)
+    batch = len(starts[net.inputs[0]])
+    wanted = _effective(folded, batch)
 
     def matching(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
         want, want_bias = layer_weights(folded, layer, wanted)
@@ -178,7 +180,7 @@ def _aligned_log_distance(net: Network, other: Network, starts: dict[str, Tensor
 
     chosen, _ = choose_scales(scales.net, scales, matching)
     matched = fold_batch_norm(scales.apply(chosen))
-    return _log_distance(folded, wanted, _effective(matched), starts)
+    return _log_distance(folded, wanted, _effective(matched, batch), starts)
 
 
 def _is_weight(value: Any) -> bool:

@@ -14,7 +14,7 @@ from tamis.errors import InvalidInput
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import Call, Capability, describe, require
-from tamis.paths.scaled import Lookup, gather, magnitude, magnitude_step, ones_input, powered, walk
+from tamis.paths.scaled import Lookup, adding_nodes, gather, magnitude, magnitude_step, ones_input, powered, walk
 
 Part = Literal["all", "input", "hidden"]
 
@@ -73,15 +73,10 @@ def path_norms(net: Network, q: float = 1, fold: bool = True, part: Part = "all"
         raise InvalidInput(f"part must be 'all', 'input' or 'hidden', got {part!r}")
     folded, weights = _prepared(net, q, fold, "path_norm")
     start = ones_input(folded, _some_tensor(weights))
-    step = magnitude_step(folded, weights, q)
+    adding = frozenset() if part == "input" else adding_nodes(folded, weights)
     if part == "hidden":
         start = {name: torch.zeros_like(value) for name, value in start.items()}
-    if part == "input":
-
-        def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
-            return [magnitude(folded, node, lookups[0], weights, q, 0.0)]
-
-    return _per_output(folded, walk(folded, [start], step), q)
+    return _per_output(folded, walk(folded, [start], magnitude_step(folded, weights, q), adding), q)
 
 
 def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fold: bool = True) -> float:
@@ -106,7 +101,7 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
         lookup = lambda name: lookups[0](name) if name in carries else weights[name]  # noqa: E731
         return [_combine(bias, incoming, describe(node).reach(Call(node, lookup, carries)))]
 
-    outputs = walk(folded, [ones_input(folded, _some_tensor(weights))], step)
+    outputs = walk(folded, [ones_input(folded, _some_tensor(weights))], step, adding_nodes(folded, weights))
     return _per_output(folded, outputs, q).mixed(r, log)
 
 

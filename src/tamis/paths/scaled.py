@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidParameters
-from tamis.graph.network import Network, Node
+from tamis.graph.network import Network, Node, Ref
 from tamis.graph.ops import Call, describe
 
 COMFORT = 400  # values are brought back to about 1 once they leave 2^-400 … 2^400
-DEEPEST = -1000  # the smallest exponent at which the number 1 can still be written as 1 · 2^-exponent
+DEEPEST = -1000  # the smallest exponent at which the number 1 can be written as 1 · 2^-exponent
 
 Lookup = Callable[[str], Any]
 Step = Callable[[Node, Sequence[Lookup], float], list[Any]]
@@ -41,7 +41,9 @@ def _power(name: str, value: Any, q: float, owner: str) -> Any:
     return result
 
 
-def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> dict[str, tuple[list[Any], int]]:
+def walk(
+    net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step, adding: frozenset[str]
+) -> dict[str, tuple[list[Any], int]]:
     """Pass one or several streams of non-negative values through the nodes that carry data.
 
     Args:
@@ -49,6 +51,7 @@ def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> di
         starts: for each stream, the values at the inputs.
         step: given a node, a lookup per stream and what the number 1 is worth at the current exponent, the node's
             value in each stream.
+        adding: names of the nodes at which the number 1 matters, because something fixed is added (see `adding_nodes`).
 
     Returns:
         For each output name the streams' values and their common exponent.
@@ -58,16 +61,33 @@ def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> di
     finished = dict(zip((node.name for node in net.nodes), net._finished_after, strict=True))
     for node in net.data_nodes:
         carried = [name for name in node.references if name in values]
-        exponent = max(DEEPEST, *(exponents[name] for name in carried))
+        adds = node.name in adding
+        exponent = max([exponents[name] for name in carried] + [DEEPEST] * adds)
         aligned = {name: [_shifted(v, exponents[name] - exponent) for v in values[name]] for name in carried}
         lookups = [{name: streams[i] for name, streams in aligned.items()}.__getitem__ for i in range(len(starts))]
-        results = step(node, lookups, math.ldexp(1.0, -exponent))
+        results = step(node, lookups, math.ldexp(1.0, -exponent) if adds else 0.0)
         if describe(node).grows:
             results, exponent = _comfortable(results, exponent)
         values[node.name], exponents[node.name] = results, exponent
         for name in finished[node.name]:
             values.pop(name, None)
     return {name: (values[name], exponents[name]) for name in net.output_names}
+
+
+def adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
+    """Nodes that add something fixed and not zero, in any of several sets of weights."""
+
+    def adds(value: Any) -> bool:
+        if isinstance(value, (list, tuple)):
+            return any(adds(item) for item in value)
+        if isinstance(value, Ref):
+            return value.name not in net.carries_data and any(bool(each[value.name].any()) for each in weights)
+        return bool(value)
+
+    def node_adds(node: Node) -> bool:
+        return any(adds(node.arguments.get(name)) for name in describe(node).addends)
+
+    return frozenset(node.name for node in net.data_nodes if node_adds(node))
 
 
 def magnitude_step(net: Network, weights: Mapping[str, Any], q: float) -> Step:

@@ -73,7 +73,8 @@ class Op:
     """
 
     targets: Targets = ()
-    multipliers: tuple[str, ...] = ()  # arguments that multiply data where they are fixed; other fixed ones are added
+    multipliers: tuple[str, ...] = ()  # arguments that multiply data where they are fixed
+    addends: tuple[str, ...] = ()  # arguments that are added to data where they are fixed
     grows = True  # whether values may grow or shrink in `magnitude`, so that their scale must be watched
 
     def capability(self, call: Call) -> Capability:

@@ -28,6 +28,7 @@ class Conv(Op):
         aten.conv3d.padding,
     )
     multipliers = ("weight",)
+    addends = ("bias",)
     channel_axes = (0, 1)  # of the kernel: outputs, inputs
 
     def capability(self, call: Call) -> Capability:

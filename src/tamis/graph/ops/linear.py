@@ -18,6 +18,7 @@ class Linear(Op):
 
     targets: Targets = (aten.linear.default,)
     multipliers = ("weight",)
+    addends = ("bias",)
 
     def capability(self, call: Call) -> Capability:
         fixed = not call.is_data("weight") and not call.is_data("bias")
@@ -85,6 +86,7 @@ class AddMM(Op):
 
     targets: Targets = (aten.addmm.default,)
     multipliers = ("mat2",)
+    addends = ("self",)
 
     def capability(self, call: Call) -> Capability:
         fixed = not call.is_data("self") and not call.is_data("mat2")

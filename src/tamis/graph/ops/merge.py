@@ -24,6 +24,7 @@ class Add(Op):
         aten.rsub.Scalar,
         aten.rsub.Tensor,
     )
+    addends = ("self", "other")
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS
@@ -104,6 +105,7 @@ class Join(Op):
     """cat and stack; entries that are fixed tensors (a class token, say) are biases."""
 
     targets: Targets = (aten.cat.default, aten.stack.default)
+    addends = ("tensors",)
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS

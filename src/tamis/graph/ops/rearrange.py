@@ -39,7 +39,6 @@ class Rearrange(Op):
         aten.pixel_shuffle.default,
         aten.pixel_unshuffle.default,
         aten.channel_shuffle.default,
-        aten.native_channel_shuffle.default,
         aten.im2col.default,
         aten.reflection_pad1d.default,
         aten.reflection_pad2d.default,

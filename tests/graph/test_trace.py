@@ -1,0 +1,328 @@
+"""Tracing: equal outputs, the user's own names, the model untouched, and clear errors."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import prune
+from torch.nn.utils.parametrizations import weight_norm
+
+import tamis
+from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters, TraceError, UnsupportedOp
+from tamis.graph.ops import Capability, capability
+from tamis.graph.trace import network_from_program
+from tamis.train.models import MODELS, example_input
+
+HUGE = ("resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "vit_s16")
+SMALL = [name for name in MODELS if name not in HUGE]
+
+
+def snapshot(model: nn.Module) -> dict[str, Any]:
+    """Everything about a model that tracing could disturb."""
+    return {
+        "training": [m.training for m in model.modules()],
+        "attributes": [{k: id(v) for k, v in m.__dict__.items()} for m in model.modules()],
+        "hooks": [len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules()],
+        "places": {n: (id(p), p.data_ptr(), p.requires_grad) for n, p in model.named_parameters()},
+        "values": {n: v.clone() for n, v in model.state_dict().items()},
+    }
+
+
+def assert_unchanged(model: nn.Module, before: dict[str, Any]) -> None:
+    after = snapshot(model)
+    for what in ("training", "attributes", "hooks", "places"):
+        assert after[what] == before[what], what
+    assert all(torch.equal(after["values"][n], v) for n, v in before["values"].items())
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_zoo_models_give_equal_outputs_and_are_left_untouched(name: str) -> None:
+    model = MODELS[name]().train()
+    before = snapshot(model)
+    net = tamis.trace(model, example_input(name, 1))
+    assert_unchanged(model, before)
+    assert net.batched
+    for batch in (1, 3):
+        x = example_input(name, batch, seed=batch)
+        assert torch.equal(net(x), model.eval()(x))
+    assert list(net.state_dict()) == [*net.params]
+    assert set(net.params) == set(model.state_dict())
+    assert net.trainable == {n for n, _ in model.named_parameters()}
+
+
+def test_capabilities() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Tanh(), nn.Linear(2, 2), nn.ReLU6(), nn.GELU(), nn.Softmax(-1))
+    net = tamis.trace(model, torch.zeros(1, 2))
+    assert [capability(net, node).name for node in net.data_nodes] == [
+        "HOMOGENEOUS",
+        "LIPSCHITZ",
+        "HOMOGENEOUS",
+        "LIPSCHITZ",
+        "OPAQUE",
+        "OPAQUE",
+    ]
+
+
+def test_vit_traces_and_path_norm_refuses_it_by_name() -> None:
+    net = tamis.trace(MODELS["vit_tiny_test"](), example_input("vit_tiny_test"))
+    assert min(capability(net, node) for node in net.data_nodes) is Capability.OPAQUE
+    with pytest.raises(UnsupportedOp, match=r"path_norm needs a homogeneous network: 'aten\.layer_norm' at blocks"):
+        tamis.path_norm(net)
+
+
+def test_several_inputs_and_structured_outputs() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 3), nn.Linear(4, 3)
+
+        def forward(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+            z = self.a(x) + self.b(y)
+            return {"sum": z, "parts": (F.relu(z), z[:, :1])}
+
+    model = Two().eval()
+    x, y = torch.randn(5, 2), torch.randn(5, 4)
+    net = tamis.trace(model, (x, y))
+    ours, theirs = net(x, y), model(x, y)
+    assert torch.equal(ours["sum"], theirs["sum"])
+    assert all(torch.equal(a, b) for a, b in zip(ours["parts"], theirs["parts"], strict=True))
+    norms = tamis.path_norms(net).values  # three outputs side by side: 3 + 3 + 1 neurons
+    assert len(norms) == 7
+    torch.testing.assert_close(norms[:3], norms[3:6])
+
+
+def test_parameters_are_copies_and_the_network_is_immutable() -> None:
+    model = nn.Linear(2, 2)
+    net = tamis.trace(model, torch.zeros(1, 2))
+    before = net(torch.ones(1, 2))
+    with torch.no_grad():
+        model.weight.add_(1)
+    assert torch.equal(net(torch.ones(1, 2)), before)
+    net.state_dict()["weight"].zero_()
+    assert torch.equal(net(torch.ones(1, 2)), before)
+    with pytest.raises(AttributeError, match="immutable"):
+        net.nodes = ()
+    with pytest.raises(TypeError):
+        net.params["weight"] = torch.zeros(2, 2)  # type: ignore[index]
+
+
+def test_with_params_checks_names_and_shapes() -> None:
+    net = tamis.trace(nn.Linear(2, 3), torch.zeros(1, 2))
+    zero = net.with_params({"weight": torch.zeros(3, 2), "bias": torch.zeros(3)})
+    assert zero(torch.ones(1, 2)).abs().max() == 0
+    assert net(torch.ones(1, 2)).abs().max() > 0
+    with pytest.raises(InvalidParameters, match=r"no parameter 'wieght'; it has weight, bias"):
+        net.with_params({"wieght": torch.zeros(3, 2)})
+    with pytest.raises(InvalidParameters, match=r"'weight' has shape \(3, 2\), got \(2, 3\)"):
+        net.with_params({"weight": torch.zeros(2, 3)})
+
+
+def test_user_parameters_named_like_operations_or_inputs() -> None:
+    class Awkward(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relu, self.x, self.mul = (nn.Parameter(torch.randn(3)) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(x * self.mul + self.x) * self.relu
+
+    model = Awkward()
+    net = tamis.trace(model, torch.randn(2, 3))
+    x = torch.randn(4, 3)
+    assert torch.equal(net(x), model(x))
+    assert tamis.path_norm(net) == pytest.approx(tamis.lifting(net).norm(1, 1))
+
+
+def test_pruning_hooks_are_seen_through() -> None:
+    model = nn.Sequential(OrderedDict(first=nn.Linear(4, 5), act=nn.ReLU(), last=nn.Linear(5, 2))).double()
+    prune.random_unstructured(model.first, "weight", amount=0.5)
+    before = snapshot(model)
+    net = tamis.trace(model, torch.zeros(1, 4, dtype=torch.float64))
+    assert_unchanged(model, before)
+    assert {"first.weight_orig", "first.weight_mask"} <= set(net.params)
+    x = torch.randn(3, 4, dtype=torch.float64)
+    assert torch.equal(net(x), model(x))
+    plain = nn.Sequential(OrderedDict(first=nn.Linear(4, 5), act=nn.ReLU(), last=nn.Linear(5, 2))).double()
+    plain.load_state_dict(
+        {**model.last.state_dict(prefix="last."), "first.weight": model.first.weight, "first.bias": model.first.bias}
+    )
+    assert tamis.path_norm(net) == pytest.approx(tamis.path_norm(tamis.trace(plain, x)), rel=1e-12)
+    costs = tamis.path_costs(net).values["first.weight_orig"]
+    torch.testing.assert_close(costs, tamis.path_costs(tamis.trace(plain, x)).values["first.weight"])
+    rescaled = tamis.rescale(net, seed=3)
+    assert not torch.equal(rescaled.params["first.weight_orig"], net.params["first.weight_orig"])
+    assert torch.equal(rescaled(x), net(x))
+
+
+def test_tied_weights_are_one_parameter() -> None:
+    class Autoencoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder, self.decoder = nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False)
+            self.decoder.weight = self.encoder.weight
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.decoder(torch.relu(self.encoder(x)))
+
+    model = Autoencoder()
+    net = tamis.trace(model, torch.zeros(1, 3))
+    assert list(net.params) == ["encoder.weight"]
+    assert dict(net.aliases) == {"decoder.weight": "encoder.weight"}
+    assert set(net.state_dict()) == {"encoder.weight", "decoder.weight"}
+    x = torch.randn(2, 3)
+    both = net.with_params({"decoder.weight": torch.eye(3)})
+    assert torch.equal(both(x), torch.relu(x))
+    assert torch.equal(net(x), model(x))
+    with pytest.raises(AssumptionViolated, match=r"'encoder\.weight' is used again by 'aten\.linear' at decoder"):
+        tamis.path_costs(net)
+    assert torch.equal(tamis.rescale(net)(x), net(x))
+
+
+def test_a_parametrization_that_mixes_entries_is_refused_for_costs_only() -> None:
+    model = weight_norm(nn.Linear(3, 2))
+    net = tamis.trace(model, torch.zeros(1, 3))
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(net(x), model(x))
+    assert tamis.path_norm(net) == pytest.approx(
+        float((model.weight.abs().sum() + model.bias.abs().sum()).detach()), rel=1e-6
+    )
+    with pytest.raises(AssumptionViolated, match=r"cannot attribute costs to 'parametrizations\.weight"):
+        tamis.path_costs(net)
+
+
+def test_a_fixed_graph_is_one_sample() -> None:
+    """Where the first dimension is tied to the model, the whole input is one sample."""
+
+    class Graph(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("adjacency", torch.rand(4, 4))
+            self.lin = nn.Linear(3, 2)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.relu(self.adjacency @ self.lin(x))
+
+    model = Graph().double()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    net = tamis.trace(model, x)
+    assert not net.batched
+    assert torch.equal(net(x), model(x))
+    assert tamis.path_norm(net) == pytest.approx(tamis.lifting(net).norm(1, 1), rel=1e-12)
+    with pytest.raises(InvalidInput, match=r"must have shape \(4, 3\), got \(5, 3\)"):
+        net(torch.zeros(5, 3))
+
+
+def test_mixing_over_the_batch_makes_the_batch_a_sample() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x - x.mean(0, keepdim=True)[0].sum()
+
+    class Summary(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.mean(0)
+
+    assert not tamis.trace(Summary(), torch.zeros(3, 2)).batched
+
+
+def test_exported_programs_load(tmp_path: Any) -> None:
+    model = MODELS["cnn1d"]().eval()
+    x = example_input("cnn1d", 2)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: torch.export.Dim.AUTO},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    net = network_from_program(torch.export.load(tmp_path / "model.pt2"))
+    assert net.batched
+    assert torch.equal(net(x), model(x))
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+class Branching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(2, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lin(x) if x.sum() > 0 else -x
+
+
+def test_not_a_module() -> None:
+    with pytest.raises(InvalidInput, match=r"trace needs a torch\.nn\.Module, got function"):
+        tamis.trace(torch.relu_ if not callable(torch.relu) else (lambda x: x), torch.zeros(1))  # type: ignore[arg-type]
+
+
+def test_an_example_that_is_not_a_tensor() -> None:
+    with pytest.raises(InvalidInput, match="must be a tensor or a tuple of tensors, got list"):
+        tamis.trace(nn.Linear(2, 2), [1.0, 2.0])  # type: ignore[arg-type]
+
+
+def test_wrong_example_shape_leaves_the_model_unchanged() -> None:
+    model = MODELS["resnet20"]().train()
+    before = snapshot(model)
+    with pytest.raises(TraceError, match=r"cannot trace CifarResNet with an example of shape \(1, 4, 32, 32\)"):
+        tamis.trace(model, torch.zeros(1, 4, 32, 32))
+    assert_unchanged(model, before)
+
+
+def test_a_data_dependent_branch() -> None:
+    model = Branching().train()
+    before = snapshot(model)
+    with pytest.raises(TraceError, match="control flow depends on the values of its input"):
+        tamis.trace(model, torch.zeros(2, 2))
+    assert_unchanged(model, before)
+
+
+def test_an_empty_network() -> None:
+    class Constant(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.value = nn.Parameter(torch.ones(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.value * 2
+
+    with pytest.raises(TraceError, match="no output depends on an input"):
+        tamis.trace(Constant(), torch.zeros(1, 2))
+
+
+def test_the_identity_is_a_network() -> None:
+    net = tamis.trace(nn.Identity(), torch.zeros(1, 3))
+    assert tamis.path_norm(net) == 3
+    assert tamis.path_costs(net).values == {}
+
+
+@pytest.mark.parametrize("call", [tamis.path_norm, tamis.path_costs, tamis.normalize, tamis.lifting])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(call: Any, value: float) -> None:
+    model = nn.Linear(2, 2)
+    with torch.no_grad():
+        model.weight[1, 0] = value
+    net = tamis.trace(model, torch.zeros(1, 2))
+    with pytest.raises(InvalidParameters, match=r"'weight' of shape \(2, 2\) has 1 entries .* first at \(1, 0\)"):
+        call(net)
+
+
+def test_wrong_input_shape_or_number() -> None:
+    net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+    with pytest.raises(InvalidInput, match=r"must have shape \(batch, 2\), got \(1, 3\)"):
+        net(torch.zeros(1, 3))
+    with pytest.raises(InvalidInput, match=r"takes 1 input\(s\) \['input'\], got 2"):
+        net(torch.zeros(1, 2), torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize(("q", "r"), [(0, 1), (-1, 1), (float("inf"), 1), (float("nan"), 1), (1, 0), (1, -2)])
+def test_exponents_out_of_range(q: float, r: float) -> None:
+    net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+    with pytest.raises(InvalidInput, match=r"must be in \(0, ∞"):
+        tamis.path_norm(net, q, r)
+
+
+def test_a_model_instead_of_a_network() -> None:
+    for call in (tamis.path_norm, tamis.path_costs):
+        with pytest.raises(InvalidInput, match="needs a Network, got Linear: trace the model first"):
+            call(nn.Linear(2, 2))  # type: ignore[operator]

@@ -1,0 +1,139 @@
+"""Full-size and pretrained networks, and networks so deep that nothing but a logarithm is left."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import tamis
+from tamis.train.models import MODELS, example_input
+
+PRETRAINED = Path(__file__).parents[2].parent / "shared" / "models"
+
+
+class OneOverMax(nn.Module):
+    """A max-pooling layer replaced by the sum of each window, as Theorem 3.1.1 asks."""
+
+    def __init__(self, pool: nn.MaxPool2d) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = self.pool
+        return F.avg_pool2d(x, p.kernel_size, p.stride, p.padding, divisor_override=1)
+
+
+def plain_path_norm(model: nn.Module, shape: tuple[int, ...]) -> float:
+    """‖Φ‖₁ by editing the model itself: |θ|, batch-norm as |s| x + |t|, pooling as sums, one float64 forward pass."""
+    model = model.double().eval()
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.MaxPool2d):
+                setattr(parent, name, OneOverMax(child))
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                for value in module.parameters(recurse=False):
+                    value.abs_()
+            if isinstance(module, nn.BatchNorm2d):
+                scale = module.weight / (module.running_var + module.eps).sqrt()
+                shift = module.bias - scale * module.running_mean
+                module.weight.copy_(scale.abs())
+                module.bias.copy_(shift.abs())
+                module.running_mean.zero_()
+                module.running_var.fill_(1 - module.eps)
+        return float(model(torch.ones(1, *shape, dtype=torch.float64)).sum())
+
+
+def pretrained(name: str) -> nn.Module:
+    path = PRETRAINED / f"{name}_cifar10.safetensors"
+    if not path.exists() and not os.environ.get("CI"):
+        pytest.skip(f"{path.name} is not at hand")
+    model = MODELS[name]()
+    model.load_state_dict(load_file(path))
+    return model
+
+
+@pytest.mark.parametrize("name", ["resnet20", "resnet32"])
+def test_pretrained_resnets(name: str) -> None:
+    net = tamis.trace(pretrained(name), torch.zeros(1, 3, 32, 32))
+    folded, unfolded = tamis.path_norm(net), tamis.path_norm(net, fold=False)
+    assert unfolded == pytest.approx(plain_path_norm(pretrained(name), (3, 32, 32)), rel=1e-9)
+    assert 0 < folded <= unfolded * (1 + 1e-12)
+    costs = tamis.path_costs(net)
+    for layer in ("conv1.weight", "linear.weight"):  # every path from an input meets each of these
+        through = float(costs.values[layer].sum()) * math.exp(costs.log_scale)
+        assert through <= folded * (1 + 1e-9)
+    rescaled = tamis.rescale(net, seed=5)
+    x = torch.randn(4, 3, 32, 32)
+    assert torch.equal(rescaled(x), net(x))
+    assert tamis.path_norm(rescaled) == pytest.approx(folded, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["resnet18", pytest.param("resnet34", marks=pytest.mark.slow)])
+def test_imagenet_resnets_equal_a_plain_evaluation(name: str) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    net = tamis.trace(model, example_input(name, 1))
+    value = tamis.path_norm(net, fold=False)
+    assert value == pytest.approx(plain_path_norm(model, (3, 224, 224)), rel=1e-9)
+    expected = {"resnet18": 30.8, "resnet34": 57.4}[name]  # log₁₀, default initialization: the order of magnitude
+    assert math.log10(value) == pytest.approx(expected, abs=1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "order"), [("resnet50", 73.6), ("resnet101", 150.7), ("resnet152", 226.0)])
+def test_deep_imagenet_resnets_are_finite(name: str, order: float) -> None:
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    net = tamis.trace(model, example_input(name, 1))
+    log = tamis.path_norm(net, log=True, fold=False)
+    assert log / math.log(10) == pytest.approx(order, abs=2.0)
+    assert log == pytest.approx(math.log(plain_path_norm(model, (3, 224, 224))), rel=1e-9)
+    costs = tamis.path_costs(net)
+    assert all(bool(torch.isfinite(value).all()) for value in costs.values.values())
+    assert math.log(float(costs.values["fc.weight"].sum())) + costs.log_scale <= tamis.path_norm(net, log=True) + 1e-9
+
+
+def deep(layers: int, factor: float, bias: bool = True) -> tamis.Network:
+    torch.manual_seed(1)
+    model = nn.Sequential(*[m for _ in range(layers) for m in (nn.Linear(3, 3, bias), nn.ReLU())]).double()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.mul_(factor)
+    return tamis.trace(model, torch.zeros(1, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(("factor", "sign"), [(1e3, 1), (1e-3, -1)])
+def test_a_thousand_layers_have_a_finite_logarithm(factor: float, sign: int) -> None:
+    net = deep(1000, factor, bias=False)
+    log = tamis.path_norm(net, log=True)
+    assert math.isfinite(log) and log * sign > 5000
+    product = torch.ones(3, dtype=torch.float64)
+    exact = 0.0
+    for i in range(0, 2000, 2):  # the definition, with the scale taken out by hand after every layer
+        product = net.params[f"{i}.weight"].abs() @ product
+        exact += math.log(float(product.max()))
+        product = product / product.max()
+    assert log == pytest.approx(exact + math.log(float(product.sum())), rel=1e-12)
+    costs = tamis.path_costs(net)
+    for i in (0, 1000, 1998):  # every path meets every layer, so each layer's costs add up to the whole norm
+        assert math.log(float(costs.values[f"{i}.weight"].sum())) + costs.log_scale == pytest.approx(log, rel=1e-12)
+
+
+def test_biases_of_a_vanishing_network_survive() -> None:
+    """Early layers vanish below anything float64 can hold; the last bias does not."""
+    net = deep(300, 1e-4)
+    assert tamis.path_norm(net) == pytest.approx(float(net.params["598.bias"].abs().sum()), rel=1e-3)
+
+
+def test_what_float64_cannot_hold_is_said_so() -> None:
+    with pytest.raises(OverflowError, match=r"beyond float64: pass log=True"):
+        tamis.path_norm(deep(300, 1e3))
