@@ -31,6 +31,7 @@ PARAMETERS = {
     "unet_small": 29_708,
     "inception_small": 47_130,
     "mobilenet_small": 40_378,
+    "digits_cnn": 28_842,
     "vit_tiny_test": 67_258,
     "cnn1d": 6_149,
     "gcn": 195,

@@ -245,30 +245,6 @@ class Network:
         met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
         return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
 
-    def fixed_values(self, batch: int = 1, dtype: torch.dtype | None = None) -> dict[str, Any]:
-        """What the data meets, for a batch size: `weights_of_data_nodes` as tensors, and sizes as integers.
-
-        A pruning mask times a weight, or a batch-norm folded into a convolution, is one weight here. Floating-point
-        tensors are converted to `dtype` before anything is computed from them.
-        """
-        values: dict[str, Any] = {}
-
-        def lookup(name: str) -> Any:
-            if name in values:
-                return values[name]
-            value = self.params[name] if name in self.params else self.constants[name]
-            return value.to(dtype) if dtype and value.is_floating_point() else value
-
-        for node in self.nodes:
-            if node.name in self.carries_data:
-                continue
-            if node.target is torch.ops.aten.sym_size.int and node.args[0].name in self.carries_data:
-                values[node.name] = self.size_of(node, batch)
-            else:
-                values[node.name] = node.target(*resolve(node.args, lookup), **resolve(node.kwargs, lookup))
-        kept = {name: value for name, value in values.items() if not isinstance(value, Tensor)}
-        return kept | {name: lookup(name) for name in self.weights_of_data_nodes}
-
     def size_of(self, node: Node, batch: int) -> int:
         """The value of a `sym_size` node for a given batch size."""
         source, dim = node.args[0].name, node.args[1]

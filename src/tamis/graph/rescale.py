@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
+from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm, foldable
 from tamis.graph.network import Network
 from tamis.graph.ops import Call, describe
@@ -20,7 +21,7 @@ POWERS = (1.0, 128.0, 4096.0)  # thesis, appendix E.1.2
 def symmetries(net: Network) -> Scales:
     """The rescaling symmetries of a network; channels of a convolution are rescaled whole."""
     scales = Scales(net, frozenset(foldable(net)))
-    fixed = net.fixed_values()
+    fixed = FixedValues(net)
     values: dict[str, Any] = {}
     for name, shape in zip(net.inputs, net.input_shapes, strict=True):
         values[name] = torch.tensor(ONE, dtype=torch.float64).expand(shape)
@@ -108,7 +109,7 @@ def choose_scales(
         λ per variable, and which variables are dead: nothing flows into any neuron of theirs.
     """
     folded = fold_batch_norm(net)
-    values = folded.fixed_values(dtype=torch.float64)
+    values = FixedValues(folded, dtype=torch.float64)
     groups = scales.groups()
     chosen = torch.ones(scales.count, dtype=torch.float64)
     decided = torch.zeros(scales.count, dtype=torch.bool)
@@ -134,7 +135,7 @@ def choose_scales(
     return chosen[groups], dead[groups]
 
 
-def layer_weights(folded: Network, layer: Layer, values: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
+def layer_weights(folded: Network, layer: Layer, values: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     """A layer's effective weight and bias, batch-norm included."""
     node = folded.node[layer.node]
     if layer.weight not in node.arguments:  # a batch-norm written out as a product and a sum

@@ -60,7 +60,7 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
             raise InvalidInput(f"the example must be a tensor or a tuple of tensors, got {type(value).__name__}")
     with _evaluation_mode(model), torch.no_grad():
         program, batched = _export(model, examples)
-        tied = _tied_names(model)
+        tied = _tied_names(model.state_dict(keep_vars=True))
     return network_from_program(program, batched, tied)
 
 
@@ -103,14 +103,21 @@ def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedPro
 
 
 def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
-    logging_before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # torch logs tracebacks of failures that we report ourselves
+    with _quietly():
+        return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without torch's warnings (about its own code, and attributes that we restore) and tracebacks of what we report."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about attributes that hooks assign, which we restore ourselves
-            return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        logging.disable(logging_before)
+        logging.disable(before)
 
 
 def _keeps_batch(program: ExportedProgram) -> bool:
@@ -139,11 +146,11 @@ def _reason(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) ->
     return f"cannot trace {type(model).__name__} with an example of shape {shapes}: {hint} ({name}: {lines[0]})"
 
 
-def _tied_names(model: nn.Module) -> dict[str, str]:
+def _tied_names(state: Mapping[str, Any]) -> dict[str, str]:
     """state_dict names of the same tensor → the first of those names."""
     first: dict[Any, str] = {}
     tied: dict[str, str] = {}
-    for name, value in model.state_dict(keep_vars=True).items():
+    for name, value in state.items():
         if not isinstance(value, Tensor) or value.numel() == 0:
             continue
         place = (value.untyped_storage().data_ptr(), value.storage_offset(), tuple(value.shape), value.stride())
@@ -157,10 +164,17 @@ def network_from_program(
     program: ExportedProgram, batched: bool | None = None, tied: Mapping[str, str] | None = None
 ) -> Network:
     """A `Network` from an exported program (as `torch.export.load` returns it)."""
+    changed = program.graph_signature.buffers_to_mutate
+    if changed:
+        raise TraceError(
+            f"the program changes its buffers ({', '.join(sorted(changed.values()))}): it was exported in training "
+            "mode; call model.eval() before torch.export.export"
+        )
     if batched is None:
-        program = program.run_decompositions({})
+        with _quietly():
+            program = program.run_decompositions({})
         batched = _keeps_batch(program)
-    return _Builder(program, batched, tied or {}).build()
+    return _Builder(program, batched, _tied_names(program.state_dict) if tied is None else tied).build()
 
 
 class _Builder:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tamis.errors import AssumptionViolated, InvalidInput
+from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node, references_in, resolve
 from tamis.graph.ops import Capability, describe, require
 from tamis.graph.ops.rearrange import Rearrange
-from tamis.paths.scaled import adding_nodes, gather, magnitude_step, ones_input, powered, walk
+from tamis.paths.scaled import Powers, adding_nodes, gather, is_weight, magnitude_step, ones_input, walk
 
 aten = torch.ops.aten
 ENTRYWISE_PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.neg.default)
@@ -53,28 +53,24 @@ def path_costs(net: Network) -> PathCosts:
     net.check_finite()
     folded = fold_batch_norm(net)
     _refuse_repeated(folded)
-    shares, sensitivities, log_scale = _backward(folded)
-    routes = _Routes(folded, shares, sensitivities)
+    magnitudes, derivatives, log_scale = _backward(folded)
+    routes = _Routes(folded, magnitudes, derivatives)
     costs = {name: routes.cost(name) for name in net.params if name in net.trainable}
     return PathCosts(costs, log_scale)
 
 
 def _backward(net: Network) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
-    """For each tensor that meets data: its entries' part in the path-norm, and the path-norm's derivative by them."""
-    weights = powered(net.fixed_values(dtype=torch.float64), 1, "path_costs")
-    leaves = {n: w.requires_grad_() for n, w in weights.items() if isinstance(w, Tensor) and w.is_floating_point()}
+    """|E| for each tensor of weights that meets data, and the derivative of the path-norm by it."""
+    weights = dict(Powers(net, 1, "path_costs"))
+    leaves = {name: value.requires_grad_() for name, value in weights.items() if is_weight(value)}
     with torch.enable_grad():
-        start = ones_input(net, next(iter(leaves.values()), None))
-        outputs = walk(net, [start], magnitude_step(net, weights, 1), adding_nodes(net, weights))
+        outputs = walk(net, [ones_input(net)], magnitude_step(net, weights, 1), adding_nodes(net, weights))
         total, exponent = gather(outputs, 0, net.batched)
-        if not leaves or not total.requires_grad:
+        if not total.requires_grad:
             return {}, {}, 0.0
         gradients = torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True)
-    derivative = {
-        n: torch.zeros_like(w) if g is None else g for (n, w), g in zip(leaves.items(), gradients, strict=True)
-    }
-    shares = {name: (leaf.detach() * derivative[name]) for name, leaf in leaves.items()}
-    return shares, derivative, exponent * math.log(2)
+    derivatives = {name: g for name, g in zip(leaves, gradients, strict=True) if g is not None}
+    return {name: leaf.detach() for name, leaf in leaves.items()}, derivatives, exponent * math.log(2)
 
 
 def _refuse_repeated(net: Network) -> None:
@@ -118,21 +114,28 @@ class _Routes:
     Σ (|E_k| − |E_k with the parameter at zero|) · ∂‖Φ‖₁/∂|E_k| over the entries E_k that depend on it.
     """
 
-    def __init__(self, net: Network, shares: dict[str, Tensor], sensitivities: dict[str, Tensor]) -> None:
-        self.net, self.shares, self.sensitivities = net, shares, sensitivities
+    def __init__(self, net: Network, magnitudes: dict[str, Tensor], derivatives: dict[str, Tensor]) -> None:
+        self.net, self.magnitudes, self.derivatives = net, magnitudes, derivatives
         self.sources = _sources(net)
-        self.sizes = {name: value for name, value in net.fixed_values().items() if isinstance(value, int)}
+        self.shares: dict[str, Tensor] = {}
+        self.fixed = FixedValues(net)
 
     def cost(self, param: str) -> Tensor:
         """The costs of one parameter's entries."""
-        total = torch.zeros_like(self.net.params[param], dtype=torch.float64)
-        for name in self.net.weights_of_data_nodes:
-            if param in self.sources.get(name, frozenset()) and name in self.shares:
-                flow = self.shares[name]
-                if not self._is_product(param, name):
-                    flow = flow - self._evaluated_without(param, name).abs() * self.sensitivities[name]
-                total += self._back(param, name, flow)
-        return total
+        met = [name for name in self.derivatives if param in self.sources.get(name, frozenset())]
+        flows = [self._back(param, name, self._flow(param, name)) for name in met]
+        if not flows:
+            return torch.zeros_like(self.net.params[param], dtype=torch.float64)
+        return flows[0] if len(flows) == 1 else torch.stack(flows).sum(0)
+
+    def _flow(self, param: str, name: str) -> Tensor:
+        """What each entry of a tensor loses for the path-norm when the parameter is set to zero."""
+        if not self._is_product(param, name):
+            left = self.magnitudes[name] - self._evaluated_without(param, name).abs()
+            return left * self.derivatives[name]
+        if name not in self.shares:
+            self.shares[name] = self.magnitudes[name] * self.derivatives[name]
+        return self.shares[name]
 
     def _input(self, param: str, node: Node) -> str:
         """The argument through which a node depends on the parameter, entry by entry and affinely."""
@@ -159,7 +162,7 @@ class _Routes:
         places = self._places(param, source)
         if node.target not in Rearrange.targets:
             return places.expand(node.shape or ())
-        moved: Tensor = node.target(*resolve(node.args, lambda ref: places if ref == source else self._constant(ref)))
+        moved: Tensor = node.target(*resolve(node.args, lambda ref: places if ref == source else self.fixed[ref]))
         return moved
 
     def _is_product(self, param: str, name: str) -> bool:
@@ -174,18 +177,9 @@ class _Routes:
     def _evaluated_without(self, param: str, name: str) -> Tensor:
         """A tensor that meets data, with the parameter set to zero."""
 
-        def value(of: str) -> Any:
-            if of in self.sizes:
-                return self.sizes[of]
-            if of in self.net.node:
-                node = self.net.node[of]
-                return node.target(*resolve(node.args, value), **resolve(node.kwargs, value))
-            raw = self.net.params[of] if of in self.net.params else self.net.constants[of]
-            raw = raw.double() if raw.is_floating_point() else raw
-            return torch.zeros_like(raw) if of == param else raw
-
-        result: Tensor = value(name)
-        return result
+        changed = self.net.with_params({param: torch.zeros_like(self.net.params[param])})
+        value: Tensor = FixedValues(changed, dtype=torch.float64)[name]
+        return value
 
     def _back(self, param: str, name: str, flow: Tensor) -> Tensor:
         """A cost per entry of a tensor → a cost per entry of the parameter it depends on."""
@@ -203,10 +197,5 @@ class _Routes:
     def _moved_back(self, node: Node, name: str, shape: torch.Size, flow: Tensor) -> Tensor:
         with torch.enable_grad():
             origin = torch.zeros(shape, dtype=torch.float64, device=flow.device, requires_grad=True)
-            moved = node.target(*resolve(node.args, lambda ref: origin if ref == name else self._constant(ref)))
+            moved = node.target(*resolve(node.args, lambda ref: origin if ref == name else self.fixed[ref]))
             return torch.autograd.grad(moved, origin, flow)[0]
-
-    def _constant(self, name: str) -> Any:
-        if name in self.sizes:
-            return self.sizes[name]
-        return self.net.params[name] if name in self.net.params else self.net.constants[name]

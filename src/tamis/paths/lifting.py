@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
+from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node, references_in
 from tamis.graph.ops import Call, Capability, describe, require
@@ -127,7 +128,7 @@ class _Enumerator:
                 raise InvalidInput(f"lifting takes one input at a time, got a batch of {len(x)}")
         self.x = torch.zeros(self.shape, dtype=torch.float64) if x is None else x.double()
         self.given = x is not None
-        self.fixed = net.fixed_values()
+        self.fixed = dict(FixedValues(net))
         self.values: dict[str, Any] = {net.inputs[0]: self.x}
         size = self.x.numel()
         one = torch.ones(size, dtype=torch.float64)

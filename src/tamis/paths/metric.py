@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
+from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import Capability, describe, require
 from tamis.graph.rescale import choose_scales, layer_weights, normalize, symmetries
 from tamis.graph.symmetry import Layer
 from tamis.paths.norm import exponential
-from tamis.paths.scaled import Lookup, adding_nodes, gather, magnitude, ones_input, walk
+from tamis.paths.scaled import Lookup, adding_nodes, gather, is_weight, magnitude, ones_input, walk
 
 Weights = Mapping[str, Any]
 
@@ -85,7 +86,7 @@ def _check(net: Network, other: Network) -> None:
 
 def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Tensor]:
     if x is None:
-        return ones_input(net, next(iter(net.params.values()), None))
+        return ones_input(net)
     inputs = x if isinstance(x, tuple) else (x,)
     net._check_inputs(inputs)
     if not all(bool(torch.isfinite(value).all()) for value in inputs):
@@ -94,7 +95,7 @@ def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Te
 
 
 def _effective(net: Network, batch: int) -> dict[str, Any]:
-    return net.fixed_values(batch, torch.float64)
+    return dict(FixedValues(net, batch, torch.float64))
 
 
 def _dominated(weights: Weights, others: Weights) -> bool:
@@ -119,7 +120,7 @@ def _log_distance(net: Network, weights: Weights, others: Weights, starts: dict[
 
 def _without_flips(weight: Any, other: Any) -> Any:
     """θ with the coordinates set to zero whose sign differs; the very same object where none does."""
-    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+    if not is_weight(weight):
         return weight
     flipped = weight * other < 0
     return weight.masked_fill(flipped, 0.0) if bool(flipped.any()) else weight
@@ -127,8 +128,8 @@ def _without_flips(weight: Any, other: Any) -> Any:
 
 def _log_same_signs(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> Tensor:
     mine, theirs = _map(torch.abs, weights), _map(torch.abs, others)
-    apart = {n: (w - others[n]).abs() if _is_weight(w) else w for n, w in weights.items()}
-    differs = {n: _is_weight(w) and bool(w.any()) for n, w in apart.items()}
+    apart = {n: (w - others[n]).abs() if is_weight(w) else w for n, w in weights.items()}
+    differs = {n: is_weight(w) and bool(w.any()) for n, w in apart.items()}
     one_sided = _dominated(weights, others)
 
     def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
@@ -183,12 +184,8 @@ def _aligned_log_distance(net: Network, other: Network, starts: dict[str, Tensor
     return _log_distance(folded, wanted, _effective(matched, batch), starts)
 
 
-def _is_weight(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
-
-
 def _map(function: Any, weights: Weights) -> dict[str, Any]:
-    return {name: function(value) if _is_weight(value) else value for name, value in weights.items()}
+    return {name: function(value) if is_weight(value) else value for name, value in weights.items()}
 
 
 def _exponential(value: Tensor) -> Tensor:

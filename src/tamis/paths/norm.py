@@ -14,7 +14,7 @@ from tamis.errors import InvalidInput
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import Call, Capability, describe, require
-from tamis.paths.scaled import Lookup, adding_nodes, gather, magnitude, magnitude_step, ones_input, powered, walk
+from tamis.paths.scaled import Lookup, Powers, adding_nodes, gather, magnitude, magnitude_step, ones_input, walk
 
 Part = Literal["all", "input", "hidden"]
 
@@ -72,7 +72,7 @@ def path_norms(net: Network, q: float = 1, fold: bool = True, part: Part = "all"
     if part not in ("all", "input", "hidden"):
         raise InvalidInput(f"part must be 'all', 'input' or 'hidden', got {part!r}")
     folded, weights = _prepared(net, q, fold, "path_norm")
-    start = ones_input(folded, _some_tensor(weights))
+    start = ones_input(folded)
     adding = frozenset() if part == "input" else adding_nodes(folded, weights)
     if part == "hidden":
         start = {name: torch.zeros_like(value) for name, value in start.items()}
@@ -89,8 +89,8 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
     Arguments as for `path_norm`. Unlike a path-norm it depends on how the parameters are scaled.
     """
     _check_exponent("r", r, inclusive=True)
-    folded, weights = _prepared(net, q, fold, "product_norm")
-    carries = folded.carries_data
+    folded, powers = _prepared(net, q, fold, "product_norm")
+    carries, weights = folded.carries_data, dict(powers)
 
     def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
         def with_data(value: Any) -> Lookup:
@@ -101,7 +101,7 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
         lookup = lambda name: lookups[0](name) if name in carries else weights[name]  # noqa: E731
         return [_combine(bias, incoming, describe(node).reach(Call(node, lookup, carries)))]
 
-    outputs = walk(folded, [ones_input(folded, _some_tensor(weights))], step, adding_nodes(folded, weights))
+    outputs = walk(folded, [ones_input(folded)], step, adding_nodes(folded, weights))
     return _per_output(folded, outputs, q).mixed(r, log)
 
 
@@ -114,7 +114,7 @@ def exponential(log_value: float, what: str) -> float:
     return math.exp(log_value)
 
 
-def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> tuple[Network, dict[str, Any]]:
+def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> tuple[Network, Powers]:
     """Checks, the network without batch-norm nodes, and |θ|^q in float64."""
     if not isinstance(net, Network):
         raise InvalidInput(f"{wanted_by} needs a Network, got {type(net).__name__}: trace the model first")
@@ -122,7 +122,7 @@ def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> tuple[Netwo
     require(net, Capability.HOMOGENEOUS, wanted_by)
     net.check_finite()
     folded = fold_batch_norm(net, fold)
-    return folded, powered(folded.fixed_values(dtype=torch.float64), q, wanted_by)
+    return folded, Powers(folded, q, wanted_by)
 
 
 def _check_exponent(name: str, value: float, inclusive: bool) -> None:
@@ -133,10 +133,6 @@ def _check_exponent(name: str, value: float, inclusive: bool) -> None:
 def _per_output(net: Network, outputs: dict[str, tuple[list[Any], int]], q: float) -> PathNorms:
     total, exponent = gather(outputs, 0, net.batched)
     return PathNorms(total[0] ** (1 / q), exponent * math.log(2) / q)
-
-
-def _some_tensor(weights: dict[str, Any]) -> Tensor | None:
-    return next((value for value in weights.values() if isinstance(value, Tensor)), None)
 
 
 def _like(value: Any, number: float) -> Any:

@@ -6,13 +6,14 @@ Every node's values are kept as value · 2^exponent. Exponents are integers, so 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tamis.errors import InvalidParameters
+from tamis.graph.fixed import FixedValues
 from tamis.graph.network import Network, Node, Ref
 from tamis.graph.ops import Call, describe
 
@@ -23,22 +24,44 @@ Lookup = Callable[[str], Any]
 Step = Callable[[Node, Sequence[Lookup], float], list[Any]]
 
 
-def powered(values: Mapping[str, Any], q: float, owner: str) -> dict[str, Any]:
-    """|θ|^q for every floating-point tensor; sizes and index tensors stay as they are."""
-    return {name: _power(name, value, q, owner) for name, value in values.items()}
+class Powers(Mapping[str, Any]):
+    """|θ|^q in float64 for every weight that data meets, each computed when it is asked for; sizes stay integers.
+
+    Args:
+        net: the network.
+        q: the power.
+        wanted_by: who asks, for the message when |θ|^q leaves float64's range.
+    """
+
+    def __init__(self, net: Network, q: float, wanted_by: str) -> None:
+        self.fixed, self.q, self.wanted_by = FixedValues(net, dtype=torch.float64), q, wanted_by
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fixed)
+
+    def __len__(self) -> int:
+        return len(self.fixed)
+
+    def __getitem__(self, name: str) -> Any:
+        value = self.fixed[name]
+        if not is_weight(value):
+            return value
+        magnitude = value.abs_()
+        return magnitude if self.q == 1 or not value.numel() else self._power(name, magnitude)
+
+    def _power(self, name: str, magnitude: Tensor) -> Tensor:
+        result = magnitude**self.q
+        largest, was = float(result.max()), float(magnitude.max())
+        if not math.isfinite(largest) or (largest == 0 and was > 0):
+            raise InvalidParameters(
+                f"{self.wanted_by} with q = {self.q:g} leaves float64's range: the largest of |{name}| is {was:.3g}"
+            )
+        return result
 
 
-def _power(name: str, value: Any, q: float, owner: str) -> Any:
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        return value
-    magnitude = value.abs()
-    if q == 1 or not value.numel():
-        return magnitude
-    result = magnitude**q
-    largest, was = float(result.max()), float(magnitude.max())
-    if not math.isfinite(largest) or (largest == 0 and was > 0):
-        raise InvalidParameters(f"{owner} with q = {q:g} leaves float64's range: the largest of |{name}| is {was:.3g}")
-    return result
+def is_weight(value: Any) -> bool:
+    """Whether a fixed value is a tensor of weights, not a size or an index."""
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def walk(
@@ -115,9 +138,9 @@ def gather(outputs: Mapping[str, tuple[list[Any], int]], stream: int, batched: b
     return torch.cat([part.flatten(1) if batched else part.flatten()[None] for part in parts], 1), exponent
 
 
-def ones_input(net: Network, like: Tensor | None = None) -> dict[str, Tensor]:
-    """The input full of ones, in float64."""
-    device = like.device if like is not None else None
+def ones_input(net: Network) -> dict[str, Tensor]:
+    """The input full of ones, in float64, where the parameters are."""
+    device = next((value.device for value in (*net.params.values(), *net.constants.values())), None)
     shapes = zip(net.inputs, net.input_shapes, strict=True)
     return {name: torch.ones(shape, dtype=torch.float64, device=device) for name, shape in shapes}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -134,6 +135,15 @@ class Einsum(Op):
         ordered = largest.permute([kept.index(label) for label in writes if label in kept])
         index = tuple(slice(None) if label in kept else None for label in writes)
         return ordered[index] * torch.ones_like(call.run())
+
+    def macs(self, call: Call) -> int:
+        reads, _ = call["equation"].replace(" ", "").split("->")
+        sizes = {
+            label: size
+            for labels, (value, _) in zip(reads.split(","), call.items("tensors"), strict=True)
+            for label, size in zip(labels, value.shape, strict=True)
+        }
+        return math.prod(sizes.values())
 
 
 def _scaled(bias: Any, one: float) -> Any:

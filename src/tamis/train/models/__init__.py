@@ -15,6 +15,7 @@ from .cifar_resnet import resnet44 as resnet44
 from .cifar_resnet import resnet56 as resnet56
 from .cnn1d import cnn1d as cnn1d
 from .densenet import densenet_small as densenet_small
+from .digits_cnn import digits_cnn as digits_cnn
 from .gcn import gcn as gcn
 from .inception import inception_small as inception_small
 from .mlp import mlp as mlp
@@ -41,6 +42,7 @@ _NODE_FEATURES = (12, 8)
 
 MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": mlp,
+    "digits_cnn": digits_cnn,
     "vgg_small": vgg_small,
     "resnet20": resnet20,
     "resnet32": resnet32,
@@ -68,6 +70,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
 # The shape of one example, without the batch, for each factory called without arguments.
 EXAMPLE_SHAPES: dict[str, tuple[int, ...]] = {
     "mlp": _DIGIT,
+    "digits_cnn": _DIGIT,
     "vgg_small": _SMALL_IMAGE,
     "resnet20": _SMALL_IMAGE,
     "resnet32": _SMALL_IMAGE,

@@ -8,7 +8,7 @@ def _conv_norm(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class DigitsCNN(nn.Module):
-    """Twice convolution, BatchNorm, ReLU and max-pooling, a skip connection in between; a global average, a linear layer."""
+    """Twice convolution, BatchNorm, ReLU and max-pooling with a skip connection between; an average, a linear layer."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()

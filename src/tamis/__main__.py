@@ -1,0 +1,5 @@
+"""`python -m tamis` is the `tamis` command."""
+
+from tamis.cli.main import main
+
+main()

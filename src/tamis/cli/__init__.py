@@ -1,0 +1,1 @@
+"""The command line: `main.py` declares the commands, one file each does the work, imported when it is called."""

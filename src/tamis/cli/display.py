@@ -1,0 +1,46 @@
+"""Numbers and consoles for people."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+
+from rich.console import Console
+
+PIPED_WIDTH = 100  # rich takes 80 columns where there is no terminal, and would cut tables
+
+
+def console() -> Console:
+    """Standard output."""
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
+    return Console(highlight=False, markup=False, width=width)
+
+
+def from_logarithm(value: float) -> str:
+    """e^value: plain between 10^-4 and 10^6, otherwise as a power of ten.
+
+    Example:
+        >>> from_logarithm(math.log(1234.5)), from_logarithm(100.0)
+        ('1,234.5', '10^43.43')
+    """
+    if value == -math.inf:
+        return "0"
+    power = value / math.log(10)
+    if not -4 <= power <= 6:
+        return f"10^{power:.2f}"
+    return f"{math.exp(value):,.{max(1, 4 - math.floor(power))}f}"
+
+
+def with_unit(count: int) -> str:
+    """Three digits and a letter.
+
+    Example:
+        >>> with_unit(1_816_557_056), with_unit(640)
+        ('1.82 G', '640')
+    """
+    size, unit = next(((s, u) for s, u in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")) if count >= s), (1, ""))
+    if size == 1:
+        return str(count)
+    value = count / size
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f} {unit}"

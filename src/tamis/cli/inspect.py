@@ -1,0 +1,316 @@
+"""`tamis inspect`: what a network is made of, what it costs, and its path-norms."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from torch import Tensor
+
+from tamis.cli.display import console, from_logarithm, with_unit
+from tamis.cli.model_argument import load_network
+from tamis.errors import UnsupportedOp
+from tamis.graph.fixed import FixedValues
+from tamis.graph.network import Network, Node
+from tamis.graph.ops import OPAQUE, Call, Capability, capability, describe
+from tamis.paths.norm import Part, path_norm
+
+# q, r, and whether batch-norm is folded.
+NORMS: tuple[tuple[float, float, bool], ...] = ((1, 1, True), (2, 2, True), (1, math.inf, True), (1, 1, False))
+PARTS: tuple[Part, ...] = get_args(Part)
+COLOURS = {Capability.HOMOGENEOUS: "green", Capability.LIPSCHITZ: "yellow", Capability.OPAQUE: "red"}
+ROWS_AT_START, ROWS_AT_END = 24, 14
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row of the table; `macs` is None where nobody described the operation."""
+
+    name: str
+    module: str
+    op: str
+    shape: tuple[int, ...] | None
+    parameters: tuple[str, ...]
+    parameter_count: int
+    macs: int | None
+    capability: Capability
+
+
+@dataclass(frozen=True)
+class MixedNorm:
+    """Natural logarithms of ‖Φ‖_{q,r}, by part: all paths, those from inputs, those from hidden neurons' biases."""
+
+    q: float
+    r: float
+    fold: bool
+    logs: dict[Part, float]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything that `tamis inspect` shows."""
+
+    network: Network
+    operations: tuple[Operation, ...]
+    norms: tuple[MixedNorm, ...]
+    refusal: UnsupportedOp | None
+
+    @property
+    def parameters(self) -> int:
+        return sum(self.network.params[name].numel() for name in self.network.trainable)
+
+    @property
+    def buffers(self) -> int:
+        return sum(value.numel() for name, value in self.network.params.items() if name not in self.network.trainable)
+
+    @property
+    def macs(self) -> int:
+        return sum(operation.macs or 0 for operation in self.operations)
+
+    @property
+    def not_counted(self) -> list[str]:
+        """Operations whose multiply-accumulates nobody described."""
+        return list(dict.fromkeys(operation.op for operation in self.operations if operation.macs is None))
+
+    @property
+    def weakest(self) -> Operation | None:
+        """The first operation that admits least; None where nothing does (an input handed on as it is)."""
+        return min(self.operations, key=lambda operation: operation.capability, default=None)
+
+    @property
+    def capability(self) -> Capability:
+        return self.weakest.capability if self.weakest else Capability.HOMOGENEOUS
+
+
+def inspect(model: str, weights: Path | None, shape: str | None, as_json: bool, show_all: bool) -> None:
+    """The command; arguments as on the command line."""
+    with Console(stderr=True).status(Text(f"tracing {model}")) as status:
+        loaded = load_network(model, weights, shape)
+        status.update(Text(f"computing the path-norms of {model}"))
+        found = inspection(loaded.network)
+    origin = {"model": model, "weights": loaded.weights}
+    if as_json:
+        print(json.dumps({**origin, **as_plain_data(found)}, indent=2, allow_nan=False))
+    else:
+        show(found, origin, console(), show_all)
+
+
+# -- finding out -------------------------------------------------------------------------------------------------------
+
+
+def inspection(net: Network) -> Inspection:
+    """Everything there is to show of a network."""
+    operations = operations_of(net)
+    try:
+        return Inspection(net, operations, tuple(_mixed_norms(net)), None)
+    except UnsupportedOp as refusal:
+        return Inspection(net, operations, (), refusal)
+
+
+def operations_of(net: Network) -> tuple[Operation, ...]:
+    """The operations that an input reaches, with what they cost."""
+    return tuple(_operations(net))
+
+
+def _operations(net: Network) -> Iterator[Operation]:
+    values = {name: _shape_alone(value) for name, value in FixedValues(net).items()}
+    values |= {name: torch.empty(s, device="meta") for name, s in zip(net.inputs, net.input_shapes, strict=True)}
+    for node in net.data_nodes:
+        call = Call(node, values.__getitem__, net.carries_data)
+        values[node.name] = None if node.shape is None else torch.empty(node.shape, device="meta")
+        names = tuple(_parameters_of(net, node))
+        count = sum(net.params[name].numel() for name in names)
+        yield Operation(node.name, node.module, node.op, node.shape, names, count, _macs(call), capability(net, node))
+
+
+def _shape_alone(value: Any) -> Any:
+    """A tensor without its numbers, which counting does not need, in the one precision that data has here too."""
+    if not isinstance(value, Tensor):
+        return value
+    return torch.empty(value.shape, device="meta", dtype=torch.float32 if value.is_floating_point() else value.dtype)
+
+
+def _macs(call: Call) -> int | None:
+    op = describe(call.node)
+    if op is OPAQUE:
+        return None
+    try:
+        return op.macs(call)
+    except NotImplementedError:
+        return None
+
+
+def _parameters_of(net: Network, node: Node) -> Iterator[str]:
+    """Trainable parameters that a node reads, directly or in something computed from them (a mask times a weight)."""
+    pending, seen = list(node.references), set(net.carries_data)
+    while pending:
+        name = pending.pop(0)
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in net.trainable:
+            yield name
+        elif name in net.node:
+            pending += net.node[name].references
+
+
+def _mixed_norms(net: Network) -> Iterator[MixedNorm]:
+    for q, r, fold in NORMS:
+        yield MixedNorm(q, r, fold, {part: path_norm(net, q, r, log=True, fold=fold, part=part) for part in PARTS})
+
+
+# -- for machines ------------------------------------------------------------------------------------------------------
+
+
+def as_plain_data(found: Inspection) -> dict[str, Any]:
+    """An inspection as JSON takes it: logarithms are natural, null stands for log 0 and for values beyond float64."""
+    net, weakest, refusal = found.network, found.weakest, found.refusal
+    limited = weakest is not None and weakest.capability < Capability.HOMOGENEOUS
+    return {
+        "inputs": [{"name": n, "shape": s} for n, s in zip(net.inputs, net.input_shapes, strict=True)],
+        "outputs": [{"name": name, "shape": _shape_of(net, name)} for name in net.output_names],
+        "batched": net.batched,
+        "parameters": found.parameters,
+        "buffers": found.buffers,
+        "macs": found.macs,
+        "macs_not_counted": found.not_counted,
+        "nodes": len(found.operations),
+        "capability": found.capability.name.lower(),
+        "limited_by": {"op": weakest.op, "module": weakest.module} if weakest and limited else None,
+        "operations": [{**asdict(o), "capability": o.capability.name.lower()} for o in found.operations],
+        "path_norms": None if refusal else [_norm_as_plain_data(norm) for norm in found.norms],
+        "refusal": {"message": str(refusal), "op": refusal.op, "module": refusal.module} if refusal else None,
+    }
+
+
+def _norm_as_plain_data(norm: MixedNorm) -> dict[str, Any]:
+    r = "inf" if math.isinf(norm.r) else norm.r
+    logs = {part: value if math.isfinite(value) else None for part, value in norm.logs.items()}
+    values = {part: math.exp(value) if value < 709 else None for part, value in norm.logs.items()}
+    return {"q": norm.q, "r": r, "fold": norm.fold, "value": values, "log": logs}
+
+
+def _shape_of(net: Network, name: str) -> tuple[int, ...] | None:
+    if name in net.node:
+        return net.node[name].shape
+    return dict(zip(net.inputs, net.input_shapes, strict=True)).get(name)
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def show(found: Inspection, origin: dict[str, str], out: Console, show_all: bool = False) -> None:
+    """Print an inspection: header, operations, path-norms."""
+    out.print(_header(found, origin))
+    out.print()
+    out.print(_operation_table(found, show_all))
+    out.print()
+    if found.refusal is None:
+        out.print(_norm_table(found))
+    else:
+        out.print(Text.assemble(("No path-norms: ", "yellow"), str(found.refusal)), soft_wrap=True)
+
+
+def _header(found: Inspection, origin: dict[str, str]) -> Table:
+    net = found.network
+    shapes = [_shape_of(net, name) for name in net.output_names]
+    fixed = "" if net.batched else ", of this size only: all of it is one sample"
+    opaque = " (opaque operations not counted)" if found.not_counted else ""
+    lines: dict[str, str | Text] = {
+        **origin,
+        "input": ", ".join(net.described(shape) for shape in net.input_shapes) + fixed,
+        "output": ", ".join("several tensors" if shape is None else net.described(shape) for shape in shapes),
+        "parameters": f"{found.parameters:,}",
+        "buffers": f"{found.buffers:,}",
+        "MACs": f"{with_unit(found.macs)} per sample{opaque}",
+        "operations": f"{len(found.operations):,}",
+        "capability": _capability_line(found),
+    }
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in lines.items():
+        grid.add_row(name, Text(value) if isinstance(value, str) else value)
+    return grid
+
+
+def _capability_line(found: Inspection) -> Text:
+    line = Text(found.capability.name.lower(), COLOURS[found.capability])
+    if found.weakest and found.capability < Capability.HOMOGENEOUS:
+        where = found.weakest.module or "the top level of the model"
+        line.append(f", limited first by {_short(found.weakest.op)} at {where}", "default")
+    return line
+
+
+def _operation_table(found: Inspection, show_all: bool) -> Table:
+    table = _table()
+    for heading in ("module", "operation", "output"):
+        table.add_column(heading, overflow="fold")
+    table.add_column("parameters", justify="right")
+    table.add_column("MACs", justify="right")
+    table.add_column("capability")
+    for row in _elided(found.operations, show_all):
+        if isinstance(row, int):
+            table.add_row(Text(f"… {row} more", "dim"), Text("--all shows them", "dim"))
+            continue
+        table.add_row(
+            Text(row.module) if row.module else Text("(top level)", "dim"),
+            Text(_short(row.op)),
+            Text(_sizes(row.shape, found.network.batched)),
+            f"{row.parameter_count:,}" if row.parameter_count else "",
+            with_unit(row.macs) if row.macs else "",
+            Text(row.capability.name.lower(), COLOURS[row.capability]),
+        )
+    return table
+
+
+def _elided(rows: tuple[Operation, ...], show_all: bool) -> Iterator[Operation | int]:
+    """The rows to show, and in place of those left out their number."""
+    hidden = len(rows) - ROWS_AT_START - ROWS_AT_END
+    if show_all or hidden <= 2:
+        yield from rows
+        return
+    yield from rows[:ROWS_AT_START]
+    yield hidden
+    yield from rows[-ROWS_AT_END:]
+
+
+def _norm_table(found: Inspection) -> Table:
+    table = _table()
+    table.add_column("path-norm")
+    for heading in ("all paths", "from inputs", "from biases"):
+        table.add_column(heading, justify="right")
+    has_batch_norm = any(operation.op == "aten.batch_norm.default" for operation in found.operations)
+    for norm in found.norms:
+        if not has_batch_norm and not norm.fold:
+            continue  # there is nothing to fold, and the row would say the same again
+        name = f"q = {norm.q:g}, r = {'∞' if math.isinf(norm.r) else f'{norm.r:g}'}"
+        name += "" if norm.fold else ", batch-norm not folded"
+        table.add_row(name, *(from_logarithm(norm.logs[part]) for part in PARTS))
+    return table
+
+
+def _table() -> Table:
+    return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+
+
+def _short(op: str) -> str:
+    """'conv2d' for 'aten.conv2d.default'."""
+    return op.split(".")[1] if "." in op else op
+
+
+def _sizes(shape: tuple[int, ...] | None, batched: bool) -> str:
+    """A shape without its batch dimension."""
+    if shape is None:
+        return "several"
+    led_by_batch = batched and shape[:1] == (1,)  # a permutation may have moved it
+    return " × ".join(str(size) for size in shape[led_by_batch:]) or "number"

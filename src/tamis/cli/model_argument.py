@@ -1,0 +1,194 @@
+"""MODEL on the command line: a `.pt2` file, or `package.module:factory` with weights and an input shape."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_model
+from torch import nn
+
+from tamis.errors import InvalidInput, InvalidParameters
+from tamis.graph.network import Network
+from tamis.graph.trace import network_from_program, trace
+from tamis.train.models import EXAMPLE_SHAPES, MODELS
+
+SEED = 0  # of the weights, where the user brings none
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """What MODEL stands for, and where its weights come from, in words."""
+
+    network: Network
+    weights: str
+
+
+def load_network(model: str, weights: Path | None = None, shape: str | None = None) -> LoadedModel:
+    """The network that the command line names.
+
+    Args:
+        model: a `.pt2` file, or `package.module:factory`.
+        weights: a safetensors file with exactly the parameters and buffers of the factory's module.
+        shape: one input's shape without the batch, such as "3,32,32".
+
+    Raises:
+        InvalidInput, InvalidParameters, TraceError, FileNotFoundError: each message repeats what the user typed.
+    """
+    if model.endswith(".pt2"):
+        if weights is not None or shape is not None:
+            given = "--weights" if weights is not None else "--shape"
+            raise InvalidInput(f"{given} goes with package.module:factory; '{model}' has its own weights and shape")
+        return LoadedModel(_load_program(Path(model)), "from the file")
+    factory, module = _find_factory(model)
+    example = torch.zeros(1, *(_parse_shape(shape) if shape is not None else _default_shape(model, factory, module)))
+    built = _build(model, factory)
+    if weights is not None:
+        _load_weights(built, weights)
+    source = str(weights) if weights is not None else f"as the factory draws them with seed {SEED}"
+    return LoadedModel(trace(built, example), source)
+
+
+# -- .pt2 --------------------------------------------------------------------------------------------------------------
+
+
+def _load_program(path: Path) -> Network:
+    _check_readable(path)
+    with quiet_export():
+        try:
+            program = torch.export.load(path)
+        except Exception as error:  # torch raises whatever its deserializer tripped over
+            raise InvalidInput(f"'{path}' is not a file that torch.export.save of this torch version wrote") from error
+        return network_from_program(program)
+
+
+def _check_readable(path: Path) -> None:
+    """Raise what Python raises for a file that cannot be opened; torch and safetensors do not name the file."""
+    with path.open("rb"):
+        pass
+
+
+@contextmanager
+def quiet_export() -> Iterator[None]:
+    """Without the traceback that torch.export logs before it raises, nor torch's warnings about its own code."""
+    log = logging.getLogger("torch.export")
+    before = log.disabled
+    log.disabled = True
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
+            yield
+    finally:
+        log.disabled = before
+
+
+# -- package.module:factory --------------------------------------------------------------------------------------------
+
+
+def _find_factory(model: str) -> tuple[Callable[[], Any], ModuleType]:
+    module_name, colon, path = model.partition(":")
+    if not (module_name and colon and path):
+        hint = f"; did you mean tamis.train.models:{model}?" if model in MODELS else ""
+        raise InvalidInput(f"MODEL must be a .pt2 file or package.module:factory, got '{model}'{hint}")
+    module = _import(module_name)
+    try:
+        factory = attrgetter(path)(module)
+    except AttributeError:
+        raise InvalidInput(f"module '{module_name}' has no '{path}'{_similar(path, vars(module))}") from None
+    if not callable(factory):
+        raise InvalidInput(f"'{model}' is not callable but {type(factory).__name__}: {factory!r:.80}")
+    return factory, module
+
+
+def _import(name: str) -> ModuleType:
+    directory = os.getcwd()
+    if directory not in sys.path:  # the installed command does not have it there, `python -m tamis` does
+        sys.path.insert(0, directory)
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name + ".").startswith(error.name + "."):
+            raise InvalidInput(f"no module '{error.name}' in {directory} or among installed packages") from None
+        raise InvalidInput(f"importing '{name}' failed: {error}") from error
+    except Exception as error:
+        raise InvalidInput(f"importing '{name}' failed: {type(error).__name__}: {error}") from error
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    matches = get_close_matches(name, [other for other in known if not other.startswith("_")])
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""
+
+
+def _build(model: str, factory: Callable[[], Any]) -> nn.Module:
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)  # so that untrained weights, too, give the same numbers each time
+            built = factory()
+    except Exception as error:
+        raise InvalidInput(f"{model}() failed: {type(error).__name__}: {error}") from error
+    if not isinstance(built, nn.Module):
+        raise InvalidInput(f"{model}() must return a torch.nn.Module, got {type(built).__name__}: {built!r:.80}")
+    return built
+
+
+# -- the input's shape -------------------------------------------------------------------------------------------------
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    sizes = text.split(",")
+    if not all(size.strip().isdecimal() and int(size) > 0 for size in sizes):
+        raise InvalidInput(f"--shape must be positive sizes without the batch, such as 3,32,32; got '{text}'")
+    return tuple(int(size) for size in sizes)
+
+
+def _default_shape(model: str, factory: Callable[[], Any], module: ModuleType) -> tuple[int, ...]:
+    for name, known in MODELS.items():
+        if known is factory:
+            return EXAMPLE_SHAPES[name]
+    shape = getattr(factory, "example_shape", getattr(module, "example_shape", None))
+    if shape is None:
+        raise InvalidInput(f"the input shape of '{model}' is unknown: pass it without the batch, as in --shape 3,32,32")
+    if not (isinstance(shape, (tuple, list)) and all(isinstance(size, int) and size > 0 for size in shape)):
+        raise InvalidInput(f"example_shape of '{model}' must be a tuple of positive sizes, got {shape!r}")
+    return tuple(shape)
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def _load_weights(module: nn.Module, path: Path) -> None:
+    """Load a safetensors file into a module; it must hold all parameters and buffers and nothing else."""
+    _check_readable(path)
+    try:
+        with safe_open(path, "pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise InvalidParameters(f"'{path}' is not a safetensors file: {error}") from error
+    wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    wrong = [f"{n} is {shapes[n]} instead of {s}" for n, s in wanted.items() if n in shapes and shapes[n] != s]
+    missing: Iterable[str] = wanted.keys() - shapes.keys()
+    unexpected: Iterable[str] = shapes.keys() - wanted.keys()
+    if not wrong:  # which would stop the load; of tied tensors it needs only one
+        missing, unexpected = load_model(module, path, strict=False)
+    complaints = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": wrong}
+    found = [f"{what}: {_some(names)}" for what, names in complaints.items() if names]
+    if found:
+        raise InvalidParameters(f"'{path}' does not fit {type(module).__name__}; {'; '.join(found)}")
+
+
+def _some(names: list[str], most: int = 4) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,61 @@
+"""What the data of a network meets: its weights, and the sizes that its graph computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.graph.network import Network, Node, is_shape_arithmetic, resolve
+
+aten = torch.ops.aten
+
+
+class FixedValues(Mapping[str, Any]):
+    """The values that do not depend on an input, by name: `weights_of_data_nodes` as tensors, and sizes as integers.
+
+    A pruning mask times a weight, or a batch-norm folded into a convolution, is one weight here. Each value is computed
+    when it is asked for and belongs to the caller, who may change it in place: a pass over a large network
+    then needs the memory of its largest layer only, and reuses it, which is many times faster than fresh memory.
+
+    Args:
+        net: the network.
+        batch: the batch size that sizes are for.
+        dtype: floating-point tensors are converted to it before anything is computed from them.
+    """
+
+    def __init__(self, net: Network, batch: int = 1, dtype: torch.dtype | None = None) -> None:
+        self.net, self.batch, self.dtype = net, batch, dtype
+        sizes = [node.name for node in net.nodes if is_shape_arithmetic(node.target)]
+        self._names = (*net.weights_of_data_nodes, *sizes)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __getitem__(self, name: str) -> Any:
+        node = self.net.node.get(name)
+        if node is None:
+            return self._copy(self.net.params[name] if name in self.net.params else self.net.constants[name])
+        if node.target is aten.sym_size.int and node.args[0].name in self.net.carries_data:
+            return self.net.size_of(node, self.batch)
+        if node.target is aten.mul.Tensor:
+            return self._product(node)
+        return node.target(*resolve(node.args, self.__getitem__), **resolve(node.kwargs, self.__getitem__))
+
+    def _copy(self, value: Tensor) -> Tensor:
+        return value.to(self.dtype, copy=True) if self.dtype and value.is_floating_point() else value.clone()
+
+    def _product(self, node: Node) -> Tensor:
+        """A product, computed in the place of the factor that has its shape."""
+        first, second = (resolve(argument, self.__getitem__) for argument in node.args)
+        large, small = (first, second) if _fits(first, node) else (second, first)
+        return large.mul_(small) if _fits(large, node) else first * second
+
+
+def _fits(value: Any, node: Node) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point() and tuple(value.shape) == node.shape

@@ -1,0 +1,81 @@
+"""The demo as a user runs it, once; the other checks are made on what it left behind."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import tamis
+from tamis.graph.trace import network_from_program
+from tamis.train.digits import digits
+from tamis.train.models import digits_cnn
+
+
+def run_tamis(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    package = str(Path(tamis.__file__).parents[1])  # found from any directory, installed or not
+    environment = {**os.environ, "PYTHONPATH": package, "COLUMNS": "100"}
+    command = [sys.executable, "-m", "tamis", *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("demo")
+    finished = run_tamis("demo", cwd=directory)
+    assert finished.returncode == 0, finished.stderr
+    return directory, finished
+
+
+def test_what_it_prints(demo):
+    _, finished = demo
+    assert finished.stderr == ""
+    assert float(re.search(r"test accuracy (\S+)%,", finished.stdout)[1]) > 96
+    assert "(batch, 1, 8, 8)" in finished.stdout
+    assert "tamis inspect out/demo/digits.pt2" in finished.stdout
+    assert max(map(len, finished.stdout.splitlines())) <= 100
+
+
+def test_rescaling_leaves_the_path_norm_and_not_the_product(demo):
+    _, finished = demo
+    rows = {
+        name: re.search(rf"^{name}\s+(\S+)\s+(\S+)\s*$", finished.stdout, re.MULTILINE).groups()
+        for name in ("test accuracy", "path-norm", "product of layer norms")
+    }
+    assert len(set(rows["test accuracy"])) == len(set(rows["path-norm"])) == 1
+    before, after = rows["product of layer norms"]
+    assert after.startswith("10^") and before != after
+    assert re.search(r"^largest change of an output\s+0\s*$", finished.stdout, re.MULTILINE)
+
+
+def test_the_two_files_hold_the_network_that_was_measured(demo):
+    directory, finished = demo
+    saved = directory / "out" / "demo"
+    assert sorted(path.name for path in saved.iterdir()) == ["digits.pt2", "digits.safetensors"]
+    model = digits_cnn()
+    model.load_state_dict(load_file(saved / "digits.safetensors"))
+    images, labels = digits("test")
+    with torch.no_grad():
+        scores = model.eval()(images)
+    right = int((scores.argmax(1) == labels).sum())
+    assert f"test accuracy {right / len(labels):.1%}, {right} of 360" in finished.stdout
+    torch.testing.assert_close(network_from_program(torch.export.load(saved / "digits.pt2"))(images), scores)
+
+
+def test_the_next_command_works(demo):
+    directory, _ = demo
+    finished = run_tamis("inspect", "out/demo/digits.pt2", "--json", cwd=directory)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert json.loads(finished.stdout)["parameters"] == 28_842
+
+
+def test_a_directory_that_cannot_be_made_is_said_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    finished = run_tamis("demo", "--out", str(tmp_path / "file" / "demo"), cwd=tmp_path)
+    assert (finished.returncode, finished.stdout) == (2, "")
+    assert finished.stderr.startswith("error: not a directory: ")

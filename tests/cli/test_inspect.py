@@ -1,0 +1,188 @@
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import prune
+from typer.testing import CliRunner
+
+import tamis
+from tamis.cli.inspect import inspection, operations_of
+from tamis.cli.main import app
+from tamis.cli.model_argument import load_network
+from tamis.graph.ops import Capability
+from tamis.train.models import MODELS, example_input
+
+SHARED_MODELS = Path(__file__).parents[2].parent / "shared" / "models"
+RESNET20 = "tamis.train.models:resnet20"
+
+
+@pytest.fixture(scope="module")
+def weights() -> Path:
+    path = SHARED_MODELS / "resnet20_cifar10.safetensors"
+    if not path.exists() and not os.environ.get("CI"):
+        pytest.skip(f"{path} is not there")
+    return path
+
+
+def run_inspect(*arguments: object) -> str:
+    result = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["inspect", *map(str, arguments)], catch_exceptions=False)
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    return result.stdout
+
+
+@pytest.fixture(scope="module")
+def resnet20(weights) -> dict:
+    return json.loads(run_inspect(RESNET20, "--weights", weights, "--json"))
+
+
+def test_a_factory_with_weights(weights):
+    text = run_inspect(RESNET20, "--weights", weights)
+    for part in ("(batch, 3, 32, 32)", "(batch, 10)", "269,722", "40.7 M per sample", "homogeneous", "10^"):
+        assert part in text
+    assert "layer2.0.conv1" not in text and "… 37 more" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_all_rows(weights):
+    text = run_inspect(RESNET20, "--weights", weights, "--all")
+    assert "layer2.0.conv1" in text and "--all" not in text
+
+
+def test_json_holds_the_path_norms(resnet20, weights):
+    net = load_network(RESNET20, weights).network
+    assert len(resnet20["path_norms"]) == 4
+    assert {(norm["q"], norm["r"], norm["fold"]) for norm in resnet20["path_norms"]} == {
+        (1, 1, True),
+        (2, 2, True),
+        (1, "inf", True),
+        (1, 1, False),
+    }
+    for norm in resnet20["path_norms"]:
+        q, r = norm["q"], math.inf if norm["r"] == "inf" else norm["r"]
+        for part in ("all", "input", "hidden"):
+            expected = tamis.path_norm(net, q, r, fold=norm["fold"], part=part)
+            assert norm["value"][part] == pytest.approx(expected, rel=1e-12)
+            assert norm["log"][part] == pytest.approx(math.log(expected), rel=1e-12)
+
+
+def test_json_holds_the_operations(resnet20):
+    found = resnet20
+    assert found["parameters"] == 269_722 == sum(row["parameter_count"] for row in found["operations"])
+    assert found["macs"] == sum(row["macs"] for row in found["operations"])
+    assert found["nodes"] == len(found["operations"]) == 75
+    assert (found["capability"], found["limited_by"], found["refusal"]) == ("homogeneous", None, None)
+    assert found["inputs"] == [{"name": "x", "shape": [1, 3, 32, 32]}]
+    assert found["operations"][0] | {"name": ""} == {
+        "name": "",
+        "module": "conv1",
+        "op": "aten.conv2d.default",
+        "shape": [1, 16, 32, 32],
+        "parameters": ["conv1.weight"],
+        "parameter_count": 432,
+        "macs": 432 * 32 * 32,
+        "capability": "homogeneous",
+    }
+
+
+def test_a_pt2_file(tmp_path):
+    model = MODELS["digits_cnn"]().eval()
+    batch = {0: torch.export.Dim.AUTO}
+    torch.export.save(
+        torch.export.export(model, (torch.zeros(2, 1, 8, 8),), dynamic_shapes=(batch,)), tmp_path / "m.pt2"
+    )
+    found = json.loads(run_inspect(tmp_path / "m.pt2", "--json"))
+    net = tamis.trace(model, torch.zeros(1, 1, 8, 8))
+    assert found["inputs"][0]["shape"] == [1, 1, 8, 8]
+    assert found["path_norms"][0]["value"]["all"] == pytest.approx(tamis.path_norm(net), rel=1e-12)
+    assert "(batch, 1, 8, 8)" in run_inspect(tmp_path / "m.pt2")
+
+
+def test_a_network_that_is_not_homogeneous_says_which_operation_refuses():
+    text = run_inspect("tamis.train.models:vit_tiny_test")
+    assert "opaque, limited first by layer_norm at blocks.0.norm1" in text
+    assert "path_norm needs a homogeneous network: 'aten.layer_norm' at blocks.0.norm1 is not" in text
+    assert "all paths" not in text
+    found = json.loads(run_inspect("tamis.train.models:vit_tiny_test", "--json"))
+    assert found["path_norms"] is None
+    assert (found["refusal"]["op"], found["refusal"]["module"]) == ("aten.layer_norm", "blocks.0.norm1")
+    assert found["limited_by"] == {"op": "aten.layer_norm.default", "module": "blocks.0.norm1"}
+    assert "aten.scaled_dot_product_attention.default" in found["macs_not_counted"]
+
+
+def test_the_network_is_as_capable_as_its_least_capable_operation():
+    net = tamis.trace(nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.ReLU()), torch.zeros(1, 3))
+    found = inspection(net)
+    assert found.capability is Capability.LIPSCHITZ
+    assert found.weakest is not None and found.weakest.module == "1"
+
+
+def test_a_path_norm_of_zero_and_one_beyond_float64_are_valid_json(tmp_path):
+    model = nn.Sequential(*[nn.Linear(1, 1, bias=False) for _ in range(12)])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1e30)
+    torch.export.save(torch.export.export(model, (torch.zeros(1, 1),)), tmp_path / "huge.pt2")
+    norm = json.loads(run_inspect(tmp_path / "huge.pt2", "--json"))["path_norms"][0]
+    assert norm["value"] == {"all": None, "input": None, "hidden": 0.0}
+    assert norm["log"]["hidden"] is None
+    assert norm["log"]["all"] == pytest.approx(math.log(float(torch.tensor(1e30))) * 12)
+    assert "10^360.00" in run_inspect(tmp_path / "huge.pt2")
+
+
+# Convolutions and linear layers as the literature counts them, and one for each number that a batch-norm scales.
+@pytest.mark.parametrize(
+    ("name", "layers", "batch_norms"),
+    [
+        ("resnet18", 1_814_073_344, 2_483_712),
+        pytest.param("resnet50", 4_089_184_256, 11_113_984, marks=pytest.mark.slow),
+    ],
+)
+def test_multiply_accumulates(name, layers, batch_norms):
+    operations = operations_of(tamis.trace(MODELS[name](), example_input(name, batch=1)))
+    normalizing = sum(row.macs for row in operations if row.op == "aten.batch_norm.default")
+    assert (sum(row.macs for row in operations) - normalizing, normalizing) == (layers, batch_norms)
+
+
+@pytest.mark.parametrize("name", ["vit_tiny_test", "gcn", "unet_small", "mobilenet_small", "digits_cnn"])
+def test_every_parameter_belongs_to_an_operation(name):
+    found = inspection(tamis.trace(MODELS[name](), example_input(name, batch=1)))
+    assert {parameter for row in found.operations for parameter in row.parameters} == found.network.trainable
+    assert sum(row.parameter_count for row in found.operations) == found.parameters
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_costs_do_not_depend_on_the_precision(dtype):
+    example = example_input("gcn", batch=1)
+    plain, other = (operations_of(tamis.trace(MODELS["gcn"]().to(t), example.to(t))) for t in (torch.float32, dtype))
+    assert [row.macs for row in other] == [row.macs for row in plain]
+
+
+def test_parameters_behind_a_mask_are_found():
+    layer = nn.Linear(4, 2)
+    prune.l1_unstructured(layer, "weight", amount=0.5)
+    found = inspection(tamis.trace(layer, torch.zeros(1, 4)))
+    assert [set(row.parameters) for row in found.operations] == [{"weight_orig", "bias"}]
+    assert (found.parameters, found.buffers) == (10, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["none.pt2"], "no such file or directory: none.pt2"),
+        (["tamis.train.models:mlp", "--weights", "none.safetensors"], "no such file or directory: none.safetensors"),
+        (["no_such_module:f"], "no module 'no_such_module'"),
+        (["torch.nn:ReLU"], "--shape"),
+        (["mlp"], "tamis.train.models:mlp"),
+    ],
+)
+def test_errors_are_one_line(arguments, part, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["inspect", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
+    assert part in result.stderr

@@ -1,0 +1,75 @@
+"""The command itself: help without torch, version, how errors and interruptions end."""
+
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import tamis
+from tamis.cli.main import app
+from tamis.errors import InvalidInput
+
+
+def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect", "--help"], ["demo", "--help"], ["--version"]])
+def test_help_imports_neither_torch_nor_rich(arguments):
+    script = f"""
+import sys
+from tamis.cli.main import main
+sys.argv = ["tamis", *{arguments!r}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+heavy = {{"torch", "rich", "numpy", "safetensors"}} & set(sys.modules)
+assert not heavy, heavy
+"""
+    finished = run_python("-c", script)
+    assert finished.returncode == 0, finished.stderr
+    assert "tamis" in finished.stdout
+
+
+def test_python_dash_m_is_the_command():
+    finished = run_python("-m", "tamis", "--version")
+    assert (finished.returncode, finished.stdout, finished.stderr) == (0, f"tamis {tamis.__version__}\n", "")
+
+
+def test_help_lists_every_command():
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    assert "inspect" in result.stdout and "demo" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("raised", "line"),
+    [
+        (InvalidInput("a wrong\nthing"), "error: a wrong thing\n"),
+        (FileNotFoundError(2, "No such file or directory", "x.pt2"), "error: no such file or directory: x.pt2\n"),
+        (PermissionError(13, "Permission denied", "x.pt2"), "error: permission denied: x.pt2\n"),
+    ],
+)
+def test_an_error_of_the_user_is_one_line_and_exit_code_2(monkeypatch, raised, line):
+    monkeypatch.setattr("tamis.cli.demo.demo", failing_with(raised))
+    result = CliRunner().invoke(app, ["demo"])
+    assert (result.exit_code, result.stdout, result.stderr) == (2, "", line)
+
+
+def test_an_interruption_exits_with_130(monkeypatch):
+    monkeypatch.setattr("tamis.cli.demo.demo", failing_with(KeyboardInterrupt()))
+    assert CliRunner().invoke(app, ["demo"]).exit_code == 130
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    monkeypatch.setattr("tamis.cli.demo.demo", failing_with(ZeroDivisionError("a bug")))
+    assert isinstance(CliRunner().invoke(app, ["demo"]).exception, ZeroDivisionError)
+
+
+def failing_with(error: BaseException):
+    def command(*_):
+        raise error
+
+    return command

@@ -1,0 +1,183 @@
+"""What MODEL, --weights and --shape may be, and what is said when they are not."""
+
+import sys
+import textwrap
+
+import pytest
+import torch
+from safetensors.torch import save_file, save_model
+from torch import nn
+
+from tamis.cli.model_argument import load_network
+from tamis.errors import InvalidInput, InvalidParameters, TraceError
+from tamis.train.models import MODELS
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Writes a Python module into the current directory, forgotten after the test."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    names = []
+
+    def write(name: str, source: str) -> None:
+        (tmp_path / f"{name}.py").write_text("from torch import nn\n" + textwrap.dedent(source))
+        names.append(name)
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_a_factory_in_the_current_directory_with_a_shape(write_module):
+    write_module("mine_plain", "def model():\n    return nn.Linear(3, 2)")
+    loaded = load_network("mine_plain:model", shape="3")
+    assert loaded.network.input_shapes == ((1, 3),)
+    assert "seed" in loaded.weights
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "example_shape = (3,)\ndef model():\n    return nn.Linear(3, 2)",
+        "def model():\n    return nn.Linear(3, 2)\nmodel.example_shape = [3]",
+        "class model(nn.Linear):\n    example_shape = (3,)\n    def __init__(self):\n        super().__init__(3, 2)",
+    ],
+)
+def test_the_shape_may_stand_beside_the_factory(write_module, source):
+    write_module("mine_shaped", source)
+    assert load_network("mine_shaped:model").network.input_shapes == ((1, 3),)
+
+
+def test_the_option_goes_before_the_default_shape():
+    assert load_network("tamis.train.models:resnet20", shape="3,16,16").network.input_shapes == ((1, 3, 16, 16),)
+
+
+def test_untrained_weights_are_the_same_each_time_and_leave_the_generator_alone():
+    state = torch.get_rng_state()
+    one, two = (load_network("tamis.train.models:mlp").network for _ in range(2))
+    assert all(torch.equal(value, two.params[name]) for name, value in one.params.items())
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_weights_are_loaded(tmp_path):
+    torch.manual_seed(7)
+    model = MODELS["mlp"]()
+    save_file(model.state_dict(), tmp_path / "mlp.safetensors")
+    loaded = load_network("tamis.train.models:mlp", tmp_path / "mlp.safetensors")
+    for name, value in model.state_dict().items():
+        assert torch.equal(loaded.network.params[name], value)
+
+
+def test_of_tied_weights_the_file_needs_only_one(write_module, tmp_path):
+    write_module(
+        "mine_tied",
+        """
+        def model():
+            made = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+            made[2].weight = made[0].weight
+            return made
+        """,
+    )
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    model[2].weight = model[0].weight
+    save_model(model, str(tmp_path / "tied.safetensors"))
+    loaded = load_network("mine_tied:model", tmp_path / "tied.safetensors", "3")
+    assert torch.equal(loaded.network.state_dict()["2.weight"], model[0].weight)
+
+
+def test_weights_that_do_not_fit_are_named(tmp_path):
+    state = MODELS["mlp"]().state_dict()
+    first, second, *_ = state
+    wrong = {**state, second: torch.zeros(2, 5), "extra": torch.zeros(1)}
+    del wrong[first]
+    save_file(wrong, tmp_path / "wrong.safetensors")
+    with pytest.raises(InvalidParameters) as caught:
+        load_network("tamis.train.models:mlp", tmp_path / "wrong.safetensors")
+    for part in ("wrong.safetensors", f"missing: {first}", "unexpected: extra", f"{second} is (2, 5) instead of"):
+        assert part in str(caught.value)
+
+
+def test_missing_and_unexpected_weights_are_named_where_shapes_fit(tmp_path):
+    state = MODELS["mlp"]().state_dict()
+    first = next(iter(state))
+    renamed = {("other" if name == first else name): value for name, value in state.items()}
+    save_file(renamed, tmp_path / "renamed.safetensors")
+    with pytest.raises(InvalidParameters, match=f"missing: {first}; unexpected: other"):
+        load_network("tamis.train.models:mlp", tmp_path / "renamed.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("resnet20", r"got 'resnet20'; did you mean tamis\.train\.models:resnet20\?"),
+        ("weights.pth", r"must be a \.pt2 file or package\.module:factory, got 'weights\.pth'"),
+        (":factory", "got ':factory'"),
+        ("no_such_package.models:factory", "no module 'no_such_package' in"),
+        ("tamis.train.models:resnet21", "has no 'resnet21'; did you mean resnet"),
+        ("tamis.train.models:EXAMPLE_SHAPES", "is not callable but dict"),
+        ("torch:get_num_threads", r"torch:get_num_threads\(\) must return a torch\.nn\.Module, got int"),
+        ("torch.nn:Linear", r"torch\.nn:Linear\(\) failed: TypeError: .*in_features"),
+    ],
+)
+def test_a_model_that_is_none(model, message):
+    with pytest.raises(InvalidInput, match=message):
+        load_network(model, shape="3")
+
+
+def test_a_module_that_fails_to_import(write_module):
+    write_module("mine_broken", "import no_such_dependency")
+    with pytest.raises(InvalidInput, match="importing 'mine_broken' failed: No module named 'no_such_dependency'"):
+        load_network("mine_broken:model", shape="3")
+    write_module("mine_raising", "1 / 0")
+    with pytest.raises(InvalidInput, match="importing 'mine_raising' failed: ZeroDivisionError"):
+        load_network("mine_raising:model", shape="3")
+
+
+def test_a_shape_that_nobody_knows():
+    with pytest.raises(InvalidInput, match=r"the input shape of 'torch\.nn:ReLU' is unknown: .* --shape 3,32,32"):
+        load_network("torch.nn:ReLU")
+
+
+@pytest.mark.parametrize("shape", ["", "3,", "3x32", "-1", "0", "3,a"])
+def test_a_shape_that_is_none(shape):
+    with pytest.raises(InvalidInput, match=f"got '{shape}'"):
+        load_network("torch.nn:ReLU", shape=shape)
+
+
+def test_an_example_shape_that_is_none(write_module):
+    write_module("mine_misshaped", "example_shape = '3,32'\ndef model():\n    return nn.ReLU()")
+    with pytest.raises(InvalidInput, match=r"example_shape of 'mine_misshaped:model' .* got '3,32'"):
+        load_network("mine_misshaped:model")
+
+
+def test_a_shape_the_model_does_not_take():
+    with pytest.raises(TraceError, match=r"CifarResNet with an example of shape \(1, 1, 32, 32\)"):
+        load_network("tamis.train.models:resnet20", shape="1,32,32")
+
+
+def test_files_that_are_not_there(tmp_path):
+    for model, weights in [
+        (str(tmp_path / "none.pt2"), None),
+        ("tamis.train.models:mlp", tmp_path / "none.safetensors"),
+    ]:
+        with pytest.raises(FileNotFoundError) as caught:
+            load_network(model, weights)
+        assert str(tmp_path / "none") in str(caught.value.filename)
+
+
+def test_files_that_are_something_else(tmp_path, capfd):
+    (tmp_path / "text.pt2").write_text("not an archive")
+    (tmp_path / "text.safetensors").write_text("not tensors")
+    with pytest.raises(InvalidInput, match=r"text\.pt2' is not a file that torch\.export\.save"):
+        load_network(str(tmp_path / "text.pt2"))
+    with pytest.raises(InvalidParameters, match=r"text\.safetensors' is not a safetensors file"):
+        load_network("tamis.train.models:mlp", tmp_path / "text.safetensors")
+    assert capfd.readouterr() == ("", "")  # torch would log a traceback
+
+
+def test_a_pt2_file_takes_neither_weights_nor_shape(tmp_path):
+    with pytest.raises(InvalidInput, match=r"--weights goes with package\.module:factory"):
+        load_network("x.pt2", weights=tmp_path / "x.safetensors")
+    with pytest.raises(InvalidInput, match=r"--shape goes with package\.module:factory"):
+        load_network("x.pt2", shape="3")
