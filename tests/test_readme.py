@@ -1,0 +1,69 @@
+"""The README's example runs, and no page links to a file that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+# [text](target) and ![text](target), with or without a title; [label]: target; src="target" and href="target".
+LINKS = re.compile(
+    r"\]\(\s*<?([^)\s>]+)>?(?:\s+[\"'][^)]*)?\)|^\[[^\]]+\]:\s+(\S+)|(?:src|href)=[\"']([^\"']+)", re.MULTILINE
+)
+
+
+def python_blocks() -> list[str]:
+    """The README's Python, each block after as many empty lines as stand before it, so that tracebacks point there."""
+    text = README.read_text(encoding="utf-8")
+    return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in PYTHON.finditer(text)]
+
+
+def links(page: Path) -> list[str]:
+    """Targets of a page's links and images, in order; code is not searched."""
+    text = FENCED.sub("", page.read_text(encoding="utf-8"))
+    return [next(filter(None, groups)) for groups in LINKS.findall(text)]
+
+
+def relative_files(page: Path) -> list[str]:
+    """The paths among a page's links: no other host, no mere anchor."""
+    parts = [urlsplit(link) for link in links(page)]
+    return [unquote(part.path) for part in parts if not part.scheme and not part.netloc and part.path]
+
+
+def test_the_readme_has_an_example() -> None:
+    assert len(python_blocks()) >= 1
+    assert any("tamis.trace" in block for block in python_blocks())
+
+
+@pytest.mark.parametrize("block", python_blocks(), ids=lambda block: f"line {len(block) - len(block.lstrip())}")
+def test_the_examples_of_the_readme_run(block: str) -> None:
+    assert "assert " in block, "an example shows what holds, so that it can fail"
+    exec(compile(block, str(README), "exec"), {"__name__": "readme"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_point_to_files(page: Path) -> None:
+    missing = [path for path in relative_files(page) if not (page.parent / path).exists()]
+    assert missing == []
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    linked = {(ROOT / path).resolve() for path in relative_files(README)}
+    assert {page for page in PAGES if page != README} <= linked
+
+
+def test_links_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](one.md) ![b\nc](two.svg 'title') [d](https://example.org/x.md) [e](#here) [f](three.md#there)\n"
+        '[g]: four.md\n<img src="five.svg">\n```\n[h](six.md)\n```\n',
+        encoding="utf-8",
+    )
+    assert relative_files(page) == ["one.md", "two.svg", "three.md", "four.md", "five.svg"]
