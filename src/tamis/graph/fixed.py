@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.graph.network import Network, Node, is_shape_arithmetic, resolve
+from tamis.graph.network import Network, Node, is_shape_arithmetic, references_in, resolve
+from tamis.graph.ops import describe
 
 aten = torch.ops.aten
 
@@ -30,6 +31,7 @@ class FixedValues(Mapping[str, Any]):
         self.net, self.batch, self.dtype = net, batch, dtype
         sizes = [node.name for node in net.nodes if is_shape_arithmetic(node.target)]
         self._names = (*net.weights_of_data_nodes, *sizes)
+        self._arithmetic = _arithmetic(net)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -38,6 +40,12 @@ class FixedValues(Mapping[str, Any]):
         return len(self._names)
 
     def __getitem__(self, name: str) -> Any:
+        value = self._computed(name)
+        if self.dtype and name in self._arithmetic and not value.is_floating_point():
+            return value.to(self.dtype)  # a mask of booleans, say
+        return value
+
+    def _computed(self, name: str) -> Any:
         node = self.net.node.get(name)
         if node is None:
             return self._copy(self.net.params[name] if name in self.net.params else self.net.constants[name])
@@ -45,16 +53,28 @@ class FixedValues(Mapping[str, Any]):
             return self.net.size_of(node, self.batch)
         if node.target is aten.mul.Tensor:
             return self._product(node)
-        return node.target(*resolve(node.args, self.__getitem__), **resolve(node.kwargs, self.__getitem__))
+        value = node.target(*resolve(node.args, self._computed), **resolve(node.kwargs, self._computed))
+        expanded = isinstance(value, Tensor) and 0 in value.stride()
+        return value.contiguous() if expanded else value  # so that each entry has its own place
 
     def _copy(self, value: Tensor) -> Tensor:
         return value.to(self.dtype, copy=True) if self.dtype and value.is_floating_point() else value.clone()
 
     def _product(self, node: Node) -> Tensor:
         """A product, computed in the place of the factor that has its shape."""
-        first, second = (resolve(argument, self.__getitem__) for argument in node.args)
+        first, second = (resolve(argument, self._computed) for argument in node.args)
         large, small = (first, second) if _fits(first, node) else (second, first)
         return large.mul_(small) if _fits(large, node) else first * second
+
+
+def _arithmetic(net: Network) -> frozenset[str]:
+    """Fixed tensors that data is multiplied with or that are added to it, as opposed to indices."""
+    met = (
+        node.arguments.get(argument)
+        for node in net.data_nodes
+        for argument in (*describe(node).multipliers, *describe(node).addends)
+    )
+    return frozenset(references_in(tuple(met))) & set(net.weights_of_data_nodes)
 
 
 def _fits(value: Any, node: Node) -> bool:

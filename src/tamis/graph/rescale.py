@@ -12,7 +12,7 @@ from tamis.errors import InvalidInput
 from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm, foldable
 from tamis.graph.network import Network
-from tamis.graph.ops import Call, describe
+from tamis.graph.ops import OPAQUE, Call, Capability, capability, describe
 from tamis.graph.symmetry import ONE, Layer, Scales
 
 POWERS = (1.0, 128.0, 4096.0)  # thesis, appendix E.1.2
@@ -30,13 +30,11 @@ def symmetries(net: Network) -> Scales:
         return values[name] if name in values else fixed[name]
 
     for node in net.data_nodes:
-        call = Call(node, lookup, net.carries_data)
+        # Nothing can be rescaled across an operation that is not homogeneous, or after one with unknown results.
         unknown = any(name in values and values[name] is None for name in node.references)
-        if unknown:  # an operation with several results, of which nothing is known
-            scales.fix_all(call)
-            values[node.name] = scales.fixed(node)
-        else:
-            values[node.name] = describe(node).ties(call, scales)
+        movable = capability(net, node) is Capability.HOMOGENEOUS and not unknown
+        op = describe(node) if movable else OPAQUE
+        values[node.name] = op.ties(Call(node, lookup, net.carries_data), scales)
     for name in net.output_names:
         scales.fix(values.get(name))
     return scales
@@ -76,6 +74,7 @@ def normalize(net: Network, q: float = 1) -> Network:
         2. A batch-norm is one neuron with the layer before it.
         3. Where a skip connection ties channels, they are rescaled together, by the norm of the first.
         4. Neurons without parameters of their own (pooling, addition) cannot be normalized and are not.
+        With 3 or 4, Theorem 3.3.2's equality of path-norm and Π_{q,r} does not hold, and Π_{q,r} may even grow.
 
     Example:
         >>> unit = tamis.normalize(tamis.trace(mlp, x))
@@ -115,6 +114,8 @@ def choose_scales(
     decided = torch.zeros(scales.count, dtype=torch.bool)
     decided[: int(ONE) + 1] = True
     silent = torch.zeros(scales.count, dtype=torch.bool)
+    fed = torch.zeros(scales.count, dtype=torch.bool)
+    fed[groups[torch.cat([torch.tensor([ONE]), *scales.fed]).long()]] = True
     members = torch.zeros(scales.count, dtype=torch.long)
     for layer in scales.layers:
         outgoing = groups[layer.outgoing.long()]
@@ -131,7 +132,7 @@ def choose_scales(
         silent[outgoing[new & nothing]] = True
         chosen[outgoing[new]] = torch.where(torch.isfinite(shared), shared, 1.0)[outgoing[new]]
         decided[outgoing] = True
-    dead = silent & (members == 1)
+    dead = silent & (members == 1) & ~fed
     return chosen[groups], dead[groups]
 
 

@@ -86,6 +86,7 @@ class Scales:
     folded: frozenset[str] = frozenset()  # batch-norms that are one neuron with the layer before them
     layers: list[Layer] = field(default_factory=list)
     rescalings: list[Rescaling] = field(default_factory=list)
+    fed: list[Tensor] = field(default_factory=list)  # variables of neurons that something is added to after their layer
     count: int = 2  # ZERO and ONE
     _ties: list[Tensor] = field(default_factory=list)
 
@@ -131,6 +132,10 @@ class Scales:
         shape = [1 if dim in dims else variables.shape[dim] for dim in every]
         return largest.expand(shape) if keepdim else largest.expand(shape).reshape(kept)
 
+    def spread(self, channels: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
+        """Variables of channels along one axis, for a tensor of that shape."""
+        return channels.view([-1 if dim == axis else 1 for dim in range(len(shape))]).expand(shape)
+
     def along(self, variables: Tensor, axis: int) -> Tensor:
         """Tie everything but one axis; the variables along that axis."""
         axis %= variables.dim()
@@ -172,6 +177,7 @@ class Scales:
         outgoing = incoming
         if node.name not in self.folded and owners["weight"] is not None:
             outgoing = self._fresh(len(incoming))
+            self.fed.append(incoming)  # its shift β − s μ must not lose s, even where nothing flows in
             self.layers.append(Layer(node.name, "weight", "bias", 0, 0, 1, incoming, outgoing))
             self.rescalings.append(Rescaling(owners["weight"], outgoing, incoming))
         if owners["bias"] is not None:
@@ -185,6 +191,7 @@ class Scales:
         owner = self._owner(node, fixed)
         assert node.shape is not None
         variables = variables.expand(node.shape)
+        self.fed.append(_compact(variables).flatten())
         if owner is None:
             self.fix(variables)
             return variables

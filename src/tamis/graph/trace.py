@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
+from torch.export.graph_signature import OutputKind
 
 from tamis.errors import InvalidInput, TraceError
 from tamis.graph.network import Network, Node, Ref, references_in
@@ -109,7 +110,7 @@ def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without torch's warnings (about its own code, and attributes that we restore) and tracebacks of what we report."""
+    """Without torch's warnings about its own code and about attributes we restore, or logs of what we report."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -128,7 +129,9 @@ def _keeps_batch(program: ExportedProgram) -> bool:
         if node.op == "placeholder" and node.name in user_inputs:
             first.append(node.meta["val"].shape[0])
         if node.op == "output":
-            results = [value.meta.get("val") for value in node.args[0] if isinstance(value, torch.fx.Node)]
+            results = [
+                value.meta.get("val") for value in _user_outputs(program, node) if isinstance(value, torch.fx.Node)
+            ]
             first += [value.shape[0] if isinstance(value, Tensor) and value.dim() else None for value in results]
     return all(isinstance(size, torch.SymInt) for size in first) and len({str(size) for size in first}) == 1
 
@@ -164,12 +167,6 @@ def network_from_program(
     program: ExportedProgram, batched: bool | None = None, tied: Mapping[str, str] | None = None
 ) -> Network:
     """A `Network` from an exported program (as `torch.export.load` returns it)."""
-    changed = program.graph_signature.buffers_to_mutate
-    if changed:
-        raise TraceError(
-            f"the program changes its buffers ({', '.join(sorted(changed.values()))}): it was exported in training "
-            "mode; call model.eval() before torch.export.export"
-        )
     if batched is None:
         with _quietly():
             program = program.run_decompositions({})
@@ -204,7 +201,7 @@ class _Builder:
             elif node.op == "get_attr":  # a sub-graph of a higher-order operation
                 self.known[node.name] = getattr(self.program.graph_module, node.target)
             elif node.op == "output":
-                outputs = self._converted(tuple(node.args[0]))
+                outputs = self._converted(_user_outputs(self.program, node))
         structure = self.program.call_spec.out_spec
         assert structure is not None
         needed = self._needed(outputs)
@@ -308,6 +305,13 @@ class _Builder:
             if node.name in needed:
                 needed.update(node.references)
         return needed
+
+
+def _user_outputs(program: ExportedProgram, output: torch.fx.Node) -> tuple[Any, ...]:
+    """What the model returns, without the new values of buffers that it changes on the way."""
+    kinds = [spec.kind for spec in program.graph_signature.output_specs]
+    results: Any = output.args[0]
+    return tuple(result for result, kind in zip(results, kinds, strict=True) if kind is OutputKind.USER_OUTPUT)
 
 
 def _is_batch_norm(node: Any) -> bool:

@@ -134,7 +134,10 @@ class _Routes:
             left = self.magnitudes[name] - self._evaluated_without(param, name).abs()
             return left * self.derivatives[name]
         if name not in self.shares:
-            self.shares[name] = self.magnitudes[name] * self.derivatives[name]
+            # In place where nobody needs the magnitudes again: fresh memory would cost as much as the arithmetic.
+            alone = all(self._is_product(other, name) for other in self.sources[name])
+            multiply = Tensor.mul_ if alone else Tensor.mul
+            self.shares[name] = multiply(self.magnitudes[name], self.derivatives[name])
         return self.shares[name]
 
     def _input(self, param: str, node: Node) -> str:

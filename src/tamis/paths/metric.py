@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,6 +23,14 @@ from tamis.paths.scaled import Lookup, adding_nodes, gather, is_weight, magnitud
 Weights = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class _Logs:
+    """For each sample: the log of a distance, and of the path-norms it was computed from."""
+
+    distance: Tensor
+    size: Tensor
+
+
 def path_metric(
     net: Network, other: Network, x: Tensor | tuple[Tensor, ...] | None = None, log: bool = False
 ) -> float | Tensor:
@@ -36,8 +45,8 @@ def path_metric(
 
     with M, M' the path-norms ‖Φ^{→u}(θ)‖₁ and ‖Φ^{→u}(θ')‖₁. All terms are positive: two networks that are almost the
     same give an almost zero that is right to many digits. Where signs differ, the way leads through θ'', which is θ
-    with those coordinates set to zero, and the two distances add up. The result is never above ERRATA 18's
-    ‖Φ(max(|θ|,|θ'|))‖₁ − ‖Φ(min(|θ|,|θ'|))‖₁ (docs/path_lifting.md has the proof).
+    with those coordinates set to zero, and the two distances add up. Each of them is never above ERRATA 18's
+    ‖Φ(max(|θ|,|θ'|))‖₁ − ‖Φ(min(|θ|,|θ'|))‖₁ for equal signs (docs/path_lifting.md has the proof).
 
     Since both networks may be scaled differently, the bound is also computed after aligning the scales of `other` with
     those of `net`, neuron by neuron, and the smaller one is returned.
@@ -59,11 +68,12 @@ def path_metric(
     """
     _check(net, other)
     starts = _starts(net, x)
-    first, second, batch = fold_batch_norm(net), fold_batch_norm(other), len(starts[net.inputs[0]])
-    weights, others = _effective(first, batch), _effective(second, batch)
-    logs = _log_distance(first, weights, others, starts)
-    if not _dominated(weights, others):
-        logs = torch.minimum(logs, _aligned_log_distance(net, other, starts))
+    batch = len(starts[net.inputs[0]])
+    folded = fold_batch_norm(net)
+    weights, others = (FixedValues(each, batch, torch.float64) for each in (folded, fold_batch_norm(other)))
+    logs = _distance(folded, weights, others, starts).distance
+    if not any(_dominated(weights, others)):
+        logs = torch.minimum(logs, _aligned_distance(net, other, starts))
     if x is not None and net.batched:
         return logs if log else torch.stack([_exponential(value) for value in logs])
     return float(logs[0]) if log else float(_exponential(logs[0]))
@@ -94,81 +104,103 @@ def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Te
     return {name: value.double().abs() for name, value in zip(net.inputs, inputs, strict=True)}
 
 
-def _effective(net: Network, batch: int) -> dict[str, Any]:
-    return dict(FixedValues(net, batch, torch.float64))
+def _dominated(weights: Weights, others: Weights) -> tuple[bool, bool]:
+    """Whether signs agree and no weight of the other network is larger; and whether none of this one is."""
+    shrinks = grows = True
+    for name in weights:
+        weight, other = weights[name], others[name]
+        if not is_weight(weight):
+            continue
+        if bool((weight * other < 0).any()):
+            return False, False
+        shrinks = shrinks and bool((other.abs() <= weight.abs()).all())
+        grows = grows and bool((other.abs() >= weight.abs()).all())
+        if not (shrinks or grows):
+            break
+    return shrinks, grows
 
 
-def _dominated(weights: Weights, others: Weights) -> bool:
-    """Whether all weights keep their signs and one side is nowhere larger."""
-    pairs = [
-        (weights[n], others[n]) for n in weights if isinstance(weights[n], Tensor) and weights[n].is_floating_point()
-    ]
-    if any(bool((w * o < 0).any()) for w, o in pairs):
-        return False
-    shrinks = all(bool((o.abs() <= w.abs()).all()) for w, o in pairs)
-    return shrinks or all(bool((o.abs() >= w.abs()).all()) for w, o in pairs)
+class _Between(Mapping[str, Any]):
+    """θ'': the weights of one network with those set to zero whose sign differs in the other."""
+
+    def __init__(self, weights: Weights, others: Weights) -> None:
+        self.weights, self.others = weights, others
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __getitem__(self, name: str) -> Any:
+        weight = self.weights[name]
+        return weight.masked_fill(weight * self.others[name] < 0, 0.0) if is_weight(weight) else weight
 
 
-def _log_distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> Tensor:
-    """log of the bound for each sample, through θ'' where signs differ."""
-    between = {n: _without_flips(w, others[n]) for n, w in weights.items()}
-    if all(between[n] is w for n, w in weights.items()):
-        return _log_same_signs(net, weights, others, starts)
-    there = _log_same_signs(net, weights, between, starts)
-    return torch.logaddexp(there, _log_same_signs(net, between, others, starts))
+def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Logs:
+    """The bound for each sample, through θ'' where signs differ."""
+    flips = any(bool((w * others[name] < 0).any()) for name, w in weights.items() if is_weight(w))
+    if not flips:
+        return _distance_same_signs(net, weights, others, starts)
+    between = _Between(weights, others)
+    there = _distance_same_signs(net, weights, between, starts)
+    rest = _distance_same_signs(net, between, others, starts)
+    return _Logs(torch.logaddexp(there.distance, rest.distance), torch.logaddexp(there.size, rest.size))
 
 
-def _without_flips(weight: Any, other: Any) -> Any:
-    """θ with the coordinates set to zero whose sign differs; the very same object where none does."""
-    if not is_weight(weight):
-        return weight
-    flipped = weight * other < 0
-    return weight.masked_fill(flipped, 0.0) if bool(flipped.any()) else weight
-
-
-def _log_same_signs(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> Tensor:
-    mine, theirs = _map(torch.abs, weights), _map(torch.abs, others)
-    apart = {n: (w - others[n]).abs() if is_weight(w) else w for n, w in weights.items()}
-    differs = {n: is_weight(w) and bool(w.any()) for n, w in apart.items()}
-    one_sided = _dominated(weights, others)
+def _distance_same_signs(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Logs:
+    """The recursion of `path_metric` on streams D, M', M. Where one network dominates, the smaller one's is enough."""
+    shrinks, grows = _dominated(weights, others)
+    if grows and not shrinks:
+        weights, others = others, weights
+    one_sided = shrinks or grows
 
     def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
-        distance, m, m_other = lookups
-        new_m = magnitude(net, node, m, mine, 1, one)
-        new_other = magnitude(net, node, m_other, theirs, 1, one)
+        distance, m_other, *m = lookups
+        fixed = [name for name in node.references if name not in net.carries_data]
+        mine, theirs = ({name: values[name] for name in fixed} for values in (weights, others))
+        apart = {name: (w - theirs[name]).abs_() if is_weight(w) else w for name, w in mine.items()}
+        differs = any(is_weight(value) and bool(value.any()) for value in apart.values())
+        mine, theirs = _magnitudes(mine), _magnitudes(theirs)
+
         new_distance = magnitude(net, node, distance, mine, 1, 0.0)
-        if any(differs.get(name, False) for name in node.references):
-            multiplies = _multiplies(net, node)
-            new_distance = new_distance + _change(net, node, m_other, apart, one, multiplies)
-            if not one_sided:
-                reverse = magnitude(net, node, distance, theirs, 1, 0.0)
-                new_distance = torch.minimum(new_distance, reverse + _change(net, node, m, apart, one, multiplies))
-        return [new_distance, new_m, new_other]
+        if differs:
+            new_distance = new_distance + _change(net, node, m_other, apart, one)
+        if differs and not one_sided:
+            reverse = magnitude(net, node, distance, theirs, 1, 0.0) + _change(net, node, m[0], apart, one)
+            new_distance = torch.minimum(new_distance, reverse)
+        new_m = [magnitude(net, node, each, mine, 1, one) for each in m]
+        return [new_distance, magnitude(net, node, m_other, theirs, 1, one), *new_m]
 
     nothing = {name: torch.zeros_like(value) for name, value in starts.items()}
-    outputs = walk(net, [nothing, starts, starts], step, adding_nodes(net, weights, others))
-    total, exponent = gather(outputs, 0, net.batched)
+    streams = [nothing, starts] if one_sided else [nothing, starts, starts]
+    outputs = walk(net, streams, step, adding_nodes(net, weights, others))
+    logs = [_log_total(outputs, stream, net.batched) for stream in range(len(streams))]
+    return _Logs(logs[0], torch.stack(logs).logsumexp(0))
+
+
+def _log_total(outputs: Mapping[str, tuple[list[Any], int]], stream: int, batched: bool) -> Tensor:
+    total, exponent = gather(outputs, stream, batched)
     return total.sum(1).log() + exponent * math.log(2)
 
 
-def _change(net: Network, node: Node, data: Lookup, apart: Weights, one: float, multiplies: bool) -> Any:
+def _change(net: Network, node: Node, data: Lookup, apart: Weights, one: float) -> Any:
     """|θ − θ'| applied to the magnitudes at hand; a node that only adds its parameters lets no data through here."""
+    multiplies = any(node.arguments.get(name) is not None for name in describe(node).multipliers)
     through = data if multiplies else (lambda name: torch.zeros_like(data(name)))
     return magnitude(net, node, through, apart, 1, one)
 
 
-def _multiplies(net: Network, node: Node) -> bool:
-    names = describe(node).multipliers
-    return any(node.arguments.get(name) is not None for name in names)
+def _magnitudes(weights: Weights) -> dict[str, Any]:
+    return {name: value.abs_() if is_weight(value) else value for name, value in weights.items()}
 
 
-def _aligned_log_distance(net: Network, other: Network, starts: dict[str, Tensor]) -> Tensor:
+def _aligned_distance(net: Network, other: Network, starts: dict[str, Tensor]) -> Tensor:
     """The bound after normalizing `net` and scaling `other` to match it, layer by layer; neither function changes."""
-    unit = normalize(net.to(torch.float64))
-    scales = symmetries(other.to(torch.float64))
-    folded = fold_batch_norm(unit)
     batch = len(starts[net.inputs[0]])
-    wanted = _effective(folded, batch)
+    folded = fold_batch_norm(normalize(net.to(torch.float64)))
+    scales = symmetries(other.to(torch.float64))
+    wanted = FixedValues(folded, batch, torch.float64)
 
     def matching(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
         want, want_bias = layer_weights(folded, layer, wanted)
@@ -180,12 +212,11 @@ def _aligned_log_distance(net: Network, other: Network, starts: dict[str, Tensor
         return torch.where(meeting > 0, meeting / size, math.inf)
 
     chosen, _ = choose_scales(scales.net, scales, matching)
-    matched = fold_batch_norm(scales.apply(chosen))
-    return _log_distance(folded, wanted, _effective(matched, batch), starts)
-
-
-def _map(function: Any, weights: Weights) -> dict[str, Any]:
-    return {name: function(value) if is_weight(value) else value for name, value in weights.items()}
+    matched = FixedValues(fold_batch_norm(scales.apply(chosen)), batch, torch.float64)
+    bound = _distance(folded, wanted, matched, starts)
+    # Each rescaled weight is rounded, by a few units in its last place: that much of the path-norms is added.
+    slack = math.log(8 * len(net.nodes) * torch.finfo(torch.float64).eps)
+    return torch.logaddexp(bound.distance, bound.size + slack)
 
 
 def _exponential(value: Tensor) -> Tensor:

@@ -45,9 +45,10 @@ class Conv(Op):
         return self._per_output(call, MAX_POOL[len(window)](x, window, stride, 0, dilation))
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
-        incoming = scales.along(call["input"], 1)
+        axis = call["input"].dim() - call["weight"].dim() + 1  # 1, or 0 without a batch
+        incoming = scales.along(call["input"], axis)
         outgoing = scales.layer(call.node, "weight", self.channel_axes, incoming, bias="bias", groups=call["groups"])
-        return outgoing.view(1, -1, *[1] * (len(call.shape) - 2)).expand(call.shape)
+        return scales.spread(outgoing, axis, call.shape)
 
     def macs(self, call: Call) -> int:
         return call.run().numel() * call["weight"][0].numel()
@@ -56,10 +57,13 @@ class Conv(Op):
     def _largest_in_group(call: Call) -> Tensor:
         """The largest value over the channels that an output channel reads, one channel a group."""
         x, groups = call["input"], call["groups"]
+        x = x if x.dim() == call["weight"].dim() else x[None]
         return x.unflatten(1, (groups, -1)).amax(2)
 
     def _per_output(self, call: Call, x: Tensor) -> Tensor:
-        return x.repeat_interleave(call.shape[1] // call["groups"], dim=1)
+        batched = call["input"].dim() == call["weight"].dim()
+        outputs = x.repeat_interleave(call.shape[1 if batched else 0] // call["groups"], dim=1)
+        return outputs if batched else outputs[0]
 
     @staticmethod
     def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:

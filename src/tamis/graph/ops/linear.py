@@ -66,8 +66,9 @@ class MatMul(Op):
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         left, right = self._sides(call)
-        if not call.is_data(left):  # mixes rows; columns keep their scales
-            return scales.along(call[right], -1).expand(call.shape)
+        if not call.is_data(left):  # mixes rows; columns, if there are any, keep their scales
+            x = call[right]
+            return (scales.along(x, -1) if x.dim() > 1 else scales.reduced(x, None, False)).expand(call.shape)
         if call[right].dim() != 2 or call[left].dim() < 2:
             return super().ties(call, scales)
         incoming = scales.along(call[left], -1)
@@ -115,8 +116,8 @@ class Einsum(Op):
     multipliers = ("tensors",)
 
     def capability(self, call: Call) -> Capability:
-        data = sum(carries for _, carries in call.items("tensors"))
-        return Capability.HOMOGENEOUS if data == 1 else Capability.OPAQUE
+        data = [carries for _, carries in call.items("tensors")]
+        return Capability.HOMOGENEOUS if sum(data) == 1 and len(data) <= 2 else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call.run()

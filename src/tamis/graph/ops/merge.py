@@ -65,9 +65,7 @@ class Multiply(Op):
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         data = call["self"] if call.is_data("self") else call["other"]
-        return (
-            data.expand(call.shape) if self.capability(call) is Capability.HOMOGENEOUS else super().ties(call, scales)
-        )
+        return data.expand(call.shape)
 
 
 class Divide(Multiply):

@@ -24,11 +24,9 @@ class BatchNorm(Op):
         return Capability.HOMOGENEOUS if evaluation else Capability.OPAQUE
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
-        if self.capability(call) is not Capability.HOMOGENEOUS:
-            return super().ties(call, scales)
         incoming = scales.along(call["input"], 1)
         outgoing = scales.batch_norm(call.node, incoming)
-        return outgoing.view(1, -1, *[1] * (len(call.shape) - 2)).expand(call.shape)
+        return scales.spread(outgoing, 1, call.shape)
 
     def macs(self, call: Call) -> int:
         return call["input"].numel()

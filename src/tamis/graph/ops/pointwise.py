@@ -57,9 +57,6 @@ class Lipschitz(Relu):
     def capability(self, call: Call) -> Capability:
         return Capability.LIPSCHITZ
 
-    def ties(self, call: Call, scales: Scales) -> Tensor:
-        return Op.ties(self, call, scales)
-
 
 class Elu(Lipschitz):
     """ELU: 1-Lipschitz while alpha and the two scales are at most one."""
@@ -82,9 +79,6 @@ class Clamp(Lipschitz):
             return Capability.OPAQUE
         one_sided = (low, high) in ((0, float("inf")), (float("-inf"), 0), (float("-inf"), float("inf")))
         return Capability.HOMOGENEOUS if one_sided else Capability.LIPSCHITZ
-
-    def ties(self, call: Call, scales: Scales) -> Tensor:
-        return call["self"] if self.capability(call) is Capability.HOMOGENEOUS else super().ties(call, scales)
 
     @staticmethod
     def _interval(call: Call) -> tuple[float, float]:

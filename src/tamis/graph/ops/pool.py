@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -23,13 +24,9 @@ class _Pool(Op):
         return Capability.HOMOGENEOUS
 
     def ties(self, call: Call, scales: Scales) -> Any:
-        shape = call.node.shape or self._shape_of_first(call)
-        channels = scales.along(call["self"], 1)
-        pooled = channels.view(1, -1, *[1] * (len(shape) - 2)).expand(shape)
-        return pooled if call.node.shape else (pooled, None)
-
-    def _shape_of_first(self, call: Call) -> tuple[int, ...]:
-        return tuple(call.run()[0].shape)
+        axis = call["self"].dim() - _rank(call) - 1  # 1, or 0 without a batch
+        shape = call.node.shape or tuple(call.run()[0].shape)
+        return self._first(call, scales.spread(scales.along(call["self"], axis), axis, shape))
 
     def _first(self, call: Call, value: Tensor) -> Any:
         """As the operation returns it: alone, or with indices that nobody may use as data."""
@@ -53,7 +50,7 @@ class MaxPool(_Pool):
         if set(dilation) == {1}:
             return self._first(call, _sum_windows(x, window, stride, padding, call["ceil_mode"]))
         largest = call.run()
-        size = (largest if call.node.shape else largest[0]).shape[2:]
+        size = (largest if call.node.shape else largest[0]).shape[-len(window) :]
         return self._first(call, _sum_dilated(x, window, stride, padding, dilation, size))
 
     def reach(self, call: Call) -> Any:
@@ -76,7 +73,7 @@ class AvgPool(_Pool):
     @staticmethod
     def _divisors(call: Call) -> Tensor:
         """What each window's sum was divided by: the sum of ones over their mean."""
-        ones = torch.ones_like(call["self"][:1, :1])
+        ones = torch.ones_like(call["self"])
         window, stride, padding, _ = _geometry(call)
         return _sum_windows(ones, window, stride, padding, call["ceil_mode"]) / call.run(self=ones)
 
@@ -92,12 +89,12 @@ class AdaptiveAvgPool(_Pool):
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         mean = call.run()
-        return mean if q == 1 else mean * _adaptive_counts(call["self"], mean) ** (1 - q)
+        return mean if q == 1 else mean * _adaptive_counts(call["self"], mean, _rank(call)) ** (1 - q)
 
     def reach(self, call: Call) -> Tensor:
         x, size = call["self"], call["output_size"]
         pools = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
-        return pools[x.dim() - 2](x, size)
+        return pools[_rank(call)](x, size)
 
 
 class AdaptiveMaxPool(_Pool):
@@ -112,8 +109,8 @@ class AdaptiveMaxPool(_Pool):
     def magnitude(self, call: Call, q: float, one: float) -> Any:
         x, size = call["self"], call["output_size"]
         pools = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
-        mean = pools[x.dim() - 2](x, size)
-        return self._first(call, mean * _adaptive_counts(x, mean))
+        mean = pools[_rank(call)](x, size)
+        return self._first(call, mean * _adaptive_counts(x, mean, _rank(call)))
 
     def reach(self, call: Call) -> Any:
         return call.run()
@@ -142,9 +139,15 @@ class Reduce(Op):
         return scales.reduced(call["self"], named.get("dim"), named.get("keepdim", False))
 
 
+def _rank(call: Call) -> int:
+    """The number of dimensions that windows have, from the operation's name."""
+    (rank,) = re.findall(r"(\d)d", call.node.op)
+    return int(rank)
+
+
 def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
     """Window, stride, padding, dilation of a pooling call, one number a dimension."""
-    rank = call["self"].dim() - 2
+    rank = _rank(call)
     window = _full(call["kernel_size"], rank)
     stride = _full(call["stride"], rank) if call["stride"] else window
     dilation = _full(call.node.arguments.get("dilation", 1), rank)
@@ -170,18 +173,18 @@ def _sum_dilated(
     rank = len(window)
     span = [s * (n - 1) + d * (k - 1) + 1 for s, n, d, k in zip(stride, size, dilation, window, strict=True)]
     sides: list[int] = []
-    for length, need, p in reversed(list(zip(x.shape[2:], span, padding, strict=True))):
+    for length, need, p in reversed(list(zip(x.shape[-rank:], span, padding, strict=True))):
         sides += [p, need - length - p]
-    flat = F.pad(x.flatten(0, 1).unsqueeze(1), sides)
+    flat = F.pad(x.reshape(-1, 1, *x.shape[-rank:]), sides)
     ones = torch.ones(1, 1, *window, dtype=x.dtype, device=x.device)
     conv = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[rank]
-    return conv(flat, ones, stride=stride, dilation=dilation).view(*x.shape[:2], *size)
+    return conv(flat, ones, stride=stride, dilation=dilation).view(*x.shape[:-rank], *size)
 
 
-def _adaptive_counts(x: Tensor, pooled: Tensor) -> Tensor:
+def _adaptive_counts(x: Tensor, pooled: Tensor, rank: int) -> Tensor:
     """How many inputs each adaptive window holds: ⌈(i+1)n/m⌉ − ⌊in/m⌋ along each dimension."""
     counts = torch.ones((), dtype=x.dtype, device=x.device)
-    for n, m in zip(x.shape[2:], pooled.shape[2:], strict=True):
+    for n, m in zip(x.shape[-rank:], pooled.shape[-rank:], strict=True):
         sizes = [-(-(i + 1) * n // m) - i * n // m for i in range(m)]
         counts = counts.unsqueeze(-1) * torch.tensor(sizes, dtype=x.dtype, device=x.device)
     return counts

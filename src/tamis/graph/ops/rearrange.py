@@ -72,7 +72,7 @@ class Rearrange(Op):
 
     def ties(self, call: Call, scales: Scales) -> Any:
         # Zeros that padding brings in become variable 0, which stands for "zero, so any scale".
-        return call.run() if self.capability(call) is Capability.HOMOGENEOUS else super().ties(call, scales)
+        return call.run()
 
 
 class Pad(Rearrange):
@@ -81,7 +81,8 @@ class Pad(Rearrange):
     targets: Targets = (aten.constant_pad_nd.default, aten.pad.default)
 
     def capability(self, call: Call) -> Capability:
-        return Capability.HOMOGENEOUS if not call["value"] else Capability.OPAQUE
+        constant = call.node.arguments.get("mode", "constant") == "constant"
+        return Capability.OPAQUE if constant and call["value"] else Capability.HOMOGENEOUS
 
 
 class Pick(Rearrange):

@@ -43,7 +43,7 @@ class Upsample(Op):
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         channels = scales.along(self._input(call), 1)
-        return channels.view(1, -1, *[1] * (len(call.shape) - 2)).expand(call.shape)
+        return scales.spread(channels, 1, call.shape)
 
     @staticmethod
     def _input(call: Call) -> Tensor:
