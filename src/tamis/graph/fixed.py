@@ -40,31 +40,39 @@ class FixedValues(Mapping[str, Any]):
         return len(self._names)
 
     def __getitem__(self, name: str) -> Any:
-        value = self._computed(name)
+        return self.evaluated(name)
+
+    def evaluated(self, name: str, zeroed: str | None = None) -> Any:
+        """A value, as if the parameter `zeroed` were zero."""
+        value = self._computed(name, zeroed)
         if self.dtype and name in self._arithmetic and not value.is_floating_point():
             return value.to(self.dtype)  # a mask of booleans, say
         return value
 
-    def _computed(self, name: str) -> Any:
+    def _computed(self, name: str, zeroed: str | None) -> Any:
+        def lookup(source: str) -> Any:
+            return self._computed(source, zeroed)
+
         node = self.net.node.get(name)
         if node is None:
-            return self._copy(self.net.params[name] if name in self.net.params else self.net.constants[name])
+            value = self._copy(self.net.params[name] if name in self.net.params else self.net.constants[name])
+            return value.zero_() if name == zeroed else value
         if node.target is aten.sym_size.int and node.args[0].name in self.net.carries_data:
             return self.net.size_of(node, self.batch)
         if node.target is aten.mul.Tensor:
-            return self._product(node)
-        value = node.target(*resolve(node.args, self._computed), **resolve(node.kwargs, self._computed))
+            return _product(node, *resolve(node.args, lookup))
+        value = node.target(*resolve(node.args, lookup), **resolve(node.kwargs, lookup))
         expanded = isinstance(value, Tensor) and 0 in value.stride()
         return value.contiguous() if expanded else value  # so that each entry has its own place
 
     def _copy(self, value: Tensor) -> Tensor:
         return value.to(self.dtype, copy=True) if self.dtype and value.is_floating_point() else value.clone()
 
-    def _product(self, node: Node) -> Tensor:
-        """A product, computed in the place of the factor that has its shape."""
-        first, second = (resolve(argument, self._computed) for argument in node.args)
-        large, small = (first, second) if _fits(first, node) else (second, first)
-        return large.mul_(small) if _fits(large, node) else first * second
+
+def _product(node: Node, first: Any, second: Any) -> Tensor:
+    """A product, computed in the place of the factor that has its shape."""
+    large, small = (first, second) if _fits(first, node) else (second, first)
+    return large.mul_(small) if _fits(large, node) else first * second
 
 
 def _arithmetic(net: Network) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tamis.errors import InvalidParameters
 from tamis.graph.network import Network, Node, Ref, resolve
 from tamis.graph.ops import Capability, capability
 from tamis.graph.ops.conv import Conv, ConvTranspose
@@ -58,9 +59,19 @@ def fold_batch_norm(net: Network, fold: bool = True) -> Network:
         fold: fold each batch-norm into the layer before it where there is one; otherwise (and where there is none)
             write it as a product with s and a sum with t, neurons of their own.
     """
-    if not any(is_affine_batch_norm(net, node) for node in net.data_nodes):
+    norms = [node for node in net.data_nodes if is_affine_batch_norm(net, node)]
+    if not norms:
         return net
+    _check_variances(net, norms)
     return _Folder(net, foldable(net) if fold else {}).run()
+
+
+def _check_variances(net: Network, norms: list[Node]) -> None:
+    for node in norms:
+        name, eps = node.arguments["running_var"].name, node.arguments["eps"]
+        smallest = float(net.params[name].min()) if name in net.params else 0.0
+        if smallest + eps <= 0:
+            raise InvalidParameters(f"running variance '{name}' has the entry {smallest:g}, which is negative")
 
 
 class _Folder:

@@ -298,7 +298,7 @@ class Network:
 
     def check_finite(self) -> None:
         """Raise InvalidParameters where a parameter is NaN or infinite, naming it and the first such entry."""
-        for name, value in self.params.items():
+        for name, value in {**self.params, **self.constants}.items():
             if value.is_floating_point() and not math.isfinite(float(value.sum())):
                 wrong = (~torch.isfinite(value)).nonzero()
                 if len(wrong):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.errors import InvalidInput
+from tamis.errors import InvalidInput, InvalidParameters
 from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm, foldable
 from tamis.graph.network import Network
@@ -90,7 +90,12 @@ def normalize(net: Network, q: float = 1) -> Network:
 
     scales = symmetries(net)
     chosen, dead = choose_scales(net, scales, inverse_norm)
-    return scales.apply(chosen, dead)
+    normalized = scales.apply(chosen, dead)
+    try:
+        normalized.check_finite()
+    except InvalidParameters as error:
+        raise OverflowError(f"the normalized network cannot hold its path-norm in its last layer: {error}") from error
+    return normalized
 
 
 def choose_scales(
@@ -105,7 +110,8 @@ def choose_scales(
             bias; infinite where nothing flows into a channel.
 
     Returns:
-        λ per variable, and which variables are dead: nothing flows into any neuron of theirs.
+        λ per variable, and which variables are dead: nothing flows into any neuron of theirs. Where nothing has flowed
+        yet, weights that read it count for nothing.
     """
     folded = fold_batch_norm(net)
     values = FixedValues(folded, dtype=torch.float64)
@@ -113,26 +119,19 @@ def choose_scales(
     chosen = torch.ones(scales.count, dtype=torch.float64)
     decided = torch.zeros(scales.count, dtype=torch.bool)
     decided[: int(ONE) + 1] = True
-    silent = torch.zeros(scales.count, dtype=torch.bool)
-    fed = torch.zeros(scales.count, dtype=torch.bool)
-    fed[groups[torch.cat([torch.tensor([ONE]), *scales.fed]).long()]] = True
-    members = torch.zeros(scales.count, dtype=torch.long)
+    fed = scales.marked(scales.fed, groups)
     for layer in scales.layers:
-        outgoing = groups[layer.outgoing.long()]
-        members.index_add_(0, outgoing, torch.ones_like(outgoing))
+        incoming, outgoing = groups[layer.incoming.long()], groups[layer.outgoing.long()]
         weight, bias = layer_weights(folded, layer, values)
-        incoming = groups[layer.incoming.long()]
-        weight = weight / layer.over_inputs(chosen[incoming], weight.dim())
-        wanted = rule(layer, weight, bias)
-        nothing = ~torch.isfinite(wanted)
+        flowing = torch.where(decided[incoming] | fed[incoming], 1 / chosen[incoming], 0.0)
+        wanted = rule(layer, weight * layer.over_inputs(flowing, weight.dim()), bias)
         # Tied channels of one layer share the smallest factor, that is the largest norm.
         shared = torch.full((scales.count,), float("inf"), dtype=torch.float64)
         shared.scatter_reduce_(0, outgoing, wanted, "amin")
-        new = ~decided[outgoing]
-        silent[outgoing[new & nothing]] = True
-        chosen[outgoing[new]] = torch.where(torch.isfinite(shared), shared, 1.0)[outgoing[new]]
-        decided[outgoing] = True
-    dead = silent & (members == 1) & ~fed
+        new = torch.isfinite(shared) & ~decided
+        chosen[new] = shared[new]
+        decided |= new
+    dead = ~decided & ~fed & ~scales.marked(scales.kept, groups)
     return chosen[groups], dead[groups]
 
 
@@ -142,5 +141,5 @@ def layer_weights(folded: Network, layer: Layer, values: Mapping[str, Any]) -> t
     if layer.weight not in node.arguments:  # a batch-norm written out as a product and a sum
         return values[f"{layer.node}.s"].flatten(), values[f"{layer.node}.t"].flatten()
     bias = "self" if layer.weight == "mat2" and "mat1" in node.arguments else "bias"
-    reference = node.arguments.get(bias)
-    return values[node.arguments[layer.weight].name], None if reference is None else values[reference.name]
+    weight, reference = values[node.arguments[layer.weight].name], node.arguments.get(bias)
+    return weight, None if reference is None else values[reference.name].flatten().expand(len(layer.outgoing))

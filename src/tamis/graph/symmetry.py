@@ -87,6 +87,7 @@ class Scales:
     layers: list[Layer] = field(default_factory=list)
     rescalings: list[Rescaling] = field(default_factory=list)
     fed: list[Tensor] = field(default_factory=list)  # variables of neurons that something is added to after their layer
+    kept: list[Tensor] = field(default_factory=list)  # variables whose outgoing weights must not be set to zero
     count: int = 2  # ZERO and ONE
     _ties: list[Tensor] = field(default_factory=list)
 
@@ -152,6 +153,8 @@ class Scales:
         size = shape[output_axis] * (groups if output_axis == 1 else 1)
         has_bias = bias is not None and node.arguments.get(bias) is not None
         bias_owner = self._owner(node, bias) if has_bias and bias else None
+        if bias_owner is not None and bias and self._shape(node, bias) != (size,):
+            bias_owner = None  # one bias for several channels
         if owner is None:
             self.fix(incoming)
         free = owner is not None and (not has_bias or bias_owner is not None)
@@ -177,7 +180,7 @@ class Scales:
         outgoing = incoming
         if node.name not in self.folded and owners["weight"] is not None:
             outgoing = self._fresh(len(incoming))
-            self.fed.append(incoming)  # its shift β − s μ must not lose s, even where nothing flows in
+            self.kept.append(incoming)  # its shift β − s μ must not lose s, even where nothing flows in
             self.layers.append(Layer(node.name, "weight", "bias", 0, 0, 1, incoming, outgoing))
             self.rescalings.append(Rescaling(owners["weight"], outgoing, incoming))
         if owners["bias"] is not None:
@@ -219,6 +222,13 @@ class Scales:
                 low, high = sorted((root(int(a)), root(int(b))))
                 parent[high] = low
         return torch.tensor([root(i) for i in range(self.count)])
+
+    def marked(self, variables: list[Tensor], groups: Tensor) -> Tensor:
+        """Which variables are represented by any of these."""
+        mask = torch.zeros(self.count, dtype=torch.bool)
+        for each in variables:
+            mask[groups[each.long()]] = True
+        return mask
 
     def apply(self, scales: Tensor, dead: Tensor | None = None) -> Network:
         """The network with each parameter rescaled; `scales` holds λ for each variable.

@@ -6,6 +6,7 @@ high-level operations such as convolutions whole), and copied into tamis' own gr
 
 from __future__ import annotations
 
+import inspect
 import logging
 import operator
 import warnings
@@ -92,7 +93,7 @@ def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedPro
         # Export takes a size of one for a constant, so a batch of one is doubled first.
         doubled = tuple(torch.cat([value, value]) if len(value) == 1 else value for value in examples)
         try:
-            program = _export_program(model, doubled, tuple({0: Dim.AUTO} for _ in doubled))
+            program = _export_program(model, doubled, _any_batch(model, len(doubled)))
             if _keeps_batch(program):
                 return program, True
         except Exception:  # reported below, if the plain export fails as well
@@ -101,6 +102,16 @@ def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedPro
         return _export_program(model, examples, None), False
     except Exception as error:
         raise TraceError(_reason(model, examples, error)) from error
+
+
+def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
+    """A first dimension of any size for each input, arranged as the signature of `forward` takes them."""
+    free = [{0: Dim.AUTO} for _ in range(count)]
+    kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        return tuple(free)
+    named = kinds.index(inspect.Parameter.VAR_POSITIONAL)
+    return (*free[:named], tuple(free[named:]))
 
 
 def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
@@ -129,9 +140,7 @@ def _keeps_batch(program: ExportedProgram) -> bool:
         if node.op == "placeholder" and node.name in user_inputs:
             first.append(node.meta["val"].shape[0])
         if node.op == "output":
-            results = [
-                value.meta.get("val") for value in _user_outputs(program, node) if isinstance(value, torch.fx.Node)
-            ]
+            results = [r.meta.get("val") for r in _user_outputs(program, node) if isinstance(r, torch.fx.Node)]
             first += [value.shape[0] if isinstance(value, Tensor) and value.dim() else None for value in results]
     return all(isinstance(size, torch.SymInt) for size in first) and len({str(size) for size in first}) == 1
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node, references_in, resolve
 from tamis.graph.ops import Capability, describe, require
 from tamis.graph.ops.rearrange import Rearrange
-from tamis.paths.scaled import Powers, adding_nodes, gather, is_weight, magnitude_step, ones_input, walk
+from tamis.paths.scaled import Lookup, Powers, adding_nodes, gather, is_weight, magnitude, ones_input, walk
 
 aten = torch.ops.aten
 ENTRYWISE_PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.neg.default)
@@ -53,24 +55,76 @@ def path_costs(net: Network) -> PathCosts:
     net.check_finite()
     folded = fold_batch_norm(net)
     _refuse_repeated(folded)
-    magnitudes, derivatives, log_scale = _backward(folded)
-    routes = _Routes(folded, magnitudes, derivatives)
+    backward = _Backward(folded)
+    log_scale = backward.run()
+    routes = _Routes(folded, backward.derivatives)
     costs = {name: routes.cost(name) for name in net.params if name in net.trainable}
     return PathCosts(costs, log_scale)
 
 
-def _backward(net: Network) -> tuple[dict[str, Tensor], dict[str, Tensor], float]:
-    """|E| for each tensor of weights that meets data, and the derivative of the path-norm by it."""
-    weights = dict(Powers(net, 1, "path_costs"))
-    leaves = {name: value.requires_grad_() for name, value in weights.items() if is_weight(value)}
-    with torch.enable_grad():
-        outputs = walk(net, [ones_input(net)], magnitude_step(net, weights, 1), adding_nodes(net, weights))
-        total, exponent = gather(outputs, 0, net.batched)
-        if not total.requires_grad:
-            return {}, {}, 0.0
-        gradients = torch.autograd.grad(total.sum(), list(leaves.values()), allow_unused=True)
-    derivatives = {name: g for name, g in zip(leaves, gradients, strict=True) if g is not None}
-    return {name: leaf.detach() for name, leaf in leaves.items()}, derivatives, exponent * math.log(2)
+class _Backward:
+    """One forward and one backward pass on |θ|, for the derivative of the path-norm by every weight that meets data.
+
+    Weights are computed when a pass asks for them, and again in the backward pass, instead of being kept: that is
+    cheap, while fresh memory for all of them would cost as much as the arithmetic.
+    """
+
+    def __init__(self, net: Network) -> None:
+        self.net = net
+        self.weights = Powers(net, 1, "path_costs")
+        self.derivatives: dict[str, Tensor] = {}
+
+    def run(self) -> float:
+        """Fill `derivatives`; the logarithm of the scale that they are in."""
+        token = torch.zeros((), dtype=torch.float64, requires_grad=True)  # what makes autograd follow the weights
+
+        def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
+            met = {name: self.weights[name] for name in node.references if name not in self.net.carries_data}
+            met = {
+                name: _Recorded.apply(value, token, self, name) if is_weight(value) else value
+                for name, value in met.items()
+            }
+            with self._forgetting(met):
+                return [magnitude(self.net, node, lookups[0], met, 1, one)]
+
+        with torch.enable_grad():
+            outputs = walk(self.net, [ones_input(self.net)], step, adding_nodes(self.net, self.weights))
+            total, exponent = gather(outputs, 0, self.net.batched)
+            if total.requires_grad:
+                torch.autograd.grad(total.sum(), token)
+        return exponent * math.log(2)
+
+    def _forgetting(self, met: dict[str, Any]) -> AbstractContextManager[None]:
+        """Autograd keeps the names of these weights, and computes them again when it needs them."""
+        places = {value.data_ptr(): name for name, value in met.items() if is_weight(value)}
+
+        def pack(value: Tensor) -> Any:
+            name = places.get(value.data_ptr())
+            return value if name is None else (name, value.shape, value.stride(), value.storage_offset())
+
+        def unpack(packed: Any) -> Tensor:
+            if isinstance(packed, Tensor):
+                return packed
+            name, *layout = packed
+            again: Tensor = self.weights[name]
+            return again.as_strided(*layout)
+
+        return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
+
+
+class _Recorded(torch.autograd.Function):
+    """The identity on a weight; its gradient goes into a record."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, token: Tensor, record: _Backward, name: str) -> Tensor:
+        ctx.record, ctx.name = record, name
+        return weight.view_as(weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        before = ctx.record.derivatives.get(ctx.name)
+        ctx.record.derivatives[ctx.name] = gradient if before is None else before + gradient
+        return None, torch.zeros((), dtype=torch.float64), None, None
 
 
 def _refuse_repeated(net: Network) -> None:
@@ -114,11 +168,11 @@ class _Routes:
     Σ (|E_k| − |E_k with the parameter at zero|) · ∂‖Φ‖₁/∂|E_k| over the entries E_k that depend on it.
     """
 
-    def __init__(self, net: Network, magnitudes: dict[str, Tensor], derivatives: dict[str, Tensor]) -> None:
-        self.net, self.magnitudes, self.derivatives = net, magnitudes, derivatives
+    def __init__(self, net: Network, derivatives: dict[str, Tensor]) -> None:
+        self.net, self.derivatives = net, derivatives
         self.sources = _sources(net)
+        self.fixed = FixedValues(net, dtype=torch.float64)
         self.shares: dict[str, Tensor] = {}
-        self.fixed = FixedValues(net)
 
     def cost(self, param: str) -> Tensor:
         """The costs of one parameter's entries."""
@@ -129,16 +183,19 @@ class _Routes:
         return flows[0] if len(flows) == 1 else torch.stack(flows).sum(0)
 
     def _flow(self, param: str, name: str) -> Tensor:
-        """What each entry of a tensor loses for the path-norm when the parameter is set to zero."""
+        """What the path-norm loses at each entry of a tensor when the parameter is set to zero."""
         if not self._is_product(param, name):
-            left = self.magnitudes[name] - self._evaluated_without(param, name).abs()
-            return left * self.derivatives[name]
+            lost = self.fixed[name].abs_() - self.fixed.evaluated(name, zeroed=param).abs_()
+            return lost * self.derivatives[name]
         if name not in self.shares:
-            # In place where nobody needs the magnitudes again: fresh memory would cost as much as the arithmetic.
-            alone = all(self._is_product(other, name) for other in self.sources[name])
-            multiply = Tensor.mul_ if alone else Tensor.mul
-            self.shares[name] = multiply(self.magnitudes[name], self.derivatives[name])
+            self.shares[name] = self._share(name)
         return self.shares[name]
+
+    def _share(self, name: str) -> Tensor:
+        """|E| ⊙ ∂‖Φ‖₁/∂|E|, in the place of the derivative where no other parameter needs that."""
+        only_products = all(self._is_product(param, name) for param in self.sources[name])
+        derivative = self.derivatives[name]
+        return derivative.mul_(self.fixed[name].abs_()) if only_products else derivative * self.fixed[name].abs_()
 
     def _input(self, param: str, node: Node) -> str:
         """The argument through which a node depends on the parameter, entry by entry and affinely."""
@@ -176,13 +233,6 @@ class _Routes:
             if node.target in ENTRYWISE_SUMS:
                 return False
         return True
-
-    def _evaluated_without(self, param: str, name: str) -> Tensor:
-        """A tensor that meets data, with the parameter set to zero."""
-
-        changed = self.net.with_params({param: torch.zeros_like(self.net.params[param])})
-        value: Tensor = FixedValues(changed, dtype=torch.float64)[name]
-        return value
 
     def _back(self, param: str, name: str, flow: Tensor) -> Tensor:
         """A cost per entry of a tensor → a cost per entry of the parameter it depends on."""

@@ -15,7 +15,7 @@ from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import Capability, describe, require
-from tamis.graph.rescale import choose_scales, layer_weights, normalize, symmetries
+from tamis.graph.rescale import choose_scales, layer_weights, symmetries
 from tamis.graph.symmetry import Layer
 from tamis.paths.norm import exponential
 from tamis.paths.scaled import Lookup, adding_nodes, gather, is_weight, magnitude, ones_input, walk
@@ -68,23 +68,40 @@ def path_metric(
     """
     _check(net, other)
     starts = _starts(net, x)
+    if x is None or not net.batched:
+        return float(_exponential(_log_metric(net, other, starts), log)[0])
+    logs = torch.empty(len(starts[net.inputs[0]]), dtype=torch.float64)
+    for samples in _of_like_size(starts):
+        logs[samples] = _log_metric(net, other, {name: start[samples] for name, start in starts.items()})
+    return _exponential(logs, log)
+
+
+def _log_metric(net: Network, other: Network, starts: dict[str, Tensor]) -> Tensor:
+    """The log of the bound for each sample."""
     batch = len(starts[net.inputs[0]])
     folded = fold_batch_norm(net)
     weights, others = (FixedValues(each, batch, torch.float64) for each in (folded, fold_batch_norm(other)))
     logs = _distance(folded, weights, others, starts).distance
-    if not any(_dominated(weights, others)):
-        logs = torch.minimum(logs, _aligned_distance(net, other, starts))
-    if x is not None and net.batched:
-        return logs if log else torch.stack([_exponential(value) for value in logs])
-    return float(logs[0]) if log else float(_exponential(logs[0]))
+    if any(_dominated(weights, others)):
+        return logs
+    aligned = _aligned_distance(folded, weights, other, starts)
+    return torch.where(aligned < logs, aligned, logs)  # a bound that overflowed is NaN, and not smaller
+
+
+def _of_like_size(starts: dict[str, Tensor]) -> list[Tensor]:
+    """Samples in groups of like magnitude, because those of a batch share one exponent."""
+    if not len(next(iter(starts.values()))):
+        return []
+    largest = torch.stack([value.flatten(1).amax(1) for value in starts.values()]).amax(0)
+    exponents = torch.frexp(largest).exponent // 256
+    return [(exponents == each).nonzero().flatten() for each in exponents.unique()]
 
 
 def _check(net: Network, other: Network) -> None:
     for name, value in (("first", net), ("second", other)):
         if not isinstance(value, Network):
             raise InvalidInput(f"path_metric needs two Networks, the {name} is {type(value).__name__}")
-    mine, theirs = ([(node.op, node.references) for node in each.nodes] for each in (net, other))
-    if mine != theirs or {n: v.shape for n, v in net.params.items()} != {n: v.shape for n, v in other.params.items()}:
+    if _graph(net) != _graph(other):
         raise InvalidInput(
             f"path_metric compares parameters of one and the same graph, got {net!r} and {other!r}; "
             "make the second with net.with_params(...)"
@@ -94,6 +111,12 @@ def _check(net: Network, other: Network) -> None:
     other.check_finite()
 
 
+def _graph(net: Network) -> Any:
+    """All of a network but the values of its parameters."""
+    nodes = [(node.name, node.target, node.args, dict(node.kwargs)) for node in net.nodes]
+    return nodes, net.input_shapes, net.outputs, {name: value.shape for name, value in net.params.items()}
+
+
 def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Tensor]:
     if x is None:
         return ones_input(net)
@@ -101,7 +124,7 @@ def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Te
     net._check_inputs(inputs)
     if not all(bool(torch.isfinite(value).all()) for value in inputs):
         raise InvalidInput("path_metric needs a finite input, x has entries that are not")
-    return {name: value.double().abs() for name, value in zip(net.inputs, inputs, strict=True)}
+    return {name: value.detach().double().abs() for name, value in zip(net.inputs, inputs, strict=True)}
 
 
 def _dominated(weights: Weights, others: Weights) -> tuple[bool, bool]:
@@ -195,29 +218,32 @@ def _magnitudes(weights: Weights) -> dict[str, Any]:
     return {name: value.abs_() if is_weight(value) else value for name, value in weights.items()}
 
 
-def _aligned_distance(net: Network, other: Network, starts: dict[str, Tensor]) -> Tensor:
-    """The bound after normalizing `net` and scaling `other` to match it, layer by layer; neither function changes."""
-    batch = len(starts[net.inputs[0]])
-    folded = fold_batch_norm(normalize(net.to(torch.float64)))
+def _aligned_distance(folded: Network, weights: Weights, other: Network, starts: dict[str, Tensor]) -> Tensor:
+    """The bound after scaling `other` to match `folded`, layer by layer, which does not change its function."""
     scales = symmetries(other.to(torch.float64))
-    wanted = FixedValues(folded, batch, torch.float64)
 
     def matching(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
-        want, want_bias = layer_weights(folded, layer, wanted)
+        want, want_bias = layer_weights(folded, layer, weights)
+        unit = weight.abs().max().clamp(min=torch.finfo(torch.float64).tiny)  # so that no square overflows
+        weight, bias = weight / unit, None if bias is None else bias / unit
         meeting = layer.sum_into_outputs((want * weight).abs())
         size = layer.sum_into_outputs(weight**2 * (want != 0))
         if bias is not None and want_bias is not None:
             meeting, size = meeting + (want_bias * bias).abs(), size + bias**2 * (want_bias != 0)
         # Least squares on magnitudes where both are non-zero: exactly 1 between a layer and a pruned copy of it.
-        return torch.where(meeting > 0, meeting / size, math.inf)
+        return torch.where(meeting > 0, meeting / size / unit, math.inf)
 
     chosen, _ = choose_scales(scales.net, scales, matching)
-    matched = FixedValues(fold_batch_norm(scales.apply(chosen)), batch, torch.float64)
-    bound = _distance(folded, wanted, matched, starts)
+    matched = fold_batch_norm(scales.apply(chosen))
+    batch = len(starts[folded.inputs[0]])
+    bound = _distance(folded, weights, FixedValues(matched, batch, torch.float64), starts)
     # Each rescaled weight is rounded, by a few units in its last place: that much of the path-norms is added.
-    slack = math.log(8 * len(net.nodes) * torch.finfo(torch.float64).eps)
+    slack = math.log(8 * len(folded.nodes) * torch.finfo(torch.float64).eps)
     return torch.logaddexp(bound.distance, bound.size + slack)
 
 
-def _exponential(value: Tensor) -> Tensor:
-    return torch.tensor(exponential(float(value), "path_metric"), dtype=torch.float64)
+def _exponential(logs: Tensor, log: bool) -> Tensor:
+    """The numbers themselves, unless their logarithms were asked for."""
+    if not log and logs.numel():
+        exponential(float(logs.max()), "path_metric")  # says so if float64 does not reach
+    return logs if log else logs.exp()
