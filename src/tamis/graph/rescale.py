@@ -124,7 +124,7 @@ def choose_scales(
         incoming, outgoing = groups[layer.incoming.long()], groups[layer.outgoing.long()]
         weight, bias = layer_weights(folded, layer, values)
         flowing = torch.where(decided[incoming] | fed[incoming], 1 / chosen[incoming], 0.0)
-        wanted = rule(layer, weight * layer.over_inputs(flowing, weight.dim()), bias)
+        wanted = rule(layer, weight * layer.over_inputs(flowing.to(weight.device), weight.dim()), bias).cpu()
         # Tied channels of one layer share the smallest factor, that is the largest norm.
         shared = torch.full((scales.count,), float("inf"), dtype=torch.float64)
         shared.scatter_reduce_(0, outgoing, wanted, "amin")

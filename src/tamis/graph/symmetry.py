@@ -27,7 +27,7 @@ class Rescaling:
     """How a parameter changes: multiplied by the scales of `times`, divided by those of `over` (broadcast)."""
 
     param: str
-    times: Tensor | None = None
+    times: Tensor
     over: Tensor | None = None
 
 
@@ -241,12 +241,10 @@ class Scales:
         changed: dict[str, Tensor] = {}
         for rescaling in self.rescalings:
             value = changed.get(rescaling.param, self.net.params[rescaling.param])
-            factor: Any = 1.0
-            if rescaling.times is not None:
-                factor = scales[rescaling.times.long()]
+            factor = scales[rescaling.times.long()]
             if rescaling.over is not None:
                 factor = factor * inverse[rescaling.over.long()]
-            changed[rescaling.param] = (value.double() * factor).to(value.dtype)
+            changed[rescaling.param] = (value.double() * factor.to(value.device)).to(value.dtype)
         return self.net.with_params(changed)
 
     # -- helpers ---------------------------------------------------------------------------------------------------

@@ -50,9 +50,10 @@ class Powers(Mapping[str, Any]):
         return magnitude if self.q == 1 or not value.numel() else self._power(name, magnitude)
 
     def _power(self, name: str, magnitude: Tensor) -> Tensor:
-        result = magnitude**self.q
-        largest, was = float(result.max()), float(magnitude.max())
-        if not math.isfinite(largest) or (largest == 0 and was > 0):
+        result = magnitude.pow_(self.q)
+        largest = float(result.max())
+        was = float(self.fixed[name].abs_().max()) if not 0 < largest < math.inf else largest
+        if was > 0 and not 0 < largest < math.inf:
             raise InvalidParameters(
                 f"{self.wanted_by} with q = {self.q:g} leaves float64's range: the largest of |{name}| is {was:.3g}"
             )
