@@ -46,6 +46,7 @@ AWKWARD: dict[str, Callable[[Tensor, Awkward], Tensor]] = {
         F.relu(m.a(x)), F.relu(m.b(m.a(x)))[:1].expand(WIDTH, WIDTH)
     ),
     "data as the bias of addmm": lambda x, m: torch.addmm(F.relu(m.a(x)), F.relu(m.b(m.a(x))), m.b.weight),
+    "a batch-norm after addmm": lambda x, m: F.relu(m.norm(torch.addmm(m.p, m.a(x), m.b.weight, beta=2, alpha=-3))),
     "a maximum with a parameter": lambda x, m: torch.maximum(F.relu(m.a(x)), m.p.abs() + 2),
     "a boolean mask": lambda x, m: F.relu(m.a(x)) * m.keep,
     "integer factors": lambda x, m: F.relu(m.a(x) * m.signs) - m.signs,
@@ -59,6 +60,7 @@ AWKWARD: dict[str, Callable[[Tensor, Awkward], Tensor]] = {
 HOMOGENEOUS = [
     "a parameter added to a silent neuron",
     "a batch-norm reading a silent neuron",
+    "a batch-norm after addmm",
     "a boolean mask",
     "integer factors",
     "an expanded weight",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from draws import normal
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -27,15 +28,6 @@ PRETRAINED = Path(__file__).parents[2].parent / "shared" / "models" / "resnet20_
 ROUNDING = 1e-9  # relative
 EVALUATION = 1e-13  # what evaluating a network rounds, relative to its path-norm times the size of the input
 Params = dict[str, Tensor]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors are tiny here, and several test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # -- architectures -------------------------------------------------------------------------------------------------
@@ -168,10 +160,6 @@ def traced(name: str) -> tamis.Network:
     build, shapes = (HOMOGENEOUS | LIPSCHITZ)[name]
     torch.manual_seed(0)
     return tamis.trace(build().double(), tuple(torch.zeros(2, *shape, dtype=torch.float64) for shape in shapes))
-
-
-def normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def uniform(generator: torch.Generator, *shape: int) -> Tensor:

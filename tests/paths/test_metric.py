@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
 from itertools import pairwise
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from draws import normal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from random_dags import Dag, dags
@@ -22,19 +23,6 @@ from tamis.errors import InvalidInput, InvalidParameters, UnsupportedOp
 
 slow_tracing = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 Params = dict[str, Tensor]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Tensors are tiny here, and several test processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def normal(generator: torch.Generator, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
 def uniform(generator: torch.Generator, *shape: int) -> Tensor:

@@ -15,11 +15,11 @@ from tamis.errors import InvalidParameters
 from tamis.graph.network import Network, Node, Ref, resolve
 from tamis.graph.ops import Capability, capability
 from tamis.graph.ops.conv import Conv, ConvTranspose
-from tamis.graph.ops.linear import AddMM, Linear
+from tamis.graph.ops.linear import Linear
 
 aten = torch.ops.aten
 # Layers whose neurons' outputs are the channels that a batch-norm normalizes.
-FOLDABLE = (*Conv.targets, *ConvTranspose.targets, *Linear.targets, *AddMM.targets)
+FOLDABLE = (*Conv.targets, *ConvTranspose.targets, *Linear.targets)
 
 
 def foldable(net: Network) -> dict[str, str]:
@@ -28,22 +28,16 @@ def foldable(net: Network) -> dict[str, str]:
     for node in net.data_nodes:
         if not is_affine_batch_norm(net, node):
             continue
-        source = node.args[0].name
-        source = pairs_end(pairs, source)
-        layer = net.node.get(source)
         before = node.args[0].name
+        source = pairs.get(before, before)  # through a batch-norm that is folded already
+        layer = net.node.get(source)
         if layer is None or layer.target not in FOLDABLE or len(net.users[before]) != 1 or before in net.output_names:
             continue
-        if layer.target in (*Linear.targets, *AddMM.targets) and len(layer.shape or ()) != 2:
+        if layer.target in Linear.targets and len(layer.shape or ()) != 2:
             continue  # channels are the second axis of the batch-norm, but the last of the layer
         if capability(net, layer) is Capability.HOMOGENEOUS:
             pairs[node.name] = source
     return pairs
-
-
-def pairs_end(pairs: dict[str, str], name: str) -> str:
-    """The layer that `name` is already folded into, or itself."""
-    return pairs.get(name, name)
 
 
 def is_affine_batch_norm(net: Network, node: Node) -> bool:
@@ -75,9 +69,12 @@ def _check_variances(net: Network, norms: list[Node]) -> None:
 
 
 class _Folder:
+    """Rewrites the nodes of a network one by one; `pairs` says which batch-norm goes into which layer."""
+
     def __init__(self, net: Network, pairs: dict[str, str]) -> None:
         self.net, self.pairs = net, pairs
         self.nodes: list[Node] = []
+        self.shapes: dict[str, tuple[int, ...]] = {}  # of the nodes that are new
         self.renamed: dict[str, str] = {}
         self.folded: dict[str, Node] = {}  # layer name → its node, rewritten so far
 
@@ -110,6 +107,7 @@ class _Folder:
 
     def _emit(self, name: str, target: Any, args: tuple[Any, ...], like: Node, shape: tuple[int, ...]) -> Ref:
         self.nodes.append(Node(name, target, args, {}, like.module, shape))
+        self.shapes[name] = shape
         return Ref(name)
 
     def _scale_and_shift(self, bn: Node) -> tuple[Ref, Ref]:
@@ -138,20 +136,19 @@ class _Folder:
     def _fold(self, bn: Node, layer: Node) -> Node:
         scale, shift = self._scale_and_shift(bn)
         named = dict(layer.arguments)
-        weight, bias = ("mat2", "self") if layer.target in AddMM.targets else ("weight", "bias")
         channels = (bn.shape or ())[1:2]
-        named[weight] = self._scaled_weight(bn, layer, named[weight], scale)
-        if named[bias] is not None:
-            named[bias] = self._emit(f"{bn.name}.old_bias", aten.mul.Tensor, (named[bias], scale), bn, channels)
-            shift = self._emit(f"{bn.name}.bias", aten.add.Tensor, (named[bias], shift), bn, channels)
-        named[bias] = shift
+        named["weight"] = self._scaled_weight(bn, layer, named["weight"], scale)
+        if named["bias"] is not None:
+            scaled = self._emit(f"{bn.name}.old_bias", aten.mul.Tensor, (named["bias"], scale), bn, channels)
+            shift = self._emit(f"{bn.name}.bias", aten.add.Tensor, (scaled, shift), bn, channels)
+        named["bias"] = shift
         return Node(layer.name, layer.target, (), named, layer.module, layer.shape)
 
     def _scaled_weight(self, bn: Node, layer: Node, weight: Ref, scale: Ref) -> Ref:
         """Each output channel's weights times its s; a grouped transposed kernel needs s laid out by groups."""
         channels, shape = (bn.shape or ())[1], self._shape(weight.name)
-        if layer.target in (*ConvTranspose.targets, *AddMM.targets):
-            groups = layer.arguments.get("groups", 1)
+        if layer.target in ConvTranspose.targets:
+            groups = layer.arguments["groups"]
             rows, columns = shape[0] // groups, channels // groups
             table = self._emit(
                 f"{bn.name}.s1", aten.reshape.default, (scale, [groups, 1, columns]), bn, (groups, 1, columns)
@@ -165,7 +162,7 @@ class _Folder:
         return self._emit(f"{bn.name}.weight", aten.mul.Tensor, (weight, factor), bn, shape)
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        own = {node.name: node.shape for node in self.nodes}
-        if name in own:
-            return own[name] or ()
-        return tuple((self.net.params[name] if name in self.net.params else self.net.constants[name]).shape)
+        for known in (self.net.params, self.net.constants):
+            if name in known:
+                return tuple(known[name].shape)
+        return self.shapes[name] if name in self.shapes else self.net.node[name].shape or ()

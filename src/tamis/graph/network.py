@@ -149,7 +149,7 @@ class Network:
 
     def __call__(self, *inputs: Tensor) -> Any:
         """Evaluate the network, as the model it was traced from does in evaluation mode."""
-        self._check_inputs(inputs)
+        self.check_inputs(inputs)
         values = self.run(dict(zip(self.inputs, inputs, strict=True)))
         flat = [resolve(output, values.__getitem__) for output in self.outputs]
         return pytree.tree_unflatten(flat, self.output_structure)
@@ -157,7 +157,7 @@ class Network:
     def run(self, values: dict[str, Any]) -> dict[str, Any]:
         """Evaluate every node from the inputs in `values`; what the outputs need, the rest freed on the way."""
         values = {**self.params, **self.constants, **values}
-        for node, finished in zip(self.nodes, self._finished_after, strict=True):
+        for node, finished in zip(self.nodes, self.finished_after, strict=True):
             values[node.name] = node.target(
                 *resolve(node.args, values.__getitem__), **resolve(node.kwargs, values.__getitem__)
             )
@@ -166,7 +166,7 @@ class Network:
         return values
 
     @cached_property
-    def _finished_after(self) -> tuple[tuple[str, ...], ...]:
+    def finished_after(self) -> tuple[tuple[str, ...], ...]:
         """For each node, which node results nobody reads after it."""
         kept = set(references_in(self.outputs))
         own = {node.name for node in self.nodes}
@@ -180,17 +180,15 @@ class Network:
                 finished[position].append(name)
         return tuple(map(tuple, finished))
 
-    def _check_inputs(self, inputs: tuple[Tensor, ...]) -> None:
+    def check_inputs(self, inputs: tuple[Tensor, ...]) -> None:
+        """Raise InvalidInput where inputs are not as many, or not of the shapes, that the network takes."""
         if len(inputs) != len(self.inputs):
             raise InvalidInput(f"the network takes {len(self.inputs)} input(s) {list(self.inputs)}, got {len(inputs)}")
         for name, value, shape in zip(self.inputs, inputs, self.input_shapes, strict=True):
             if not isinstance(value, Tensor):
                 raise InvalidInput(f"input '{name}' must be a tensor of shape {self.described(shape)}, got {value!r}")
-            rank_differs = value.dim() != len(shape)
-            if (
-                rank_differs
-                or (tuple(value.shape[1:]) if self.batched else tuple(value.shape)) != shape[self.batched :]
-            ):
+            first = 1 if self.batched else 0
+            if value.dim() != len(shape) or tuple(value.shape[first:]) != shape[first:]:
                 raise InvalidInput(
                     f"input '{name}' must have shape {self.described(shape)}, got {tuple(value.shape)}: "
                     "trace the model again with an example of that shape"
@@ -251,7 +249,7 @@ class Network:
         shapes = dict(zip(self.inputs, self.input_shapes, strict=True))
         shape = shapes[source] if source in shapes else self.node[source].shape
         assert shape is not None, f"{node.name} asks for the size of something that is not a tensor"
-        return batch if self.batched and dim == 0 else shape[dim]
+        return batch * shape[dim] if self.batched and dim == 0 else shape[dim]
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
@@ -272,7 +270,7 @@ class Network:
             if tuple(value.shape) != tuple(params[known].shape):
                 expected = tuple(params[known].shape)
                 raise InvalidParameters(f"parameter '{name}' has shape {expected}, got {tuple(value.shape)}")
-            params[known] = value.detach()
+            params[known] = value.detach().clone()
         return self.replaced(params=params)
 
     def to(self, target: torch.dtype | torch.device | str) -> Network:

@@ -11,12 +11,15 @@ Variables are numbers in float64 tensors, so that any operation that moves neuro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tamis.graph.network import Network, Node, Ref
+
+if TYPE_CHECKING:
+    from tamis.graph.ops.base import Call
 
 ZERO = 0.0  # the variable of a neuron that is always zero (padding): any scale will do
 ONE = 1.0  # the variable of a neuron whose scale is fixed to 1
@@ -105,11 +108,9 @@ class Scales:
             for item in variables:
                 self.fix(item)
 
-    def fix_all(self, call: Any) -> None:
+    def fix_all(self, call: Call) -> None:
         """Every neuron that a call reads keeps its scale."""
-        for name in call.node.references:
-            if name in self.net.carries_data:
-                self.fix(call._lookup(name))
+        self.fix(call.data())
 
     def same(self, a: Tensor, b: Tensor) -> Tensor:
         """Tie two tensors of variables entry by entry; the tied variables."""
@@ -245,7 +246,7 @@ class Scales:
             if rescaling.over is not None:
                 factor = factor * inverse[rescaling.over.long()]
             changed[rescaling.param] = (value.double() * factor.to(value.device)).to(value.dtype)
-        return self.net.with_params(changed)
+        return self.net.replaced(params={**self.net.params, **changed})
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 

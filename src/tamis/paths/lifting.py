@@ -123,7 +123,7 @@ class _Enumerator:
         self.net, self.q, self.limit = net, q, limit
         self.shape = net.input_shapes[0]
         if x is not None:
-            net._check_inputs((x,))
+            net.check_inputs((x,))
             if net.batched and len(x) != 1:
                 raise InvalidInput(f"lifting takes one input at a time, got a batch of {len(x)}")
         self.x = torch.zeros(self.shape, dtype=torch.float64) if x is None else x.double()

@@ -121,7 +121,7 @@ def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Te
     if x is None:
         return ones_input(net)
     inputs = x if isinstance(x, tuple) else (x,)
-    net._check_inputs(inputs)
+    net.check_inputs(inputs)
     if not all(bool(torch.isfinite(value).all()) for value in inputs):
         raise InvalidInput("path_metric needs a finite input, x has entries that are not")
     return {name: value.detach().double().abs() for name, value in zip(net.inputs, inputs, strict=True)}

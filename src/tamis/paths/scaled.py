@@ -82,7 +82,7 @@ def walk(
     """
     values: dict[str, list[Any]] = {name: [start[name] for start in starts] for name in net.inputs}
     exponents: dict[str, int] = dict.fromkeys(net.inputs, 0)
-    finished = dict(zip((node.name for node in net.nodes), net._finished_after, strict=True))
+    finished = dict(zip((node.name for node in net.nodes), net.finished_after, strict=True))
     for node in net.data_nodes:
         carried = [name for name in node.references if name in values]
         adds = node.name in adding

@@ -50,6 +50,10 @@ class Call:
         entries = self.node.arguments[argument]
         return [(resolve(e, self._lookup), isinstance(e, Ref) and e.name in self._carries_data) for e in entries]
 
+    def data(self) -> list[Any]:
+        """The values of all arguments that depend on the network's input."""
+        return [self._lookup(name) for name in self.node.references if name in self._carries_data]
+
     def run(self, /, **replaced: Any) -> Any:
         """Run the operation itself, with some arguments replaced."""
         arguments = {**self.node.arguments, **replaced}
