@@ -44,6 +44,17 @@ class Apply(nn.Module):
         return self.function(*x)
 
 
+class Between(nn.Module):
+    """A layer with a change of shape before and after it."""
+
+    def __init__(self, layer: nn.Module, before: Callable[[Tensor], Tensor], after: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.before, self.after = layer, before, after
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.after(self.layer(self.before(x)))
+
+
 UNARY_IMAGE: dict[str, Callable[[int], nn.Module]] = {
     "conv": lambda c: nn.Conv2d(c, 2, 3, padding=1),
     "conv valid": lambda c: nn.Conv2d(c, 2, 2, padding="valid", bias=False),
@@ -72,7 +83,30 @@ UNARY_IMAGE: dict[str, Callable[[int], nn.Module]] = {
     "bilinear": lambda c: nn.Upsample(scale_factor=1.5, mode="bilinear"),
     "mean": lambda c: Apply(lambda x: x.mean(2, keepdim=True)),
     "dropout": lambda c: nn.Dropout(0.5),
+    "conv 1d": lambda c: Between(nn.Conv1d(c, 2, 2, padding=1), lambda x: x.flatten(2), lambda y: y.unsqueeze(2)),
+    "conv 3d": lambda c: Between(
+        nn.Conv3d(1, 2, 2, padding=1, bias=False), lambda x: x[:, None], lambda y: y.flatten(1, 2)
+    ),
+    "max-pool 1d": lambda c: Between(nn.MaxPool1d(2, 1, 1), lambda x: x.flatten(2), lambda y: y.unsqueeze(3)),
+    "avg-pool 3d": lambda c: Between(nn.AvgPool3d(2, 1, 1), lambda x: x[:, None], lambda y: y.squeeze(1)),
+    "transposed 1d": lambda c: Between(
+        nn.ConvTranspose1d(c, 1, 2, stride=2), lambda x: x.flatten(2), lambda y: y.unsqueeze(2)
+    ),
+    "linear": lambda c: Between(nn.Linear(c, 2), lambda x: x.movedim(1, 3), lambda y: y.movedim(3, 1)),
+    "adjacency": lambda c: Apply(lambda x: ADJACENCY[: x.shape[2], : x.shape[2]].to(x) @ x),
+    "abs": lambda c: Apply(torch.abs),
+    "negative": lambda c: Apply(torch.neg),
+    "pixel shuffle": lambda c: Apply(lambda x: F.pixel_shuffle(torch.cat([x] * 4, 1), 2)),
+    "stack": lambda c: Apply(lambda x: torch.stack([x, -x], 2).flatten(1, 2)),
+    "split": lambda c: Apply(lambda x: torch.cat(x.chunk(2, dim=2)[::-1], 2)),
+    "select": lambda c: Apply(lambda x: x.select(1, 0).unsqueeze(1)),
+    "index": lambda c: Apply(lambda x: x[:, [0] * x.shape[1]]),
+    "smallest": lambda c: Apply(lambda x: x.amin(2, keepdim=True)),
+    "sum": lambda c: Apply(lambda x: x.sum(1, keepdim=True)),
+    "permute": lambda c: Apply(lambda x: x.permute(0, 2, 3, 1)),
+    "leaky steep": lambda c: nn.LeakyReLU(-1.7),
 }
+ADJACENCY = torch.tensor([[0.5, 0.25, -1.0], [1.0, 0.5, 0.5], [-0.25, 2.0, 1.0]], dtype=torch.float64)
 BINARY: dict[str, Callable[..., Tensor]] = {
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - 2 * y,
@@ -94,7 +128,7 @@ def dags(draw: Any, most_steps: int = 5) -> Dag:
         try:
             with torch.no_grad():
                 result = module.eval()(*(values[i] for i in reads))
-        except RuntimeError:  # a window larger than its input
+        except (RuntimeError, IndexError):  # a window larger than its input
             continue
         readable = bool(torch.isfinite(result).all())  # a pooling window all in the padding gives −∞
         if readable and 0 < result.numel() <= LARGEST:

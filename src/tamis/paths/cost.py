@@ -180,7 +180,7 @@ class _Routes:
         flows = [self._back(param, name, self._flow(param, name)) for name in met]
         if not flows:
             return torch.zeros_like(self.net.params[param], dtype=torch.float64)
-        return flows[0] if len(flows) == 1 else torch.stack(flows).sum(0)
+        return (flows[0] if len(flows) == 1 else torch.stack(flows).sum(0)).contiguous()
 
     def _flow(self, param: str, name: str) -> Tensor:
         """What the path-norm loses at each entry of a tensor when the parameter is set to zero."""
