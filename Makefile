@@ -1,4 +1,4 @@
-# Two commands: `make demo` shows tamis at work, `make test` runs every check.
+# Two commands: `make demo` shows tamis at work, `make test` runs every check but the slow ones (.ci/run adds those).
 # Each first installs what it needs into .venv, and again whenever the dependencies or the C++ change.
 
 PYTHON ?= python3

@@ -12,6 +12,7 @@ from specimens import SPECIMENS
 
 import tamis
 from tamis.errors import UnsupportedOp
+from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import op_name
 from tamis.graph.ops import REGISTRY, Capability, capability
 
@@ -62,6 +63,12 @@ def test_capability(target: Any) -> None:
     net, _ = traced(target)
     least = min(capability(net, node) for node in net.data_nodes)
     assert least == (Capability.LIPSCHITZ if target in LIPSCHITZ_ONLY else Capability.HOMOGENEOUS)
+
+
+def test_writing_out_and_folding_batch_norm_change_no_output(target: Any) -> None:
+    net, x = traced(target)
+    for fold in (True, False):
+        torch.testing.assert_close(fold_batch_norm(net, fold)(x), net(x))
 
 
 def test_path_and_product_norms_equal_enumeration(homogeneous: Any) -> None:

@@ -21,10 +21,9 @@ from torch.export import Dim
 
 from tamis.cli.display import console, from_logarithm
 from tamis.cli.inspect import inspection, show
-from tamis.cli.model_argument import quiet_export
 from tamis.graph.network import Network
 from tamis.graph.rescale import rescale
-from tamis.graph.trace import trace
+from tamis.graph.trace import quietly, trace
 from tamis.paths.norm import path_norm, product_norm
 from tamis.train.digits import digits
 from tamis.train.models.digits_cnn import digits_cnn
@@ -135,7 +134,7 @@ def save(model: nn.Module, example: Tensor, directory: Path) -> tuple[Path, Path
     _write(weights, safetensors.torch.save(model.state_dict()))
     # In memory first: torch would write the temporary file's name into the archive.
     archive = BytesIO()
-    with quiet_export():
+    with quietly():
         torch.export.save(torch.export.export(model, (example,), dynamic_shapes=({0: Dim.AUTO},)), archive)
     _write(program, archive.getvalue())
     return weights, program

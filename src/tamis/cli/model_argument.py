@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
@@ -22,7 +19,7 @@ from torch import nn
 
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.graph.network import Network
-from tamis.graph.trace import network_from_program, trace
+from tamis.graph.trace import network_from_program, quietly, trace
 from tamis.train.models import EXAMPLE_SHAPES, MODELS
 
 SEED = 0  # of the weights, where the user brings none
@@ -66,7 +63,7 @@ def load_network(model: str, weights: Path | None = None, shape: str | None = No
 
 def _load_program(path: Path) -> Network:
     _check_readable(path)
-    with quiet_export():
+    with quietly():
         try:
             program = torch.export.load(path)
         except Exception as error:  # torch raises whatever its deserializer tripped over
@@ -78,20 +75,6 @@ def _check_readable(path: Path) -> None:
     """Raise what Python raises for a file that cannot be opened; torch and safetensors do not name the file."""
     with path.open("rb"):
         pass
-
-
-@contextmanager
-def quiet_export() -> Iterator[None]:
-    """Without the traceback that torch.export logs before it raises, nor torch's warnings about its own code."""
-    log = logging.getLogger("torch.export")
-    before = log.disabled
-    log.disabled = True
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
-            yield
-    finally:
-        log.disabled = before
 
 
 # -- package.module:factory --------------------------------------------------------------------------------------------

@@ -44,14 +44,21 @@ class FixedValues(Mapping[str, Any]):
 
     def evaluated(self, name: str, zeroed: str | None = None) -> Any:
         """A value, as if the parameter `zeroed` were zero."""
-        value = self._computed(name, zeroed)
+        value = self._computed(name, zeroed, {})
         if self.dtype and name in self._arithmetic and not value.is_floating_point():
             return value.to(self.dtype)  # a mask of booleans, say
         return value
 
-    def _computed(self, name: str, zeroed: str | None) -> Any:
+    def _computed(self, name: str, zeroed: str | None, known: dict[str, Any]) -> Any:
+        """A value that may be changed; `known` keeps those that are read more than once while one is computed."""
+
         def lookup(source: str) -> Any:
-            return self._computed(source, zeroed)
+            if source not in known:
+                value = self._computed(source, zeroed, known)
+                if len(self.net.users[source]) == 1 or not isinstance(value, Tensor):
+                    return value
+                known[source] = value
+            return known[source].clone()
 
         node = self.net.node.get(name)
         if node is None:

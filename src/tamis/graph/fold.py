@@ -33,8 +33,9 @@ def foldable(net: Network) -> dict[str, str]:
         layer = net.node.get(source)
         if layer is None or layer.target not in FOLDABLE or len(net.users[before]) != 1 or before in net.output_names:
             continue
-        if layer.target in Linear.targets and len(layer.shape or ()) != 2:
-            continue  # channels are the second axis of the batch-norm, but the last of the layer
+        rank = len(net.shape_of(layer.arguments["weight"].name))
+        if len(layer.shape or ()) != rank:
+            continue  # no batch, or an axis too many: the batch-norm's channels are not the layer's
         if capability(net, layer) is Capability.HOMOGENEOUS:
             pairs[node.name] = source
     return pairs
@@ -162,7 +163,4 @@ class _Folder:
         return self._emit(f"{bn.name}.weight", aten.mul.Tensor, (weight, factor), bn, shape)
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        for known in (self.net.params, self.net.constants):
-            if name in known:
-                return tuple(known[name].shape)
-        return self.shapes[name] if name in self.shapes else self.net.node[name].shape or ()
+        return self.shapes[name] if name in self.shapes else self.net.shape_of(name)

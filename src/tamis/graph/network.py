@@ -243,12 +243,20 @@ class Network:
         met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
         return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
 
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """The shape of anything by name, for a batch of one."""
+        if name in self.inputs:
+            return self.input_shapes[self.inputs.index(name)]
+        for known in (self.params, self.constants):
+            if name in known:
+                return tuple(known[name].shape)
+        shape = self.node[name].shape
+        assert shape is not None, f"'{name}' is not one tensor"
+        return shape
+
     def size_of(self, node: Node, batch: int) -> int:
         """The value of a `sym_size` node for a given batch size."""
-        source, dim = node.args[0].name, node.args[1]
-        shapes = dict(zip(self.inputs, self.input_shapes, strict=True))
-        shape = shapes[source] if source in shapes else self.node[source].shape
-        assert shape is not None, f"{node.name} asks for the size of something that is not a tensor"
+        shape, dim = self.shape_of(node.args[0].name), node.args[1]
         return batch * shape[dim] if self.batched and dim == 0 else shape[dim]
 
     # -- parameters ------------------------------------------------------------------------------------------------

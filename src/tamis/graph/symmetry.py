@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tamis.graph.network import Network, Node, Ref
+from tamis.graph.network import Network, Node, Ref, references_in
 
 if TYPE_CHECKING:
     from tamis.graph.ops.base import Call
@@ -261,12 +261,7 @@ class Scales:
             self._ties.append(torch.unique(torch.stack([a[differ], b[differ]], 1), dim=0).long())
 
     def _shape(self, node: Node, argument: str) -> tuple[int, ...]:
-        name = node.arguments[argument].name
-        if name in self.net.node:
-            shape = self.net.node[name].shape
-            assert shape is not None
-            return shape
-        return tuple((self.net.params[name] if name in self.net.params else self.net.constants[name]).shape)
+        return self.net.shape_of(node.arguments[argument].name)
 
     def _owner(self, node: Node, argument: str) -> str | None:
         """The parameter that an argument is, or is an entrywise multiple of, if nothing else uses it."""
@@ -275,7 +270,7 @@ class Scales:
             return None
         name = reference.name
         if name in self.net.params:
-            return name if self._used_once(name) else None
+            return name if self._used_once(name) and self.net.params[name].is_floating_point() else None
         source = self.net.node.get(name)
         if source is None or source.target is not torch.ops.aten.mul.Tensor or not self._used_once(name):
             return None
@@ -289,8 +284,8 @@ class Scales:
         return None
 
     def _used_once(self, name: str) -> bool:
-        uses = [ref for node in self.net.users.get(name, ()) for ref in node.references if ref == name]
-        return len(uses) == 1 and name not in self.net.output_names
+        uses = [ref for node in self.net.users.get(name, ()) for ref in references_in((node.args, node.kwargs))]
+        return uses.count(name) == 1 and name not in self.net.output_names
 
 
 def _compact(variables: Tensor) -> Tensor:

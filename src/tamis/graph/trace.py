@@ -12,12 +12,14 @@ import operator
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import OutputKind
+from torch.utils import _pytree as pytree
 
 from tamis.errors import InvalidInput, TraceError
 from tamis.graph.network import Network, Node, Ref, references_in
@@ -46,10 +48,12 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
     Args:
         model: any module that `torch.export` accepts; traced in evaluation mode and left untouched.
         example: an input, or a tuple of inputs. The first dimension is taken as a batch dimension of any size, unless
-            the model ties it to something else (a fixed graph, say) or the output does not have it.
+            the model ties it to something else (a fixed graph, say), the output does not have it, or samples
+            are mixed: then the whole example is one sample.
 
     Returns:
-        A `Network` with `net(x)` equal to `model(x)`, and its own copies of the parameters.
+        A `Network` with `net(x)` equal to `model(x)` (random operations stay random), and its own copies of the
+        parameters. Forward hooks of the model run while it is traced.
 
     Example:
         >>> net = tamis.trace(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), torch.zeros(1, 4))
@@ -61,30 +65,36 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
         if not isinstance(value, Tensor):
             raise InvalidInput(f"the example must be a tensor or a tuple of tensors, got {type(value).__name__}")
     with _evaluation_mode(model), torch.no_grad():
-        program, batched = _export(model, examples)
         tied = _tied_names(model.state_dict(keep_vars=True))
-    return network_from_program(program, batched, tied)
+        program, batched = _export(model, examples)
+        net = _Builder(program, batched, tied).build()
+        if batched and _mixes_samples(net, examples):
+            net = _Builder(_export_as_given(model, examples), False, tied).build()
+    return net
 
 
 @contextmanager
 def _evaluation_mode(model: nn.Module) -> Iterator[None]:
     """Put every submodule in evaluation mode, and restore all of each module's attributes afterwards.
 
-    Exporting a module whose hooks assign attributes (pruning does) would leave export's placeholders behind.
+    Exporting a module that assigns attributes (hooks of pruning do) would leave export's placeholders behind; so
+    would one that puts them into a dictionary, list or set of its own.
     """
-    before = [(m, dict(m.__dict__), dict(m._parameters), dict(m._buffers)) for m in model.modules()]
+    before = [(module, dict(module.__dict__)) for module in model.modules()]
+    containers = [
+        (v, copy(v)) for _, attributes in before for v in attributes.values() if isinstance(v, (dict, list, set))
+    ]
     try:
-        for module, *_ in before:
+        for module, _ in before:
             module.__dict__["training"] = False
         yield
     finally:
-        for module, attributes, parameters, buffers in before:
+        for module, attributes in before:
             module.__dict__.clear()
             module.__dict__.update(attributes)
-            tensors: list[tuple[Any, Any]] = [(module._parameters, parameters), (module._buffers, buffers)]
-            for now, kept in tensors:
-                now.clear()
-                now.update(kept)
+        for container, contents in containers:
+            container.clear()
+            (container.extend if isinstance(container, list) else container.update)(contents)
 
 
 def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedProgram, bool]:
@@ -98,10 +108,32 @@ def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedPro
                 return program, True
         except Exception:  # reported below, if the plain export fails as well
             pass
+    return _export_as_given(model, examples), False
+
+
+def _export_as_given(model: nn.Module, examples: tuple[Tensor, ...]) -> ExportedProgram:
     try:
-        return _export_program(model, examples, None), False
+        return _export_program(model, examples, None)
     except Exception as error:
         raise TraceError(_reason(model, examples, error)) from error
+
+
+def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
+    """Whether what comes out for a sample depends on those around it, or on how many they are."""
+
+    def second_outputs(around: list[Tensor], after: int) -> list[Tensor]:
+        pairs = zip(examples, around, strict=True)
+        batch = [torch.cat([other, example[:1], *[other] * after]) for example, other in pairs]
+        return [output[1] for output in pytree.tree_leaves(net(*batch)) if isinstance(output, Tensor)]
+
+    alike = second_outputs([example[:1] for example in examples], 1)
+    spoilt = [example[:1] * (torch.nan if example.is_floating_point() else 0) for example in examples]
+    spoiled = second_outputs(spoilt, 2)
+    return not all(
+        torch.allclose(a, b, rtol=1e-2, atol=1e-3 * float(a.abs().nan_to_num().max()), equal_nan=bool(a.isnan().any()))
+        for a, b in zip(alike, spoiled, strict=True)
+        if a.numel() and a.is_floating_point()
+    )
 
 
 def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
@@ -115,12 +147,12 @@ def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
 
 
 def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
-    with _quietly():
+    with quietly():
         return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without torch's warnings about its own code and about attributes we restore, or logs of what we report."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -165,22 +197,23 @@ def _tied_names(state: Mapping[str, Any]) -> dict[str, str]:
     for name, value in state.items():
         if not isinstance(value, Tensor) or value.numel() == 0:
             continue
-        place = (value.untyped_storage().data_ptr(), value.storage_offset(), tuple(value.shape), value.stride())
+        place = (
+            value.untyped_storage().data_ptr() or id(value),
+            value.storage_offset(),
+            tuple(value.shape),
+            value.stride(),
+        )
         owner = first.setdefault(place, name)
         if owner != name:
             tied[name] = owner
     return tied
 
 
-def network_from_program(
-    program: ExportedProgram, batched: bool | None = None, tied: Mapping[str, str] | None = None
-) -> Network:
+def network_from_program(program: ExportedProgram) -> Network:
     """A `Network` from an exported program (as `torch.export.load` returns it)."""
-    if batched is None:
-        with _quietly():
-            program = program.run_decompositions({})
-        batched = _keeps_batch(program)
-    return _Builder(program, batched, _tied_names(program.state_dict) if tied is None else tied).build()
+    with quietly():
+        program = program.run_decompositions({})
+    return _Builder(program, _keeps_batch(program), _tied_names(program.state_dict)).build()
 
 
 class _Builder:
@@ -274,6 +307,8 @@ class _Builder:
             x, weight, bias, mean, variance, momentum, eps = args
             args = (x, weight, bias, mean, variance, False, momentum, eps, False)
         value = node.meta["val"][0] if _is_batch_norm(node) else node.meta.get("val")
+        if target is operator.getitem and isinstance(value, Tensor) and not value.is_floating_point():
+            value = None  # indices are not neurons
         kwargs, fresh = self._converted(dict(node.kwargs)), self._fresh(node.name)
         self.nodes.append(Node(fresh, target, args, kwargs, _module_path(node), self._shape(value)))  # type: ignore[arg-type]
         self.known[node.name] = Ref(fresh)

@@ -89,7 +89,7 @@ class _Backward:
 
         with torch.enable_grad():
             outputs = walk(self.net, [ones_input(self.net)], step, adding_nodes(self.net, self.weights))
-            total, exponent = gather(outputs, 0, self.net.batched)
+            total, exponent = gather(self.net, outputs, 0)
             if total.requires_grad:
                 torch.autograd.grad(total.sum(), token)
         return exponent * math.log(2)

@@ -1,8 +1,8 @@
 """The path-lifting Φ(θ) and path-activations A(θ,x) by enumeration (thesis, Definition 2.3.3): for tiny networks.
 
-The oracle of all else here: it shares no code with the fast passes. Every node is taken apart into neurons by probing
-the operation itself: an affine operation is applied to each unit vector, which gives its edges, and to zero, which
-gives its biases.
+The oracle of all else here: beyond folding batch-norm (tested by outputs) and reading parameters, it shares no code
+with the fast passes. Every node is taken apart into neurons by probing the operation itself: an affine operation is
+applied to each unit vector, which gives its edges, and to zero, which gives its biases.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Lifting:
         ends: the output neuron of each path, numbered over the flattened outputs.
         starts: the input neuron of each path, numbered over the flattened inputs, or −1 where it starts at a bias.
         activations: a_p(θ,x), if an input was given: 0 or 1, or a LeakyReLU's slopes.
-        products: Π(θ,p,q)^q for the q that was given (thesis, Definition 3.3.1).
+        products: Π(θ,p,q)^q for the q that was given (thesis, Definition 3.3.1); give Π_{q,r} if no weight is 0.
     """
 
     phi: Tensor

@@ -59,7 +59,7 @@ def path_metric(
         log: return the natural logarithm.
 
     Returns:
-        A number; with x, a float64 tensor with one number for each entry of the batch.
+        A number; with x, a float64 tensor with one number for each entry of the batch, if the network has one.
 
     Example:
         >>> tamis.path_metric(net, small.network, x)   # at least the ℓ¹ distance of the two outputs, for each x
@@ -92,7 +92,7 @@ def _of_like_size(starts: dict[str, Tensor]) -> list[Tensor]:
     """Samples in groups of like magnitude, because those of a batch share one exponent."""
     if not len(next(iter(starts.values()))):
         return []
-    largest = torch.stack([value.flatten(1).amax(1) for value in starts.values()]).amax(0)
+    largest = torch.stack([value.reshape(len(value), -1).amax(1) for value in starts.values()]).amax(0)
     exponents = torch.frexp(largest).exponent // 256
     return [(exponents == each).nonzero().flatten() for each in exponents.unique()]
 
@@ -106,15 +106,29 @@ def _check(net: Network, other: Network) -> None:
             f"path_metric compares parameters of one and the same graph, got {net!r} and {other!r}; "
             "make the second with net.with_params(...)"
         )
+    _check_indices(net, other)
     require(net, Capability.LIPSCHITZ, "path_metric")
     net.check_finite()
     other.check_finite()
 
 
+def _check_indices(net: Network, other: Network) -> None:
+    """Tensors that are not weights but say where data goes must be equal."""
+    mine, theirs = FixedValues(net, dtype=torch.float64), FixedValues(other, dtype=torch.float64)
+    tensors = {**net.params, **net.constants}
+    for name in net.weights_of_data_nodes:
+        if name in tensors and tensors[name].is_floating_point():
+            continue
+        value = mine[name]
+        if not is_weight(value) and not torch.equal(value, theirs[name]):
+            raise InvalidInput(f"path_metric compares weights of one graph, but the indices '{name}' differ")
+
+
 def _graph(net: Network) -> Any:
     """All of a network but the values of its parameters."""
     nodes = [(node.name, node.target, node.args, dict(node.kwargs)) for node in net.nodes]
-    return nodes, net.input_shapes, net.outputs, {name: value.shape for name, value in net.params.items()}
+    tensors = {name: value.shape for name, value in {**net.params, **net.constants}.items()}
+    return nodes, net.input_shapes, net.outputs, tensors
 
 
 def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Tensor]:
@@ -198,12 +212,12 @@ def _distance_same_signs(net: Network, weights: Weights, others: Weights, starts
     nothing = {name: torch.zeros_like(value) for name, value in starts.items()}
     streams = [nothing, starts] if one_sided else [nothing, starts, starts]
     outputs = walk(net, streams, step, adding_nodes(net, weights, others))
-    logs = [_log_total(outputs, stream, net.batched) for stream in range(len(streams))]
+    logs = [_log_total(net, outputs, stream) for stream in range(len(streams))]
     return _Logs(logs[0], torch.stack(logs).logsumexp(0))
 
 
-def _log_total(outputs: Mapping[str, tuple[list[Any], int]], stream: int, batched: bool) -> Tensor:
-    total, exponent = gather(outputs, stream, batched)
+def _log_total(net: Network, outputs: Mapping[str, tuple[list[Any], int]], stream: int) -> Tensor:
+    total, exponent = gather(net, outputs, stream)
     return total.sum(1).log() + exponent * math.log(2)
 
 

@@ -86,7 +86,8 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
     are q-normalized (Theorem 3.3.2). Computed from the recursion of its proof (appendix B.2):
     P_v^q = |b_v|^q + ‖θ^{→v}‖_q^q · max_{u→v} P_u^q.
 
-    Arguments as for `path_norm`. Unlike a path-norm it depends on how the parameters are scaled.
+    Arguments as for `path_norm`. Unlike a path-norm it depends on how the parameters are scaled. Edges whose weight is
+    zero are edges all the same: their sources count in the maximum.
     """
     _check_exponent("r", r, inclusive=True)
     folded, powers = _prepared(net, q, fold, "product_norm")
@@ -131,7 +132,7 @@ def _check_exponent(name: str, value: float, inclusive: bool) -> None:
 
 
 def _per_output(net: Network, outputs: dict[str, tuple[list[Any], int]], q: float) -> PathNorms:
-    total, exponent = gather(outputs, 0, net.batched)
+    total, exponent = gather(net, outputs, 0)
     return PathNorms(total[0] ** (1 / q), exponent * math.log(2) / q)
 
 

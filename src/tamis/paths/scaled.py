@@ -104,9 +104,11 @@ def adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
     def adds(value: Any) -> bool:
         if isinstance(value, (list, tuple)):
             return any(adds(item) for item in value)
-        if isinstance(value, Ref):
-            return value.name not in net.carries_data and any(bool(each[value.name].any()) for each in weights)
-        return bool(value)
+        if not isinstance(value, Ref):
+            return bool(value)
+        if value.name in net.carries_data:
+            return False
+        return any(bool(torch.as_tensor(each[value.name]).any()) for each in weights)
 
     def node_adds(node: Node) -> bool:
         return any(adds(node.arguments.get(name)) for name in describe(node).addends)
@@ -132,11 +134,12 @@ def magnitude(net: Network, node: Node, data: Lookup, weights: Mapping[str, Any]
     return describe(node).magnitude(Call(node, lookup, net.carries_data), q, one)
 
 
-def gather(outputs: Mapping[str, tuple[list[Any], int]], stream: int, batched: bool) -> tuple[Tensor, int]:
+def gather(net: Network, outputs: Mapping[str, tuple[list[Any], int]], stream: int) -> tuple[Tensor, int]:
     """All output neurons of a stream side by side at one exponent: (batch, neurons), batch 1 where there is none."""
     exponent = max(e for _, e in outputs.values())
-    parts = [_shifted(values[stream], e - exponent) for values, e in outputs.values()]
-    return torch.cat([part.flatten(1) if batched else part.flatten()[None] for part in parts], 1), exponent
+    each = [outputs[name] for name in net.output_names]  # one that is returned twice counts twice
+    parts = [_shifted(values[stream], e - exponent) for values, e in each]
+    return torch.cat([part.reshape(len(part) if net.batched else 1, -1) for part in parts], 1), exponent
 
 
 def ones_input(net: Network) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tamis.errors import UnsupportedOp
+from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import conv, linear, merge, norm, order, pointwise, pool, rearrange, upsample
 from tamis.graph.ops.base import Call as Call
@@ -62,6 +62,9 @@ def require(net: Network, needed: Capability, wanted_by: str) -> None:
         Capability.HOMOGENEOUS: "a homogeneous network",
         Capability.LIPSCHITZ: "1-Lipschitz operations with f(0) = 0",
     }
+    for name in net.output_names:
+        if name not in net.carries_data:
+            raise InvalidInput(f"{wanted_by} needs every output to depend on an input: '{name}' does not")
     for node in net.data_nodes:
         if capability(net, node) < needed:
             raise UnsupportedOp(wanted_by, words[needed], node.op.removesuffix(".default"), node.module)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.ops.windows import MAX_POOL, per_dimension
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
-MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
 class Conv(Op):
@@ -69,7 +68,7 @@ class Conv(Op):
     def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
         """Window, stride, padding as `F.pad` takes it, dilation."""
         window = list(call["weight"].shape[2:])
-        stride, dilation = _full(call["stride"], window), _full(call["dilation"], window)
+        stride, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
         padding = call["padding"]
         if padding == "valid":
             sides = [(0, 0) for _ in window]
@@ -77,7 +76,7 @@ class Conv(Op):
             total = [d * (k - 1) for k, d in zip(window, dilation, strict=True)]
             sides = [(t // 2, t - t // 2) for t in total]
         else:
-            sides = [(p, p) for p in _full(padding, window)]
+            sides = [(p, p) for p in per_dimension(padding, len(window))]
         return window, stride, list(chain(*reversed(sides))), dilation
 
 
@@ -91,8 +90,8 @@ class ConvTranspose(Conv):
         # A transposed convolution is a convolution over the input with zeros put between its pixels.
         x = self._largest_in_group(call)
         window = list(call["weight"].shape[2:])
-        stride, dilation = _full(call["stride"], window), _full(call["dilation"], window)
-        padding, extra = _full(call["padding"], window), _full(call["output_padding"], window)
+        stride, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
+        padding, extra = per_dimension(call["padding"], len(window)), per_dimension(call["output_padding"], len(window))
         spaced = x.new_zeros(*x.shape[:2], *[s * (n - 1) + 1 for s, n in zip(stride, x.shape[2:], strict=True)])
         spaced[(slice(None), slice(None), *[slice(None, None, s) for s in stride])] = x
         border = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding, strict=True)]
@@ -102,9 +101,3 @@ class ConvTranspose(Conv):
 
     def macs(self, call: Call) -> int:
         return call["input"].numel() * call["weight"][0].numel()
-
-
-def _full(value: Any, window: list[int]) -> list[int]:
-    """One number a dimension, whether the call gave one for all or one each."""
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return values * len(window) if len(values) == 1 else values

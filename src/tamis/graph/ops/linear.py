@@ -29,16 +29,18 @@ class Linear(Op):
         return call.run(bias=_scaled(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
-        largest = call["input"].amax(-1, keepdim=True)
-        return largest.expand(*largest.shape[:-1], call["weight"].shape[0])
+        largest = call["input"].amax(-1, keepdim=call["weight"].dim() > 1)
+        return largest * torch.ones_like(call.run(bias=None))
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
+        if call["weight"].dim() == 1:
+            return super().ties(call, scales)
         incoming = scales.along(call["input"], -1)
         outgoing = scales.layer(call.node, "weight", (0, 1), incoming, bias="bias")
         return outgoing.expand(call.shape)
 
     def macs(self, call: Call) -> int:
-        return call["input"].numel() * call["weight"].shape[0]
+        return call.run(bias=None).numel() * call["weight"].shape[-1]
 
 
 class MatMul(Op):
@@ -56,12 +58,11 @@ class MatMul(Op):
 
     def reach(self, call: Call) -> Tensor:
         left, right = self._sides(call)
+        x = call[left] if call.is_data(left) else call[right]
         if call.is_data(left):
-            largest = call[left].amax(-1, keepdim=True)
-            return (
-                largest.expand(*largest.shape[:-1], call[right].shape[-1]) * torch.ones_like(call.run())
-            ).contiguous()
-        largest = call[right].amax(-2, keepdim=True)
+            largest = x.amax(-1, keepdim=call[right].dim() > 1)
+        else:
+            largest = x.amax(-2, keepdim=True) if x.dim() > 1 else x.amax()
         return largest * torch.ones_like(call.run())
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
@@ -110,41 +111,50 @@ class AddMM(Op):
 
 
 class Einsum(Op):
-    """A contraction of data with one fixed tensor."""
+    """A contraction of data with at most one fixed tensor, its equation written out in full."""
 
     targets: Targets = (aten.einsum.default,)
     multipliers = ("tensors",)
 
     def capability(self, call: Call) -> Capability:
         data = [carries for _, carries in call.items("tensors")]
-        return Capability.HOMOGENEOUS if sum(data) == 1 and len(data) <= 2 else Capability.OPAQUE
+        covered = sum(data) == 1 and len(data) <= 2 and self._labels(call) is not None
+        return Capability.HOMOGENEOUS if covered else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call.run()
 
     def reach(self, call: Call) -> Tensor:
-        reads, writes = call["equation"].replace(" ", "").split("->")
-        (labels, largest), *_ = [
-            (labels, value)
-            for labels, (value, data) in zip(reads.split(","), call.items("tensors"), strict=True)
-            if data
+        labels = self._labels(call)
+        assert labels is not None
+        (mine, largest), *_ = [
+            (mine, x) for mine, (x, data) in zip(labels, call.items("tensors"), strict=False) if data
         ]
-        summed = [label for label in labels if label not in writes]
-        if summed:
-            largest = largest.amax([labels.index(label) for label in summed])
-        kept = [label for label in labels if label in writes]
+        writes = labels[-1]
+        summed = [mine.index(label) for label in mine if label not in writes]
+        largest = largest.amax(summed) if summed else largest
+        kept = [label for label in mine if label in writes]
         ordered = largest.permute([kept.index(label) for label in writes if label in kept])
         index = tuple(slice(None) if label in kept else None for label in writes)
         return ordered[index] * torch.ones_like(call.run())
 
     def macs(self, call: Call) -> int:
-        reads, _ = call["equation"].replace(" ", "").split("->")
-        sizes = {
-            label: size
-            for labels, (value, _) in zip(reads.split(","), call.items("tensors"), strict=True)
-            for label, size in zip(labels, value.shape, strict=True)
-        }
-        return math.prod(sizes.values())
+        labels = self._labels(call)
+        if labels is None:
+            return super().macs(call)
+        shapes = [(mine, value.shape) for mine, (value, _) in zip(labels, call.items("tensors"), strict=False)]
+        return math.prod(
+            {label: size for mine, shape in shapes for label, size in zip(mine, shape, strict=True)}.values()
+        )
+
+    @staticmethod
+    def _labels(call: Call) -> list[str] | None:
+        """The labels of each operand and, last, of the result; None for equations with dots, repeats or no arrow."""
+        equation = call.node.arguments["equation"].replace(" ", "")
+        reads, arrow, writes = equation.partition("->")
+        labels = [*reads.split(","), writes]
+        plain = arrow and "." not in equation and all(len(set(each)) == len(each) for each in labels)
+        return labels if plain else None
 
 
 def _scaled(bias: Any, one: float) -> Any:

@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.ops.windows import MAX_POOL, per_dimension
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
 AVG_POOL = {2: F.avg_pool2d, 3: F.avg_pool3d}
-MAX_POOL = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
 class _Pool(Op):
@@ -148,15 +148,10 @@ def _rank(call: Call) -> int:
 def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
     """Window, stride, padding, dilation of a pooling call, one number a dimension."""
     rank = _rank(call)
-    window = _full(call["kernel_size"], rank)
-    stride = _full(call["stride"], rank) if call["stride"] else window
-    dilation = _full(call.node.arguments.get("dilation", 1), rank)
-    return window, stride, _full(call["padding"], rank), dilation
-
-
-def _full(value: Any, rank: int) -> list[int]:
-    values = list(value) if isinstance(value, (list, tuple)) else [value]
-    return values * rank if len(values) == 1 else values
+    window = per_dimension(call["kernel_size"], rank)
+    stride = per_dimension(call["stride"], rank) if call["stride"] else window
+    dilation = per_dimension(call.node.arguments.get("dilation", 1), rank)
+    return window, stride, per_dimension(call["padding"], rank), dilation
 
 
 def _sum_windows(x: Tensor, window: list[int], stride: list[int], padding: list[int], ceil: bool) -> Tensor:
