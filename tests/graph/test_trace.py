@@ -261,6 +261,11 @@ def test_an_example_that_is_not_a_tensor() -> None:
         tamis.trace(nn.Linear(2, 2), [1.0, 2.0])  # type: ignore[arg-type]
 
 
+def test_an_empty_example() -> None:
+    with pytest.raises(InvalidInput, match=r"the example is empty: it has shape \(0, 2\)"):
+        tamis.trace(nn.Linear(2, 2), torch.zeros(0, 2))
+
+
 def test_wrong_example_shape_leaves_the_model_unchanged() -> None:
     model = MODELS["resnet20"]().train()
     before = snapshot(model)

@@ -64,6 +64,8 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
     for value in examples:
         if not isinstance(value, Tensor):
             raise InvalidInput(f"the example must be a tensor or a tuple of tensors, got {type(value).__name__}")
+        if value.numel() == 0:
+            raise InvalidInput(f"the example is empty: it has shape {tuple(value.shape)}")
     with _evaluation_mode(model), torch.no_grad():
         tied = _tied_names(model.state_dict(keep_vars=True))
         program, batched = _export(model, examples)

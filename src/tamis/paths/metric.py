@@ -70,7 +70,8 @@ def path_metric(
     starts = _starts(net, x)
     if x is None or not net.batched:
         return float(_exponential(_log_metric(net, other, starts), log)[0])
-    logs = torch.empty(len(starts[net.inputs[0]]), dtype=torch.float64)
+    first = starts[net.inputs[0]]
+    logs = torch.empty(len(first), dtype=torch.float64, device=first.device)
     for samples in _of_like_size(starts):
         logs[samples] = _log_metric(net, other, {name: start[samples] for name, start in starts.items()})
     return _exponential(logs, log)
