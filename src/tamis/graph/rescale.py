@@ -89,7 +89,7 @@ def normalize(net: Network, q: float = 1) -> Network:
         return (sums if bias is None else sums + bias.abs() ** q) ** (-1 / q)
 
     scales = symmetries(net)
-    chosen, dead = choose_scales(net, scales, inverse_norm)
+    chosen, dead = choose_scales(scales, inverse_norm)
     normalized = scales.apply(chosen, dead)
     try:
         normalized.check_finite()
@@ -98,14 +98,11 @@ def normalize(net: Network, q: float = 1) -> Network:
     return normalized
 
 
-def choose_scales(
-    net: Network, scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None], Tensor]
-) -> tuple[Tensor, Tensor]:
+def choose_scales(scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None], Tensor]) -> tuple[Tensor, Tensor]:
     """Choose λ for every variable, layer by layer from input to output.
 
     Args:
-        net: the network that `scales` belongs to.
-        scales: its symmetries.
+        scales: the symmetries of a network.
         rule: gives a layer's λ per output channel from its weight (already divided by the λ of what it reads) and
             bias; infinite where nothing flows into a channel.
 
@@ -113,7 +110,7 @@ def choose_scales(
         λ per variable, and which variables are dead: nothing flows into any neuron of theirs. Where nothing has flowed
         yet, weights that read it count for nothing.
     """
-    folded = fold_batch_norm(net)
+    folded = fold_batch_norm(scales.net)
     values = FixedValues(folded, dtype=torch.float64)
     groups = scales.groups()
     chosen = torch.ones(scales.count, dtype=torch.float64)

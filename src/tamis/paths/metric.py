@@ -25,10 +25,11 @@ Weights = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Logs:
-    """For each sample: the log of a distance, and of the path-norms it was computed from."""
+    """For each sample: the log of a distance, and of the path-norms it was computed from; and whether it is exact."""
 
     distance: Tensor
     size: Tensor
+    exact: bool
 
 
 def path_metric(
@@ -82,11 +83,12 @@ def _log_metric(net: Network, other: Network, starts: dict[str, Tensor]) -> Tens
     batch = len(starts[net.inputs[0]])
     folded = fold_batch_norm(net)
     weights, others = (FixedValues(each, batch, torch.float64) for each in (folded, fold_batch_norm(other)))
-    logs = _distance(folded, weights, others, starts).distance
-    if any(_dominated(weights, others)):
-        return logs
+    bound = _distance(folded, weights, others, starts)
+    if bound.exact:
+        return bound.distance
     aligned = _aligned_distance(folded, weights, other, starts)
-    return torch.where(aligned < logs, aligned, logs)  # a bound that overflowed is NaN, and not smaller
+    # An aligned bound that overflowed is NaN, and not smaller.
+    return torch.where(aligned < bound.distance, aligned, bound.distance)
 
 
 def _of_like_size(starts: dict[str, Tensor]) -> list[Tensor]:
@@ -137,25 +139,37 @@ def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Te
         return ones_input(net)
     inputs = x if isinstance(x, tuple) else (x,)
     net.check_inputs(inputs)
-    if not all(bool(torch.isfinite(value).all()) for value in inputs):
-        raise InvalidInput("path_metric needs a finite input, x has entries that are not")
+    for name, value in zip(net.inputs, inputs, strict=True):
+        wrong = int((~torch.isfinite(value)).sum())
+        if wrong:
+            raise InvalidInput(f"path_metric needs a finite input, '{name}' has {wrong} entries that are not")
     return {name: value.detach().double().abs() for name, value in zip(net.inputs, inputs, strict=True)}
 
 
-def _dominated(weights: Weights, others: Weights) -> tuple[bool, bool]:
-    """Whether signs agree and no weight of the other network is larger; and whether none of this one is."""
+@dataclass(frozen=True)
+class _Relation:
+    """How weights compare: whether a sign differs, and whether the other network's are nowhere larger, or smaller."""
+
+    flips: bool
+    shrinks: bool
+    grows: bool
+
+    @property
+    def dominated(self) -> bool:
+        return not self.flips and (self.shrinks or self.grows)
+
+
+def _relation(weights: Weights, others: Weights) -> _Relation:
     shrinks = grows = True
-    for name in weights:
-        weight, other = weights[name], others[name]
+    for name, weight in weights.items():
         if not is_weight(weight):
             continue
+        other = others[name]
         if bool((weight * other < 0).any()):
-            return False, False
+            return _Relation(True, False, False)
         shrinks = shrinks and bool((other.abs() <= weight.abs()).all())
         grows = grows and bool((other.abs() >= weight.abs()).all())
-        if not (shrinks or grows):
-            break
-    return shrinks, grows
+    return _Relation(False, shrinks, grows)
 
 
 class _Between(Mapping[str, Any]):
@@ -177,21 +191,23 @@ class _Between(Mapping[str, Any]):
 
 def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Logs:
     """The bound for each sample, through θ'' where signs differ."""
-    flips = any(bool((w * others[name] < 0).any()) for name, w in weights.items() if is_weight(w))
-    if not flips:
-        return _distance_same_signs(net, weights, others, starts)
+    relation = _relation(weights, others)
+    if not relation.flips:
+        return _distance_same_signs(net, weights, others, relation, starts)
     between = _Between(weights, others)
-    there = _distance_same_signs(net, weights, between, starts)
-    rest = _distance_same_signs(net, between, others, starts)
-    return _Logs(torch.logaddexp(there.distance, rest.distance), torch.logaddexp(there.size, rest.size))
+    there = _distance_same_signs(net, weights, between, _Relation(False, shrinks=True, grows=False), starts)
+    rest = _distance_same_signs(net, between, others, _relation(between, others), starts)
+    both = torch.logaddexp(there.distance, rest.distance), torch.logaddexp(there.size, rest.size)
+    return _Logs(*both, exact=False)
 
 
-def _distance_same_signs(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Logs:
+def _distance_same_signs(
+    net: Network, weights: Weights, others: Weights, relation: _Relation, starts: dict[str, Tensor]
+) -> _Logs:
     """The recursion of `path_metric` on streams D, M', M. Where one network dominates, the smaller one's is enough."""
-    shrinks, grows = _dominated(weights, others)
-    if grows and not shrinks:
+    if relation.grows and not relation.shrinks:
         weights, others = others, weights
-    one_sided = shrinks or grows
+    one_sided = relation.dominated
 
     def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
         distance, m_other, *m = lookups
@@ -214,7 +230,7 @@ def _distance_same_signs(net: Network, weights: Weights, others: Weights, starts
     streams = [nothing, starts] if one_sided else [nothing, starts, starts]
     outputs = walk(net, streams, step, adding_nodes(net, weights, others))
     logs = [_log_total(net, outputs, stream) for stream in range(len(streams))]
-    return _Logs(logs[0], torch.stack(logs).logsumexp(0))
+    return _Logs(logs[0], torch.stack(logs).logsumexp(0), exact=one_sided)
 
 
 def _log_total(net: Network, outputs: Mapping[str, tuple[list[Any], int]], stream: int) -> Tensor:
@@ -248,7 +264,7 @@ def _aligned_distance(folded: Network, weights: Weights, other: Network, starts:
         # Least squares on magnitudes where both are non-zero: exactly 1 between a layer and a pruned copy of it.
         return torch.where(meeting > 0, meeting / size / unit, math.inf)
 
-    chosen, _ = choose_scales(scales.net, scales, matching)
+    chosen, _ = choose_scales(scales, matching)
     matched = fold_batch_norm(scales.apply(chosen))
     batch = len(starts[folded.inputs[0]])
     bound = _distance(folded, weights, FixedValues(matched, batch, torch.float64), starts)

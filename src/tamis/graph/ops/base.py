@@ -104,3 +104,8 @@ class Op:
     def macs(self, call: Call) -> int:
         """Multiply-accumulates for one sample; the call's tensors need only have shapes."""
         return 0
+
+
+def in_units(bias: Any, one: float) -> Any:
+    """A bias in units of `one`; None where it vanishes."""
+    return None if bias is None or one == 0 else bias * one

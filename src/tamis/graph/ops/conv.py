@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.ops.base import Call, Capability, Op, Targets, in_units
 from tamis.graph.ops.windows import MAX_POOL, per_dimension
 from tamis.graph.symmetry import Scales
 
@@ -35,8 +35,7 @@ class Conv(Op):
         return Capability.HOMOGENEOUS if fixed else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        bias = call["bias"]
-        return call.run(bias=None if bias is None or one == 0 else bias * one)
+        return call.run(bias=in_units(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
         x, (window, stride, padding, dilation) = self._largest_in_group(call), self._geometry(call)

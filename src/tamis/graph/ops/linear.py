@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.ops.base import Call, Capability, Op, Targets, in_units
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -26,7 +25,7 @@ class Linear(Op):
         return Capability.HOMOGENEOUS if fixed else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        return call.run(bias=_scaled(call["bias"], one))
+        return call.run(bias=in_units(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
         largest = call["input"].amax(-1, keepdim=call["weight"].dim() > 1)
@@ -155,8 +154,3 @@ class Einsum(Op):
         labels = [*reads.split(","), writes]
         plain = arrow and "." not in equation and all(len(set(each)) == len(each) for each in labels)
         return labels if plain else None
-
-
-def _scaled(bias: Any, one: float) -> Any:
-    """A bias in units of `one`; None where it vanishes."""
-    return None if bias is None or one == 0 else bias * one
