@@ -27,3 +27,11 @@ class InvalidParameters(TamisError):
 
 class InvalidInput(TamisError):
     """An argument of the wrong kind, shape or range."""
+
+
+class CorruptArtifact(TamisError):
+    """A file that is not what it claims to be: truncated, changed, or never a file of this kind."""
+
+
+class DataNotFound(TamisError):
+    """A dataset that is not there; the message says where to put it."""

@@ -1,0 +1,1 @@
+"""What compression leaves behind: the `Compressed` network, its masks, and the `.tamis` file."""

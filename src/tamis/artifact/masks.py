@@ -1,0 +1,141 @@
+"""Masks: which entries of the parameters are kept, as a value, as zeros, and as a constraint on training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tamis.errors import InvalidInput, InvalidParameters
+
+WRAPPERS = ("module", "_orig_mod")  # DistributedDataParallel and DataParallel; torch.compile
+
+
+class Masks(Mapping[str, Tensor]):
+    """A boolean tensor for each masked parameter, by name: True where an entry is kept, False where it is pruned.
+
+    Example:
+        >>> small.masks["fc.weight"], small.masks.sparsity
+    """
+
+    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+        for name, mask in masks.items():
+            if not isinstance(mask, Tensor) or mask.dtype is not torch.bool:
+                kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+                raise InvalidInput(f"the mask of '{name}' must be a boolean tensor (True: kept), got {kind}")
+        self._masks = dict(masks)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._masks[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._masks)
+
+    def __len__(self) -> int:
+        return len(self._masks)
+
+    def __repr__(self) -> str:
+        return f"Masks({self.pruned:,} of {self.total:,} weights pruned, {len(self)} parameters)"
+
+    @property
+    def total(self) -> int:
+        """How many entries the masks speak of."""
+        return sum(mask.numel() for mask in self.values())
+
+    @property
+    def pruned(self) -> int:
+        """How many of them are pruned."""
+        return self.total - sum(int(mask.count_nonzero()) for mask in self.values())
+
+    @property
+    def sparsity(self) -> float:
+        """The fraction of them that is pruned."""
+        return self.pruned / self.total if self.total else 0.0
+
+    def __and__(self, other: Mapping[str, Tensor]) -> Masks:
+        """What both keep; a parameter that only one of them masks is masked as that one says."""
+        both = {name: self[name] & other[name] if name in other else self[name] for name in self}
+        return Masks({**both, **{name: mask for name, mask in other.items() if name not in self}})
+
+    def zeroed(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A copy of a state_dict in which what is pruned is zero; tensors without a mask are passed on as they are."""
+        self._check({name: tuple(value.shape) for name, value in state.items()}, "the state_dict")
+        return {
+            name: value.masked_fill(~self[name].to(value.device), 0) if name in self else value
+            for name, value in state.items()
+        }
+
+    def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
+        """Keep what is pruned at exactly zero from now on, through every step of an optimizer.
+
+        Weights are set to zero at once. From then on their gradients are zero, before DDP sums them up and before
+        anyone clips them, and each step is followed by setting them to zero again: an optimizer whose momentum dates
+        from before cannot revive them.
+
+        Args:
+            model: the module that is trained, as it is or wrapped for DDP or by torch.compile, on any device.
+            optimizer: any `torch.optim.Optimizer` that trains it.
+
+        Returns:
+            A `Hold`, whose `release()` ends the constraint.
+
+        Example:
+            >>> small.masks.hold(model, optimizer)
+            >>> train(model, optimizer)  # fine-tunes the weights that are left
+        """
+        if not hasattr(optimizer, "register_step_post_hook"):
+            raise InvalidInput(f"hold needs a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        params = named_parameters(model)
+        self._check({name: tuple(param.shape) for name, param in params.items()}, type(model).__name__)
+        return Hold({params[name]: mask for name, mask in self.items()}, optimizer)
+
+    def _check(self, shapes: Mapping[str, tuple[int, ...]], owner: str) -> None:
+        for name, mask in self.items():
+            if name not in shapes:
+                known = ", ".join(list(shapes)[:6]) + (", …" if len(shapes) > 6 else "")
+                raise InvalidParameters(
+                    f"there is a mask for '{name}', but {owner} has no such parameter; it has {known}"
+                )
+            if tuple(mask.shape) != shapes[name]:
+                raise InvalidParameters(
+                    f"the mask of '{name}' has shape {tuple(mask.shape)}, the parameter {shapes[name]}"
+                )
+
+
+class Hold:
+    """The constraint that `Masks.hold` puts on a model; `release()` ends it."""
+
+    def __init__(self, masks: Mapping[Tensor, Tensor], optimizer: Optimizer) -> None:
+        self._pruned = {param: ~mask for param, mask in masks.items()}
+        self._hooks: list[Any] = [optimizer.register_step_post_hook(lambda *_: self._zero())]
+        self._hooks += [param.register_hook(self._gradient(param)) for param in self._pruned if param.requires_grad]
+        self._zero()
+
+    def release(self) -> None:
+        """Let the weights go: they are still zero, and may change from now on."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _gradient(self, param: Tensor) -> Any:
+        return lambda gradient: gradient.masked_fill(self._pruned_on(param), 0)
+
+    @torch.no_grad()
+    def _zero(self) -> None:
+        for param in self._pruned:
+            param.masked_fill_(self._pruned_on(param), 0)
+
+    def _pruned_on(self, param: Tensor) -> Tensor:
+        """Where a parameter is pruned, on the device where it is now."""
+        if self._pruned[param].device != param.device:
+            self._pruned[param] = self._pruned[param].to(param.device)
+        return self._pruned[param]
+
+
+def named_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Parameters under the names of the module inside DDP or torch.compile; tied ones under each of their names."""
+    while next(iter(dict(model.named_children())), None) in WRAPPERS and len(dict(model.named_children())) == 1:
+        model = next(model.children())
+    return dict(model.named_parameters(remove_duplicate=False))
