@@ -7,7 +7,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tamis"
 ORDER = [
-    {"errors", "citations", "progress"},
+    {"errors", "citations", "progress", "rooms"},
     {"graph"},
     {"paths"},
     {"bounds"},

@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tamis.artifact.compressed import Compressed as Compressed
+    from tamis.artifact.compressed import load as load
+    from tamis.artifact.masks import Masks as Masks
     from tamis.graph.network import Network as Network
     from tamis.graph.rescale import normalize as normalize
     from tamis.graph.rescale import rescale as rescale
@@ -22,10 +25,14 @@ if TYPE_CHECKING:
     from tamis.paths.norm import path_norm as path_norm
     from tamis.paths.norm import path_norms as path_norms
     from tamis.paths.norm import product_norm as product_norm
+    from tamis.prune import prune as prune
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Compressed": "tamis.artifact.compressed",
+    "load": "tamis.artifact.compressed",
+    "Masks": "tamis.artifact.masks",
     "Network": "tamis.graph.network",
     "normalize": "tamis.graph.rescale",
     "rescale": "tamis.graph.rescale",
@@ -39,6 +46,7 @@ _HOMES = {
     "path_norm": "tamis.paths.norm",
     "path_norms": "tamis.paths.norm",
     "product_norm": "tamis.paths.norm",
+    "prune": "tamis.prune",
 }
 __all__ = [*_HOMES]
 
@@ -46,7 +54,9 @@ __all__ = [*_HOMES]
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'tamis' has no attribute '{name}'")
-    value = getattr(import_module(_HOMES[name]), name)
+    home = import_module(_HOMES[name])
+    # A room that is named like its call is callable itself.
+    value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     globals()[name] = value
     return value
 

@@ -68,6 +68,13 @@ class Masks(Mapping[str, Tensor]):
             for name, value in state.items()
         }
 
+    def check_zeros(self, state: Mapping[str, Tensor]) -> None:
+        """Raise InvalidParameters where a state_dict is not zero although it is pruned."""
+        self._check({name: tuple(value.shape) for name, value in state.items()}, "the network")
+        for name, mask in self.items():
+            if ((state[name] != 0) & ~mask).any():
+                raise InvalidParameters(f"the mask of '{name}' prunes entries that are not zero")
+
     def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
         """Keep what is pruned at exactly zero from now on, through every step of an optimizer.
 

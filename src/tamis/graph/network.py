@@ -103,6 +103,7 @@ class Network:
         nodes: operations in topological order.
         inputs: names of the inputs.
         input_shapes: their shapes, for a batch of one.
+        input_dtypes: their dtypes, in the example that the model was traced with.
         batched: whether the first dimension of inputs and outputs is a batch of any size. If not, a whole
             input (all nodes of a graph, say) is one sample.
         params: parameters and buffers under their state_dict names; tied ones appear once, under the first name.
@@ -117,6 +118,7 @@ class Network:
         nodes: tuple[Node, ...],
         inputs: tuple[str, ...],
         input_shapes: tuple[tuple[int, ...], ...],
+        input_dtypes: tuple[torch.dtype, ...],
         batched: bool,
         params: Mapping[str, Tensor],
         trainable: frozenset[str],
@@ -128,6 +130,7 @@ class Network:
         self.nodes = nodes
         self.inputs = inputs
         self.input_shapes = input_shapes
+        self.input_dtypes = input_dtypes
         self.batched = batched
         self.params: Mapping[str, Tensor] = MappingProxyType(dict(params))
         self.trainable = trainable

@@ -67,7 +67,7 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
         if value.numel() == 0:
             raise InvalidInput(f"the example is empty: it has shape {tuple(value.shape)}")
     with _evaluation_mode(model), torch.no_grad():
-        tied = _tied_names(model.state_dict(keep_vars=True))
+        tied = tied_names(model.state_dict(keep_vars=True))
         program, batched = _export(model, examples)
         net = _Builder(program, batched, tied).build()
         if batched and _mixes_samples(net, examples):
@@ -192,7 +192,7 @@ def _reason(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) ->
     return f"cannot trace {type(model).__name__} with an example of shape {shapes}: {hint} ({name}: {lines[0]})"
 
 
-def _tied_names(state: Mapping[str, Any]) -> dict[str, str]:
+def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
     """state_dict names of the same tensor → the first of those names."""
     first: dict[Any, str] = {}
     tied: dict[str, str] = {}
@@ -215,7 +215,7 @@ def network_from_program(program: ExportedProgram) -> Network:
     """A `Network` from an exported program (as `torch.export.load` returns it)."""
     with quietly():
         program = program.run_decompositions({})
-    return _Builder(program, _keeps_batch(program), _tied_names(program.state_dict)).build()
+    return _Builder(program, _keeps_batch(program), tied_names(program.state_dict)).build()
 
 
 class _Builder:
@@ -233,6 +233,7 @@ class _Builder:
         self.nodes: list[Node] = []
         self.inputs: list[str] = []
         self.input_shapes: list[tuple[int, ...]] = []
+        self.input_dtypes: list[torch.dtype] = []
         self.known: dict[str, Any] = {}  # a graph node's name → what stands for it in our arguments
 
     def build(self) -> Network:
@@ -255,6 +256,7 @@ class _Builder:
             nodes=tuple(node for node in self.nodes if node.name in needed),
             inputs=tuple(self.inputs),
             input_shapes=tuple(self.input_shapes),
+            input_dtypes=tuple(self.input_dtypes),
             batched=self.batched,
             params=self.params,
             trainable=self.trainable,
@@ -281,6 +283,7 @@ class _Builder:
         name = self._fresh(node.name)
         self.inputs.append(name)
         self.input_shapes.append(self._shape(value) or ())
+        self.input_dtypes.append(value.dtype)
         self.known[node.name] = Ref(name)
 
     def _call(self, node: torch.fx.Node) -> None:

@@ -1,0 +1,219 @@
+"""`Compressed`: a network that was made small, what of it is left, and how that came about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tamis.artifact import format
+from tamis.artifact.fingerprint import fingerprint
+from tamis.artifact.masks import Masks
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
+from tamis.graph.network import Network
+from tamis.graph.trace import tied_names, trace
+
+LARGEST_INPUT = 2**28  # entries of an input that a file may ask us to trace a model with
+
+
+class Compressed:
+    """A small network. Nothing in it changes; a transform returns a new one.
+
+    Attributes:
+        params: parameters and buffers by name, zero where they are pruned.
+        masks: which entries are kept, for the parameters that were pruned.
+        recipe: the steps that led here, in order, each a dict of its name ("step") and its settings.
+
+    Example:
+        >>> small = tamis.prune(net, 0.8)
+        >>> small.network(x), small.nbytes, print(small.summary())
+        >>> small.save("small.tamis")
+        >>> module = small.apply_to(model)
+    """
+
+    def __init__(
+        self,
+        network: Network | _Untraced,
+        masks: Mapping[str, Tensor] | None = None,
+        recipe: Iterable[Mapping[str, Any]] = (),
+    ) -> None:
+        self.params: Mapping[str, Tensor] = network.params
+        self.masks = Masks(masks or {})
+        self.recipe = tuple(dict(step) for step in recipe)
+        self._source = network
+        self.masks.check_zeros(self.params)
+
+    def __repr__(self) -> str:
+        return f"Compressed({self.masks.pruned:,} of {self.masks.total:,} weights pruned, {self.nbytes:,} bytes)"
+
+    @cached_property
+    def network(self) -> Network:
+        """The small network. Of a file that was loaded for a module, the module is traced when this is first asked for.
+
+        Raises:
+            InvalidParameters: the module computes something else than the network that was saved.
+        """
+        return self._source if isinstance(self._source, Network) else self._source.traced()
+
+    @cached_property
+    def nbytes(self) -> int:
+        """How many bytes `save` writes."""
+        return format.size(self.params, self.masks, self._about)
+
+    def pruned(self, kept: Mapping[str, Tensor], step: Mapping[str, Any]) -> Compressed:
+        """The network with further entries set to zero, those that `kept` does not keep, by a step for the recipe."""
+        params = Masks(kept).zeroed(self.params)
+        return Compressed(self.network.replaced(params=params), self.masks & kept, [*self.recipe, step])
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
+        state = {name: value.clone() for name, value in self.params.items()}
+        return state | {alias: state[name] for alias, name in self._source.aliases.items()}
+
+    def apply_to(self, model: nn.Module) -> nn.Module:
+        """A copy of the user's module with the small network's weights.
+
+        Args:
+            model: a module of the same architecture, on any device; it is left as it is.
+        """
+        if not isinstance(model, nn.Module):
+            raise InvalidInput(f"apply_to needs a torch.nn.Module, got {type(model).__name__}")
+        copy = deepcopy(model)
+        try:
+            copy.load_state_dict(self.state_dict())
+        except RuntimeError as error:
+            raise InvalidParameters(f"the compressed network does not fit {type(model).__name__}: {error}") from error
+        return copy
+
+    def save(self, path: str | Path) -> None:
+        """Write the network to a `.tamis` file, whole or not at all; docs/format.md specifies it."""
+        format.write(path, self.params, self.masks, self._about)
+
+    def summary(self) -> str:
+        """What is left of each pruned parameter, and of the whole, in words and a table."""
+        rows = [(name, tuple(mask.shape), mask.numel(), int(mask.count_nonzero())) for name, mask in self.masks.items()]
+        width = max([len("parameter"), *(len(name) for name in self.masks)])
+        lines = [f"{'parameter':{width}}  {'weights':>12}  {'left':>12}  pruned"] if rows else []
+        lines += [f"{name:{width}}  {size:>12,}  {left:>12,}  {1 - left / size:6.1%}" for name, _, size, left in rows]
+        dense = sum(value.numel() * value.element_size() for value in self.params.values())
+        total, pruned = self.masks.total, self.masks.pruned
+        lines.append(f"{pruned:,} of {total:,} weights pruned ({self.masks.sparsity:.2%}) in {len(rows)} parameters")
+        lines.append(
+            f"{self.nbytes:,} bytes in a file, {self.nbytes / max(dense, 1):.3f} of the {dense:,} of all parameters"
+        )
+        return "\n".join(lines)
+
+    @cached_property
+    def _about(self) -> dict[str, Any]:
+        """What the file says beside its tensors."""
+        source = self._source
+        return {"graph": _graph(source) if isinstance(source, Network) else source.graph, "recipe": list(self.recipe)}
+
+
+def load(path: str | Path, model: nn.Module | Network) -> Compressed:
+    """Read a `.tamis` file.
+
+    Args:
+        path: the file.
+        model: the architecture: a module, or a traced network. Its own weights do not matter, and it is left as it is.
+
+    Returns:
+        What was saved, bit for bit, with parameters where the model's own are (CPU, GPU).
+
+    Raises:
+        CorruptArtifact: the file is damaged, or not a `.tamis` file.
+        InvalidParameters: it is a file for another model.
+
+    Example:
+        >>> small = tamis.load("small.tamis", resnet20())
+        >>> module = small.apply_to(resnet20())
+    """
+    if not isinstance(model, (nn.Module, Network)):
+        raise InvalidInput(
+            f"load needs the model that '{path}' is for, a module or a Network, got {type(model).__name__}"
+        )
+    own = _tensors_of(model)
+    contents = format.read(path, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
+    params = {name: value.to(own[name].device) for name, value in contents.tensors.items()}
+    graph, recipe = _checked_about(path, contents.about)
+    source: Network | _Untraced = _Untraced(model, graph, params, str(path)) if isinstance(model, nn.Module) else model
+    if isinstance(source, Network):
+        _compare_graphs(path, graph, source)
+        source = source.replaced(params=params)
+    return Compressed(source, {n: mask.to(own[n].device) for n, mask in contents.masks.items()}, recipe)
+
+
+def _tensors_of(model: nn.Module | Network) -> dict[str, Tensor]:
+    """Parameters and buffers as a Network has them: tied ones once, under the first name."""
+    if isinstance(model, Network):
+        return dict(model.params)
+    state = model.state_dict(keep_vars=True)
+    tied = tied_names(state)
+    return {name: value.detach() for name, value in state.items() if isinstance(value, Tensor) and name not in tied}
+
+
+@dataclass(frozen=True)
+class _Untraced:
+    """A file's parameters with the module they are for."""
+
+    model: nn.Module
+    graph: dict[str, Any]
+    params: dict[str, Tensor]
+    path: str
+
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        return tied_names(self.model.state_dict(keep_vars=True))
+
+    def traced(self) -> Network:
+        device = next((value.device for value in self.params.values()), torch.device("cpu"))
+        example = tuple(
+            torch.zeros(item["shape"], dtype=getattr(torch, item["dtype"]), device=device)
+            for item in self.graph["inputs"]
+        )
+        network = trace(self.model, example)
+        _compare_graphs(self.path, self.graph, network)
+        return network.replaced(params={name: self.params[name] for name in network.params})
+
+
+def _graph(net: Network) -> dict[str, Any]:
+    """What a file needs to say of a graph: its fingerprint, and the inputs to trace it with."""
+    inputs = [
+        {"shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
+        for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True)
+    ]
+    return {"fingerprint": fingerprint(net), "inputs": inputs}
+
+
+def _compare_graphs(path: str | Path, graph: Mapping[str, Any], net: Network) -> None:
+    if graph["fingerprint"] != fingerprint(net):
+        raise InvalidParameters(
+            f"'{path}' was saved from a network that computes something else with the same parameters: its operations, "
+            "their settings or the input shape differ"
+        )
+
+
+def _checked_about(path: str | Path, about: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """The parts of a file's metadata, if they are what `save` writes."""
+    graph: Any = about.get("graph") if isinstance(about, dict) else None
+    recipe: Any = about.get("recipe") if isinstance(about, dict) else None
+    inputs: Any = graph.get("inputs") if isinstance(graph, dict) else None
+    sound = isinstance(inputs, list) and all(map(_is_input, inputs)) and isinstance(graph.get("fingerprint"), str)
+    if not sound or not isinstance(recipe, list) or not all(isinstance(step, dict) for step in recipe):
+        raise CorruptArtifact(f"'{path}' does not describe its graph and recipe as a .tamis file does")
+    return graph, recipe
+
+
+def _is_input(item: Any) -> bool:
+    shape, dtype = (item.get("shape"), item.get("dtype")) if isinstance(item, dict) else (None, None)
+    if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
+        return False
+    known = isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype)
+    return known and math.prod(shape) <= LARGEST_INPUT

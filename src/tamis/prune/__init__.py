@@ -1,0 +1,129 @@
+"""Pruning: `tamis.prune(net, amount)` and what it is made of, one criterion a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+from torch import Tensor, nn
+
+from tamis.artifact.compressed import Compressed
+from tamis.errors import InvalidInput
+from tamis.graph.network import Network
+from tamis.graph.trace import trace
+from tamis.prune.amount import Amount, count_of, counts_by_layer
+from tamis.prune.magnitude import magnitude_scores
+from tamis.prune.phi import phi_scores
+from tamis.prune.prunable import Patterns, as_patterns, candidates
+from tamis.prune.random import random_scores
+from tamis.prune.select import keep_all_but_smallest
+from tamis.rooms import make_callable
+
+CRITERIA: dict[str, Callable[[Network, Sequence[str], int], Mapping[str, Tensor]]] = {
+    "phi": phi_scores,
+    "magnitude": magnitude_scores,
+    "random": random_scores,
+}
+SCOPES = ("global", "layer")
+
+
+def prune(
+    net: Network | Compressed | nn.Module,
+    amount: Amount,
+    by: Literal["phi", "magnitude", "random"] = "phi",
+    scope: Literal["global", "layer"] = "global",
+    include: Patterns = None,
+    exclude: Patterns = None,
+    biases: bool = False,
+    seed: int = 0,
+    *,
+    halve_final: bool = False,
+    example: Tensor | tuple[Tensor, ...] | None = None,
+) -> Compressed:
+    """Set the weights that matter least to zero.
+
+    The thesis' Φ-GP is `by="phi"`, `scope="global"`, its Φ-LP `by="phi"`, `scope="layer"`, its MP `by="magnitude"`,
+    `scope="layer"`.
+
+    Args:
+        net: a network; one that is compressed already, whose pruned weights stay pruned and of whose remaining weights
+            `amount` is pruned; or a module, with an example of its input.
+        amount: a fraction (float) or a count (int) of weights, exact to one weight; or a dict of these for some
+            layers, by name or pattern, the others being left whole. Of equal scores, the first by name and index go.
+        by: the criterion: "phi" (Φ-cost: invariant under rescaling, for ReLU networks), "magnitude" or "random".
+        scope: "global" compares weights across layers, "layer" prunes `amount` of each.
+        include, exclude: names or patterns ("layer1", "*.conv1.*") of parameters or of the modules they are in.
+        biases: whether biases of linear and convolution layers are pruned as well.
+        seed: of the random criterion.
+        halve_final: prune the last layer's weights at half the rate (with scope "global": as many weights as that makes
+            in all), as the thesis does in appendix E.1.
+        example: an input, if `net` is a module.
+
+    Example:
+        >>> small = tamis.prune(net, amount=0.8, by="phi", scope="global")
+        >>> small.masks.sparsity, small.nbytes
+        >>> small.save("small.tamis")
+
+    Reference: gonon2024thesis.
+    """
+    if by not in CRITERIA:
+        raise InvalidInput(f"by={by!r} is not a criterion; these are: {', '.join(CRITERIA)}")
+    if scope not in SCOPES:
+        raise InvalidInput(f"scope={scope!r} must be one of: {', '.join(SCOPES)}")
+    before = _compressed(net, example)
+    before.network.check_finite()
+    include, exclude = as_patterns(include), as_patterns(exclude)
+    chosen = candidates(before.network, include, exclude, biases)
+    pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
+    left = {name: before.params[name].numel() - pruned[name] for name in chosen.names}
+    counts = _counts(amount, scope, left, chosen.final if halve_final else None)
+    scores = _Remaining(CRITERIA[by](before.network, chosen.names, seed), before.masks)
+    kept: dict[str, Tensor] = {}
+    for names, count in counts.items():
+        kept |= keep_all_but_smallest(scores, names, count + sum(pruned[name] for name in names))
+    options = {"include": include, "exclude": exclude, "biases": biases, "halve_final": halve_final}
+    step = {"step": "prune", "by": by, "scope": scope, "amount": amount, "seed": seed}
+    return before.pruned(kept, step | {name: value for name, value in options.items() if value})
+
+
+def _compressed(net: Network | Compressed | nn.Module, example: Tensor | tuple[Tensor, ...] | None) -> Compressed:
+    if isinstance(net, Compressed):
+        return net
+    if isinstance(net, nn.Module):
+        if example is None:
+            raise InvalidInput(
+                f"prune needs an example of the input of {type(net).__name__}: pass example=, or trace it"
+            )
+        net = trace(net, example)
+    if not isinstance(net, Network):
+        raise InvalidInput(f"prune needs a Network, a Compressed or a module, got {type(net).__name__}")
+    return Compressed(net)
+
+
+def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:
+    """How many weights to prune among which parameters, of which so many are left."""
+    if isinstance(amount, Mapping) or scope == "layer":
+        return {(name,): count for name, count in counts_by_layer(amount, sizes, halved).items()}
+    if halved is not None:
+        return {tuple(sizes): sum(counts_by_layer(amount, sizes, halved).values())}
+    return {tuple(sizes): count_of(amount, sum(sizes.values()), "the network")}
+
+
+class _Remaining(Mapping[str, Tensor]):
+    """Scores in which whatever is pruned already comes first."""
+
+    def __init__(self, scores: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
+        self.scores, self.masks = scores, masks
+
+    def __getitem__(self, name: str) -> Tensor:
+        score = self.scores[name]
+        return score.masked_fill(~self.masks[name], float("-inf")) if name in self.masks else score
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.scores)
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+
+make_callable(__name__, prune)

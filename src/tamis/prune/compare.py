@@ -1,0 +1,62 @@
+"""How alike two criteria prune: the overlap of two masks, and the rank correlation of two sets of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+
+
+def overlap(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
+    """|S₁ ∩ S₂| / |S₁|, for S₁ and S₂ the entries that two masks prune (thesis, Table 3.1).
+
+    Example:
+        >>> overlap(prune(net, 0.8, by="magnitude").masks, prune(net, 0.8, by="phi").masks)
+
+    Reference: gonon2024thesis.
+    """
+    _check_alike(first, second)
+    pruned = sum(int((~first[name]).count_nonzero()) for name in first)
+    if pruned == 0:
+        raise InvalidInput(
+            "the first mask prunes nothing, so there is nothing that the second could have in common with it"
+        )
+    return sum(int((~first[name] & ~second[name]).count_nonzero()) for name in first) / pruned
+
+
+def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
+    """Spearman's rank correlation of two tensors for each name, taken over all entries; ties get their average rank.
+
+    Of two masks it is the φ coefficient; of magnitudes and Φ-costs it says how alike the two criteria are.
+
+    Example:
+        >>> rank_correlation({name: net.params[name].abs() for name in small.masks}, path_costs(net).values)
+    """
+    _check_alike(first, {name: second[name] for name in second if name in first})
+    ranks = [_centred_ranks(torch.cat([each[name].flatten() for name in sorted(first)])) for each in (first, second)]
+    norms = [float(rank.norm()) for rank in ranks]
+    if 0.0 in norms:
+        raise InvalidInput("the rank correlation of values that are all equal is not defined")
+    return float(ranks[0] @ ranks[1]) / (norms[0] * norms[1])
+
+
+def _centred_ranks(values: Tensor) -> Tensor:
+    """Ranks minus their mean, in float64."""
+    _, group, sizes = values.unique(return_inverse=True, return_counts=True)
+    last = sizes.cumsum(0).double()
+    return (last - (sizes - 1) / 2)[group] - (len(values) + 1) / 2
+
+
+def _check_alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> None:
+    if set(first) != set(second):
+        alone = sorted(set(first) ^ set(second))
+        raise InvalidInput(
+            f"only one of the two has {', '.join(alone[:6])}: prune the same parameters to compare masks"
+        )
+    for name in first:
+        if first[name].shape != second[name].shape:
+            shapes = f"{tuple(first[name].shape)} and {tuple(second[name].shape)}"
+            raise InvalidInput(f"'{name}' has shapes {shapes}: these are not masks of one network")

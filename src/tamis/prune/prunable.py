@@ -1,0 +1,102 @@
+"""Which parameters of a network can be pruned: the weights of its linear and convolution layers, and their biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from tamis.errors import InvalidInput
+from tamis.graph.network import Network, references_in
+from tamis.graph.ops import describe
+from tamis.graph.ops.conv import Conv, ConvTranspose
+from tamis.graph.ops.linear import AddMM, Einsum, Linear, MatMul
+from tamis.graph.ops.merge import Multiply
+from tamis.graph.ops.pointwise import Negate
+from tamis.graph.ops.rearrange import Rearrange
+
+LAYERS = (Linear, MatMul, AddMM, Einsum, Conv, ConvTranspose)
+ENTRY_BY_ENTRY = (Rearrange, Multiply, Negate)  # a zero in, a zero out
+Patterns = str | Iterable[str] | None
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Names of parameters to prune, in the order in which data meets them; `final` is the weight of the last layer."""
+
+    names: tuple[str, ...]
+    final: str
+
+
+def as_patterns(patterns: Patterns) -> tuple[str, ...]:
+    """One pattern, several, or none, as a tuple."""
+    return () if patterns is None else (patterns,) if isinstance(patterns, str) else tuple(patterns)
+
+
+def candidates(net: Network, include: Sequence[str], exclude: Sequence[str], biases: bool) -> Candidates:
+    """The parameters that the user's patterns choose among those that can be pruned."""
+    weights = dict.fromkeys(_met(net, "multipliers"))
+    if not weights:
+        raise InvalidInput(
+            f"there is nothing to prune: {net!r} has no linear or convolution layer with trainable weights"
+        )
+    known = tuple(dict.fromkeys([*weights, *(_met(net, "addends") if biases else ())]))
+    for pattern in (*include, *exclude):
+        if not any(matches(name, (pattern,)) for name in known):
+            raise InvalidInput(f"'{pattern}' matches no parameter that can be pruned; these can: {some(known)}")
+    included = [name for name in known if not include or matches(name, include)]
+    chosen = tuple(name for name in included if not matches(name, exclude))
+    if not chosen:
+        raise InvalidInput(f"there is nothing to prune: {include=} and {exclude=} leave none of {some(known)}")
+    for name in chosen:
+        _refuse_computed(net, name)
+    return Candidates(chosen, list(weights)[-1])
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether a parameter, or a module that it is in, is named by a pattern: 'layer1', 'layer1.*.conv1', '*.bias'."""
+    parts = name.split(".")
+    paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    return any(fnmatchcase(path, pattern) for path in paths for pattern in patterns)
+
+
+def some(names: Sequence[str], most: int = 6) -> str:
+    """The first few names, for a message."""
+    return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")
+
+
+def _met(net: Network, role: str) -> Iterator[str]:
+    """Trainable parameters that data meets in a layer, as `multipliers` or as `addends`."""
+    for node in net.data_nodes:
+        op = describe(node)
+        if isinstance(op, LAYERS):
+            met = references_in([node.arguments.get(argument) for argument in getattr(op, role)])
+            for name in met:
+                if name not in net.carries_data:
+                    yield from _sources(net, name)
+
+
+def _sources(net: Network, name: str) -> Iterator[str]:
+    """The trainable parameters that a fixed tensor is computed from."""
+    if name in net.trainable:
+        yield name
+    elif name in net.node:
+        for source in net.node[name].references:
+            yield from _sources(net, source)
+
+
+def _refuse_computed(net: Network, param: str) -> None:
+    """Raise where a weight is computed from a parameter, but not entry by entry, as in weight normalization."""
+    names = [param]
+    while names:
+        for node in net.users.get(names.pop(), ()):
+            if node.name in net.carries_data:
+                continue
+            others = {source for name in node.references for source in _sources(net, name)} - {param}
+            if others or not isinstance(describe(node), ENTRY_BY_ENTRY):
+                raise InvalidInput(
+                    f"'{param}' cannot be pruned entry by entry: a weight is computed from it by '{node.op}' at "
+                    f"{node.module or 'the top level'}{' with ' + some(sorted(others)) if others else ''}; "
+                    f"bake the parametrization into the weight first, or pass exclude='{param}'"
+                )
+            names.append(node.name)
