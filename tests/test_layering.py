@@ -17,7 +17,8 @@ ORDER = [
     {"layerwise"},
     {"prune", "quantize", "binary", "kronecker", "l1inf", "architecture", "bayes"},
     {"certify"},
-    {"sweep", "report", "papers"},
+    {"report"},
+    {"sweep", "papers"},
     {"cli"},
     {"__main__"},
 ]

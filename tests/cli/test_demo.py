@@ -34,8 +34,8 @@ def demo(tmp_path_factory):
 
 def test_what_it_prints(demo):
     _, finished = demo
-    assert finished.stderr == ""
-    assert float(re.search(r"test accuracy (\S+)%,", finished.stdout)[1]) > 96
+    assert all(line.startswith("training ") for line in finished.stderr.splitlines())  # no warning, no error
+    assert float(re.search(r"test accuracy (\S+)%,", finished.stdout)[1]) >= 98.5
     assert "(batch, 1, 8, 8)" in finished.stdout
     assert "tamis inspect out/demo/digits.pt2" in finished.stdout
     assert max(map(len, finished.stdout.splitlines())) <= 100
@@ -53,10 +53,37 @@ def test_rescaling_leaves_the_path_norm_and_not_the_product(demo):
     assert re.search(r"^largest change of an output\s+0\s*$", finished.stdout, re.MULTILINE)
 
 
-def test_the_two_files_hold_the_network_that_was_measured(demo):
+def test_rescaling_leaves_pruning_by_phi_and_not_by_magnitude(demo):
+    directory, finished = demo
+    shown = {
+        by: re.search(rf"^by {name}\s+(\S+)%\s+(\S+)%\s*$", finished.stdout, re.MULTILINE).groups()
+        for by, name in (("phi", "Φ-cost"), ("magnitude", "magnitude"))
+    }
+    assert len(set(shown["phi"])) == 1
+    assert float(shown["magnitude"][1]) < float(shown["magnitude"][0]) - 20
+    images, labels = digits("test")
+    net = network_from_program(torch.export.load(directory / "out" / "demo" / "digits.pt2"))
+    for by, accuracies in shown.items():
+        for network, accuracy in zip((net, tamis.rescale(net, 0)), accuracies, strict=True):
+            scores = tamis.prune(network, 0.8, by=by).network(images)
+            assert f"{100 * float((scores.argmax(1) == labels).float().mean()):.1f}" == accuracy
+
+
+def test_the_pruned_network_is_saved(demo):
     directory, finished = demo
     saved = directory / "out" / "demo"
-    assert sorted(path.name for path in saved.iterdir()) == ["digits.pt2", "digits.safetensors"]
+    net = network_from_program(torch.export.load(saved / "digits.pt2"))
+    small, expected = tamis.load(saved / "small.tamis", digits_cnn()), tamis.prune(net, 0.8)
+    assert all(torch.equal(value, expected.params[name]) for name, value in small.params.items())
+    assert dict(small.masks).keys() == dict(expected.masks).keys() and small.masks.pruned == expected.masks.pruned
+    whole, left = (saved / "digits.safetensors").stat().st_size, (saved / "small.tamis").stat().st_size
+    assert f"{left:,} bytes, {left / whole:.0%} of the weights as floats" in finished.stdout
+
+
+def test_the_files_hold_the_network_that_was_measured(demo):
+    directory, finished = demo
+    saved = directory / "out" / "demo"
+    assert sorted(path.name for path in saved.iterdir()) == ["digits.pt2", "digits.safetensors", "small.tamis"]
     model = digits_cnn()
     model.load_state_dict(load_file(saved / "digits.safetensors"))
     images, labels = digits("test")
@@ -67,11 +94,14 @@ def test_the_two_files_hold_the_network_that_was_measured(demo):
     torch.testing.assert_close(network_from_program(torch.export.load(saved / "digits.pt2"))(images), scores)
 
 
-def test_the_next_command_works(demo):
-    directory, _ = demo
-    finished = run_tamis("inspect", "out/demo/digits.pt2", "--json", cwd=directory)
-    assert (finished.returncode, finished.stderr) == (0, "")
-    assert json.loads(finished.stdout)["parameters"] == 28_842
+def test_the_next_commands_work(demo):
+    directory, finished = demo
+    commands = re.findall(r"^(?:try next|  +)  tamis (.*?) *$", finished.stdout, re.MULTILINE)
+    assert len(commands) == 2
+    for command in commands:
+        finished = run_tamis(*command.split(), "--json", cwd=directory)
+        assert (finished.returncode, finished.stderr) == (0, "")
+        assert json.loads(finished.stdout)["parameters"] == 28_842
 
 
 def test_a_directory_that_cannot_be_made_is_said_before_training(tmp_path):

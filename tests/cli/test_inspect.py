@@ -102,6 +102,14 @@ def test_a_pt2_file(tmp_path):
     assert "(batch, 1, 8, 8)" in run_inspect(tmp_path / "m.pt2")
 
 
+def test_weights_of_a_tamis_file(tmp_path):
+    small = tamis.prune(load_network("tamis.train.models:mlp").network, 0.5)
+    small.save(tmp_path / "small.tamis")
+    found = json.loads(run_inspect("tamis.train.models:mlp", "--weights", tmp_path / "small.tamis", "--json"))
+    assert found["weights"] == f"{tmp_path / 'small.tamis'}, 1,696 of 3,392 weights pruned"
+    assert found["path_norms"][0]["value"]["all"] == pytest.approx(tamis.path_norm(small.network), rel=1e-12)
+
+
 def test_a_network_that_is_not_homogeneous_says_which_operation_refuses():
     text = run_inspect("tamis.train.models:vit_tiny_test")
     assert "opaque, limited first by layer_norm at blocks.0.norm1" in text

@@ -15,7 +15,10 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["inspect", "--help"], ["demo", "--help"], ["--version"]])
+COMMANDS = ("demo", "inspect", "prune", "train")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS), ["--version"]])
 def test_help_imports_neither_torch_nor_rich(arguments):
     script = f"""
 import sys
@@ -41,7 +44,7 @@ def test_python_dash_m_is_the_command():
 def test_help_lists_every_command():
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    assert "inspect" in result.stdout and "demo" in result.stdout
+    assert all(command in result.stdout for command in COMMANDS)
 
 
 @pytest.mark.parametrize(

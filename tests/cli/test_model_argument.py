@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import save_file, save_model
 from torch import nn
 
-from tamis.cli.model_argument import load_network
-from tamis.errors import InvalidInput, InvalidParameters, TraceError
+import tamis
+from tamis.cli.model_argument import load_module, load_network
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TraceError
 from tamis.train.models import MODELS
 
 
@@ -105,6 +106,72 @@ def test_missing_and_unexpected_weights_are_named_where_shapes_fit(tmp_path):
     save_file(renamed, tmp_path / "renamed.safetensors")
     with pytest.raises(InvalidParameters, match=f"missing: {first}; unexpected: other"):
         load_network("tamis.train.models:mlp", tmp_path / "renamed.safetensors")
+
+
+def test_the_seed_of_a_module_is_that_of_its_weights():
+    drawn = [load_module("tamis.train.models:mlp", seed=seed).module.state_dict() for seed in (0, 0, 7)]
+    torch.manual_seed(7)
+    expected = MODELS["mlp"]().state_dict()
+    for name, value in drawn[0].items():
+        assert torch.equal(drawn[1][name], value)
+        assert torch.equal(drawn[2][name], expected[name])
+    assert not torch.equal(drawn[0]["linear1.weight"], drawn[2]["linear1.weight"])
+
+
+# -- .tamis files ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A pruned network of other weights than the factory's, in small.tamis."""
+    torch.manual_seed(7)
+    small = tamis.prune(MODELS["mlp"](), 0.5, example=torch.zeros(1, 1, 8, 8))
+    small.save(tmp_path / "small.tamis")
+    return small
+
+
+def test_weights_of_a_tamis_file(small, tmp_path):
+    loaded = load_network("tamis.train.models:mlp", tmp_path / "small.tamis")
+    module = load_module("tamis.train.models:mlp", tmp_path / "small.tamis")
+    for name, value in small.params.items():
+        assert torch.equal(loaded.network.params[name], value)
+        assert torch.equal(module.module.state_dict()[name], value)
+    for each in (loaded, module):
+        assert each.compressed.recipe == small.recipe
+        assert all(torch.equal(mask, small.masks[name]) for name, mask in each.compressed.masks.items())
+        assert each.weights == f"{tmp_path / 'small.tamis'}, 1,696 of 3,392 weights pruned"
+
+
+def test_a_tamis_file_of_a_pt2_file(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2))
+    torch.export.save(torch.export.export(model, (torch.zeros(1, 3),)), tmp_path / "m.pt2")
+    small = tamis.prune(load_network(str(tmp_path / "m.pt2")).network, 4)
+    small.save(tmp_path / "small.tamis")
+    loaded = load_network(str(tmp_path / "m.pt2"), tmp_path / "small.tamis")
+    assert loaded.compressed is not None and loaded.compressed.masks.pruned == 4
+    assert torch.equal(loaded.network.params["0.weight"], small.params["0.weight"])
+
+
+def test_a_tamis_file_knows_its_shape(write_module, tmp_path):
+    write_module("mine_unshaped", "def model():\n    return nn.Linear(3, 2)")
+    torch.manual_seed(0)
+    tamis.prune(nn.Linear(3, 2), 2, example=torch.zeros(1, 3)).save(tmp_path / "small.tamis")
+    assert load_network("mine_unshaped:model", tmp_path / "small.tamis").network.input_shapes == ((1, 3),)
+    with pytest.raises(InvalidInput, match=r"--shape goes with other weights; '.*small\.tamis' has its own shape"):
+        load_network("mine_unshaped:model", tmp_path / "small.tamis", "3")
+
+
+def test_a_tamis_file_that_is_none_or_of_another_model(small, tmp_path):
+    (tmp_path / "text.tamis").write_text("not a network")
+    with pytest.raises(CorruptArtifact, match=r"text\.tamis"):
+        load_network("tamis.train.models:mlp", tmp_path / "text.tamis")
+    with pytest.raises(InvalidParameters, match=r"small\.tamis"):
+        load_network("tamis.train.models:digits_cnn", tmp_path / "small.tamis")
+    with pytest.raises(FileNotFoundError):
+        load_network("tamis.train.models:mlp", tmp_path / "none.tamis")
+
+
+# -- what is said of everything else -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

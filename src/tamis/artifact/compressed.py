@@ -85,7 +85,9 @@ class Compressed:
         """
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"apply_to needs a torch.nn.Module, got {type(model).__name__}")
-        copy = deepcopy(model)
+        # What a hook computes from parameters (torch.nn.utils.prune's) is no leaf, and torch copies leaves only.
+        computed = [v for module in model.modules() for v in vars(module).values() if isinstance(v, Tensor)]
+        copy = deepcopy(model, {id(value): value.detach().clone() for value in computed if not value.is_leaf})
         try:
             copy.load_state_dict(self.state_dict())
         except RuntimeError as error:
@@ -101,7 +103,10 @@ class Compressed:
         rows = [(name, tuple(mask.shape), mask.numel(), int(mask.count_nonzero())) for name, mask in self.masks.items()]
         width = max([len("parameter"), *(len(name) for name in self.masks)])
         lines = [f"{'parameter':{width}}  {'weights':>12}  {'left':>12}  pruned"] if rows else []
-        lines += [f"{name:{width}}  {size:>12,}  {left:>12,}  {1 - left / size:6.1%}" for name, _, size, left in rows]
+        lines += [
+            f"{name:{width}}  {size:>12,}  {left:>12,}  {(size - left) / max(size, 1):6.1%}"
+            for name, _, size, left in rows
+        ]
         dense = sum(value.numel() * value.element_size() for value in self.params.values())
         total, pruned = self.masks.total, self.masks.pruned
         lines.append(f"{pruned:,} of {total:,} weights pruned ({self.masks.sparsity:.2%}) in {len(rows)} parameters")

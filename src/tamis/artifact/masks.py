@@ -11,8 +11,6 @@ from torch.optim import Optimizer
 
 from tamis.errors import InvalidInput, InvalidParameters
 
-WRAPPERS = ("module", "_orig_mod")  # DistributedDataParallel and DataParallel; torch.compile
-
 
 class Masks(Mapping[str, Tensor]):
     """A boolean tensor for each masked parameter, by name: True where an entry is kept, False where it is pruned.
@@ -143,6 +141,7 @@ class Hold:
 
 def named_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Parameters under the names of the module inside DDP or torch.compile; tied ones under each of their names."""
-    while next(iter(dict(model.named_children())), None) in WRAPPERS and len(dict(model.named_children())) == 1:
+    # By type: a user's own module may have one child that is called "module".
+    while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(model, "_orig_mod"):
         model = next(model.children())
     return dict(model.named_parameters(remove_duplicate=False))

@@ -1,12 +1,16 @@
-"""Numbers and consoles for people."""
+"""Numbers, tables and consoles for people."""
 
 from __future__ import annotations
 
 import math
 import os
 import sys
+from collections.abc import Mapping
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 PIPED_WIDTH = 100  # rich takes 80 columns where there is no terminal, and would cut tables
 
@@ -15,6 +19,21 @@ def console() -> Console:
     """Standard output."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
     return Console(highlight=False, markup=False, width=width)
+
+
+def table() -> Table:
+    """One without columns yet, as all commands show them."""
+    return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+
+
+def facts(lines: Mapping[str, str | Text]) -> Table:
+    """Names and what there is to say of each, in two columns."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    for name, value in lines.items():
+        grid.add_row(name, Text(value) if isinstance(value, str) else value)
+    return grid
 
 
 def from_logarithm(value: float) -> str:

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 import torch
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
-from tamis.cli.display import console, from_logarithm, with_unit
+from tamis.cli.display import console, facts, from_logarithm, table, with_unit
 from tamis.cli.model_argument import load_network
 from tamis.errors import UnsupportedOp
 from tamis.graph.fixed import FixedValues
@@ -235,12 +234,7 @@ def _header(found: Inspection, origin: dict[str, str]) -> Table:
         "operations": f"{len(found.operations):,}",
         "capability": _capability_line(found),
     }
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
-    grid.add_column(overflow="fold")
-    for name, value in lines.items():
-        grid.add_row(name, Text(value) if isinstance(value, str) else value)
-    return grid
+    return facts(lines)
 
 
 def _capability_line(found: Inspection) -> Text:
@@ -252,17 +246,17 @@ def _capability_line(found: Inspection) -> Text:
 
 
 def _operation_table(found: Inspection, show_all: bool) -> Table:
-    table = _table()
+    rows = table()
     for heading in ("module", "operation", "output"):
-        table.add_column(heading, overflow="fold")
-    table.add_column("parameters", justify="right")
-    table.add_column("MACs", justify="right")
-    table.add_column("capability")
+        rows.add_column(heading, overflow="fold")
+    rows.add_column("parameters", justify="right")
+    rows.add_column("MACs", justify="right")
+    rows.add_column("capability")
     for row in _elided(found.operations, show_all):
         if isinstance(row, int):
-            table.add_row(Text(f"… {row} more", "dim"), Text("--all shows them", "dim"))
+            rows.add_row(Text(f"… {row} more", "dim"), Text("--all shows them", "dim"))
             continue
-        table.add_row(
+        rows.add_row(
             Text(row.module) if row.module else Text("(top level)", "dim"),
             Text(_short(row.op)),
             Text(_sizes(row.shape, found.network.batched)),
@@ -270,7 +264,7 @@ def _operation_table(found: Inspection, show_all: bool) -> Table:
             with_unit(row.macs) if row.macs else "",
             Text(row.capability.name.lower(), COLOURS[row.capability]),
         )
-    return table
+    return rows
 
 
 def _elided(rows: tuple[Operation, ...], show_all: bool) -> Iterator[Operation | int]:
@@ -285,22 +279,18 @@ def _elided(rows: tuple[Operation, ...], show_all: bool) -> Iterator[Operation |
 
 
 def _norm_table(found: Inspection) -> Table:
-    table = _table()
-    table.add_column("path-norm")
+    rows = table()
+    rows.add_column("path-norm")
     for heading in ("all paths", "from inputs", "from biases"):
-        table.add_column(heading, justify="right")
+        rows.add_column(heading, justify="right")
     has_batch_norm = any(operation.op == "aten.batch_norm.default" for operation in found.operations)
     for norm in found.norms:
         if not has_batch_norm and not norm.fold:
             continue  # there is nothing to fold, and the row would say the same again
         name = f"q = {norm.q:g}, r = {'∞' if math.isinf(norm.r) else f'{norm.r:g}'}"
         name += "" if norm.fold else ", batch-norm not folded"
-        table.add_row(name, *(from_logarithm(norm.logs[part]) for part in PARTS))
-    return table
-
-
-def _table() -> Table:
-    return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
+        rows.add_row(name, *(from_logarithm(norm.logs[part]) for part in PARTS))
+    return rows
 
 
 def _short(op: str) -> str:

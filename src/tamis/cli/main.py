@@ -49,6 +49,31 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="A .pt2 file of torch.export.save, or package.module:factory, a callable without arguments that "
+        "returns a torch.nn.Module. The current directory is importable.",
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE", help="A .safetensors file with all of the factory's parameters, or a .tamis file of the model."
+    ),
+]
+Shape = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZES",
+        help="The shape of one input without the batch, such as 3,32,32. Default: the factory's or its module's "
+        "attribute `example_shape`.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+
+
 @app.callback()
 def tamis(
     version: Annotated[
@@ -70,32 +95,137 @@ def demo(
 
 @app.command()
 def inspect(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A .pt2 file of torch.export.save, or package.module:factory, a callable without arguments that "
-            "returns a torch.nn.Module. The current directory is importable.",
-        ),
-    ],
-    weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A .safetensors file with all of the factory's parameters.")
-    ] = None,
-    shape: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZES",
-            help="The shape of one input without the batch, such as 3,32,32. Default: the factory's or its module's "
-            "attribute `example_shape`.",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    model: Model,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show every row of a long table.")] = False,
 ) -> None:
     """Show a network's operations, their cost, and its path-norms."""
     from tamis.cli.inspect import inspect
 
     inspect(model, weights, shape, as_json, show_all)
+
+
+@app.command()
+def prune(
+    model: Model,
+    amount: Annotated[
+        list[str],
+        typer.Option(
+            metavar="AMOUNT",
+            help="How much to prune: a fraction (0.8), a percentage (80%) or a count (1000); or one of these for a "
+            "layer, as conv1=0.5, once for each layer, the others being left whole.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .tamis file to write.")],
+    by: Annotated[str, typer.Option(metavar="phi|magnitude|random", help="What the weights are compared by.")] = "phi",
+    scope: Annotated[
+        str, typer.Option(metavar="global|layer", help="Compare weights across layers, or within each.")
+    ] = "global",
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Prune only these parameters or modules; may be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Leave these parameters or modules whole; may be repeated."),
+    ] = None,
+    biases: Annotated[bool, typer.Option("--biases", help="Prune biases, too.")] = False,
+    halve_final: Annotated[bool, typer.Option("--halve-final", help="Prune the last layer at half the rate.")] = False,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of `--by random`.")] = 0,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Set the weights that matter least to zero, and bound what that changes.
+
+    With a .tamis file as --weights, AMOUNT is pruned of the weights that are left in it.
+    """
+    from tamis.cli.prune import prune
+
+    chosen = {"by": by, "scope": scope, "include": include, "exclude": exclude, "biases": biases}
+    prune(model, weights, shape, amount, out, as_json, **chosen, halve_final=halve_final, seed=seed)
+
+
+@app.command()
+def train(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="package.module:factory, a callable without arguments that returns a torch.nn.Module with a score for "
+            "each class. The current directory is importable.",
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="DATA",
+            help="What to train on: a name or a path, with a split and a slice if you like, as cifar10:train[:5000].",
+        ),
+    ],
+    epochs: Annotated[int, typer.Option(metavar="N", help="How often to go through the data.")],
+    directory: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", help="Where each epoch leaves a checkpoint; the same command goes on from the last one."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="The file to write: weights (.safetensors) or a network (.tamis)."
+        ),
+    ],
+    test: Annotated[str | None, typer.Option(metavar="DATA", help="What to measure on after each epoch.")] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", help="Examples per step, over all processes.")] = None,
+    optimizer: Annotated[str | None, typer.Option(metavar="sgd|adamw")] = None,
+    learning_rate: Annotated[float | None, typer.Option(metavar="RATE", help="The largest one.")] = None,
+    momentum: Annotated[float | None, typer.Option(metavar="M", help="Of SGD; β₁ of AdamW.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(metavar="DECAY")] = None,
+    schedule: Annotated[
+        str | None, typer.Option(metavar="cosine|multistep", help="How the learning rate goes down.")
+    ] = None,
+    milestones: Annotated[
+        str | None,
+        typer.Option(metavar="EPOCHS", help="For multistep: when it falls to a tenth, such as 30,60,80."),
+    ] = None,
+    warmup_epochs: Annotated[
+        int | None, typer.Option(metavar="N", help="How long the learning rate first goes up from 0.")
+    ] = None,
+    augment: Annotated[bool, typer.Option("--augment", help="Crop and flip images at random.")] = False,
+    seed: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Of the factory's weights, the order of data, augmentation and dropout."),
+    ] = None,
+    amp: Annotated[bool, typer.Option("--amp", help="Compute in bfloat16 where it is safe, on CUDA.")] = False,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to train.")] = "cpu",
+    weights: Weights = None,
+) -> None:
+    """Train a network to classify; what a .tamis file has pruned stays pruned.
+
+    Settings left out are those of tamis.train.loop.Settings; all of them are printed at the beginning. Under torchrun
+    (torchrun --nproc-per-node 4 -m tamis train ...) the processes share the work.
+    """
+    from tamis.cli.train import train
+
+    chosen = {
+        "epochs": epochs,
+        "batch": batch,
+        "optimizer": optimizer,
+        "learning_rate": learning_rate,
+        "momentum": momentum,
+        "weight_decay": weight_decay,
+        "schedule": schedule,
+        "milestones": milestones,
+        "warmup_epochs": warmup_epochs,
+        "augment": augment or None,
+        "seed": seed,
+        "amp": amp or None,
+    }
+    given = {name: value for name, value in chosen.items() if value is not None}
+    train(model, weights, data, test, directory, out, device, given)
 
 
 def main() -> None:

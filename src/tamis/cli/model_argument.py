@@ -1,4 +1,4 @@
-"""MODEL on the command line: a `.pt2` file, or `package.module:factory` with weights and an input shape."""
+"""MODEL on the command line: a `.pt2` file, or `package.module:factory`; with weights and an input shape."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model
 from torch import nn
 
+from tamis.artifact.compressed import Compressed, load
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.graph.network import Network
 from tamis.graph.trace import network_from_program, quietly, trace
@@ -27,10 +28,20 @@ SEED = 0  # of the weights, where the user brings none
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """What MODEL stands for, and where its weights come from, in words."""
+    """What MODEL stands for, where its weights come from, in words, and what a `.tamis` file of them holds."""
 
     network: Network
     weights: str
+    compressed: Compressed | None = None
+
+
+@dataclass(frozen=True)
+class LoadedModule:
+    """What the factory of MODEL makes, with its weights, and the rest as in `LoadedModel`."""
+
+    module: nn.Module
+    weights: str
+    compressed: Compressed | None = None
 
 
 def load_network(model: str, weights: Path | None = None, shape: str | None = None) -> LoadedModel:
@@ -38,27 +49,64 @@ def load_network(model: str, weights: Path | None = None, shape: str | None = No
 
     Args:
         model: a `.pt2` file, or `package.module:factory`.
-        weights: a safetensors file with exactly the parameters and buffers of the factory's module.
+        weights: a `.tamis` file; or, with a factory, a safetensors file with exactly the parameters and buffers of its
+            module.
         shape: one input's shape without the batch, such as "3,32,32".
 
     Raises:
-        InvalidInput, InvalidParameters, TraceError, FileNotFoundError: each message repeats what the user typed.
+        InvalidInput, InvalidParameters, CorruptArtifact, TraceError, FileNotFoundError: each message repeats what the
+            user typed.
     """
     if model.endswith(".pt2"):
-        if weights is not None or shape is not None:
-            given = "--weights" if weights is not None else "--shape"
-            raise InvalidInput(f"{given} goes with package.module:factory; '{model}' has its own weights and shape")
-        return LoadedModel(_load_program(Path(model)), "from the file")
-    factory, module = _find_factory(model)
-    example = torch.zeros(1, *(_parse_shape(shape) if shape is not None else _default_shape(model, factory, module)))
-    built = _build(model, factory)
-    if weights is not None:
-        _load_weights(built, weights)
-    source = str(weights) if weights is not None else f"as the factory draws them with seed {SEED}"
-    return LoadedModel(trace(built, example), source)
+        _refuse_what_a_program_has(model, weights, shape)
+        network = _load_program(Path(model))
+        return LoadedModel(network, "from the file") if weights is None else _load_compressed(weights, network)
+    if weights is not None and _is_compressed(weights):
+        if shape is not None:
+            raise InvalidInput(f"--shape goes with other weights; '{weights}' has its own shape")
+        return _load_compressed(weights, _build(model, SEED))
+    sizes = _parse_shape(shape) if shape is not None else _default_shape(model)
+    loaded = load_module(model, weights)
+    return LoadedModel(trace(loaded.module, torch.zeros(1, *sizes)), loaded.weights)
+
+
+def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> LoadedModule:
+    """The module that the command line names: a factory's, with a file's weights or those it draws with `seed`."""
+    built = _build(model, seed)
+    if weights is None:
+        return LoadedModule(built, f"as the factory draws them with seed {seed}")
+    if _is_compressed(weights):
+        compressed = load(weights, built)
+        return LoadedModule(compressed.apply_to(built), _described(weights, compressed), compressed)
+    _load_weights(built, weights)
+    return LoadedModule(built, str(weights))
+
+
+# -- .tamis ------------------------------------------------------------------------------------------------------------
+
+
+def _is_compressed(weights: Path) -> bool:
+    return weights.suffix == ".tamis"
+
+
+def _load_compressed(weights: Path, architecture: nn.Module | Network) -> LoadedModel:
+    compressed = load(weights, architecture)
+    return LoadedModel(compressed.network, _described(weights, compressed), compressed)
+
+
+def _described(weights: Path, compressed: Compressed) -> str:
+    masks = compressed.masks
+    return f"{weights}, {masks.pruned:,} of {masks.total:,} weights pruned" if masks else str(weights)
 
 
 # -- .pt2 --------------------------------------------------------------------------------------------------------------
+
+
+def _refuse_what_a_program_has(model: str, weights: Path | None, shape: str | None) -> None:
+    other_weights = weights is not None and not _is_compressed(weights)
+    for option, given in (("--weights", other_weights), ("--shape", shape is not None)):
+        if given:
+            raise InvalidInput(f"{option} goes with package.module:factory; '{model}' has its own weights and shape")
 
 
 def _load_program(path: Path) -> Network:
@@ -116,10 +164,11 @@ def _similar(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
-def _build(model: str, factory: Callable[[], Any]) -> nn.Module:
+def _build(model: str, seed: int) -> nn.Module:
+    factory, _ = _find_factory(model)
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)  # so that untrained weights, too, give the same numbers each time
+            torch.manual_seed(seed)  # so that untrained weights, too, give the same numbers each time
             built = factory()
     except Exception as error:
         raise InvalidInput(f"{model}() failed: {type(error).__name__}: {error}") from error
@@ -138,7 +187,8 @@ def _parse_shape(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def _default_shape(model: str, factory: Callable[[], Any], module: ModuleType) -> tuple[int, ...]:
+def _default_shape(model: str) -> tuple[int, ...]:
+    factory, module = _find_factory(model)
     for name, known in MODELS.items():
         if known is factory:
             return EXAMPLE_SHAPES[name]

@@ -81,8 +81,10 @@ def prune(
     kept: dict[str, Tensor] = {}
     for names, count in counts.items():
         kept |= keep_all_but_smallest(scores, names, count + sum(pruned[name] for name in names))
-    options = {"include": include, "exclude": exclude, "biases": biases, "halve_final": halve_final}
-    step = {"step": "prune", "by": by, "scope": scope, "amount": amount, "seed": seed}
+    # A copy of whatever can change, in types that a file gives back as they are.
+    given = dict(amount) if isinstance(amount, Mapping) else amount
+    options = {"include": list(include), "exclude": list(exclude), "biases": biases, "halve_final": halve_final}
+    step = {"step": "prune", "by": by, "scope": scope, "amount": given, "seed": seed}
     return before.pruned(kept, step | {name: value for name, value in options.items() if value})
 
 

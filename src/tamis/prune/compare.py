@@ -36,6 +36,8 @@ def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) 
         >>> rank_correlation({name: net.params[name].abs() for name in small.masks}, path_costs(net).values)
     """
     _check_alike(first, {name: second[name] for name in second if name in first})
+    if not first:
+        raise InvalidInput("there is nothing to correlate: the first has no values (masks of a network that is whole?)")
     ranks = [_centred_ranks(torch.cat([each[name].flatten() for name in sorted(first)])) for each in (first, second)]
     norms = [float(rank.norm()) for rank in ranks]
     if 0.0 in norms:

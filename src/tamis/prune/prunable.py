@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network, references_in
-from tamis.graph.ops import describe
+from tamis.graph.ops import Capability, capability, describe
 from tamis.graph.ops.conv import Conv, ConvTranspose
 from tamis.graph.ops.linear import AddMM, Einsum, Linear, MatMul
 from tamis.graph.ops.merge import Multiply
@@ -16,7 +16,7 @@ from tamis.graph.ops.pointwise import Negate
 from tamis.graph.ops.rearrange import Rearrange
 
 LAYERS = (Linear, MatMul, AddMM, Einsum, Conv, ConvTranspose)
-ENTRY_BY_ENTRY = (Rearrange, Multiply, Negate)  # a zero in, a zero out
+ENTRY_BY_ENTRY = (Rearrange, Multiply, Negate)  # where they are homogeneous: a zero in, a zero out
 Patterns = str | Iterable[str] | None
 
 
@@ -93,7 +93,8 @@ def _refuse_computed(net: Network, param: str) -> None:
             if node.name in net.carries_data:
                 continue
             others = {source for name in node.references for source in _sources(net, name)} - {param}
-            if others or not isinstance(describe(node), ENTRY_BY_ENTRY):
+            homogeneous = capability(net, node) is Capability.HOMOGENEOUS  # w / 2 is, 2 / w is not
+            if others or not homogeneous or not isinstance(describe(node), ENTRY_BY_ENTRY):
                 raise InvalidInput(
                     f"'{param}' cannot be pruned entry by entry: a weight is computed from it by '{node.op}' at "
                     f"{node.module or 'the top level'}{' with ' + some(sorted(others)) if others else ''}; "

@@ -56,8 +56,8 @@ class _Bracketed:
             self._gather(low, INFINITY)
 
     def score(self, name: str) -> Tensor:
-        """The scores of one parameter in the dtype in which all are compared."""
-        return self.scores[name].to(self.dtype)
+        """The scores of one parameter in the dtype in which all are compared, laid out in the order of their index."""
+        return self.scores[name].to(self.dtype).contiguous()
 
     def threshold(self) -> tuple[Tensor, int]:
         """The `count`-th smallest score, and how many scores equal to it are among the `count` smallest."""

@@ -1,6 +1,11 @@
 // The extension module tamis._native: what Python sees of the CPU kernels. Its types stand in src/tamis/_native.pyi.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <stdexcept>
+
+#include "expand.h"
 
 namespace nb = nanobind;
 
@@ -35,10 +40,23 @@ nb::typed<nb::dict, nb::str, bool> cpu_features() {
     return features;
 }
 
+using Row = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using ConstRow = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using MaskRow = nb::ndarray<const bool, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void expand(const ConstRow& values, const MaskRow& mask, const Row& out) {
+    if (values.dtype() != out.dtype() || mask.size() != out.size())
+        throw std::invalid_argument("expand needs values of the type of the result, and a mask of its length");
+    nb::gil_scoped_release released;
+    tamis::expand(values.data(), values.size(), mask.data(), mask.size(), values.itemsize(), out.data());
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
     module.doc() = "CPU kernels of tamis.";
     module.def("cpu_features", &cpu_features,
                "Which instruction sets this processor and operating system can run, by name.");
+    module.def("expand", &expand, nb::arg("values").noconvert(), nb::arg("mask").noconvert(), nb::arg("out").noconvert(),
+               "Write values where a mask is true, in order, and zeros elsewhere.");
 }

@@ -1,0 +1,29 @@
+"""A tensor in a narrower floating-point type that holds every one of its values."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tamis.artifact.encodings.base import Encoded, Encoding
+from tamis.artifact.encodings.narrow import narrowed, widened
+from tamis.errors import CorruptArtifact
+
+
+class Half(Encoding):
+    """One part, `values`: the tensor in a narrower type."""
+
+    name = "half"
+
+    def encode(self, tensor: Tensor, mask: Tensor | None) -> Encoded | None:
+        values = narrowed(tensor) if mask is None else None
+        return None if values is None else Encoded({"values": values})
+
+    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        stored.require({"values"})
+        values = stored.parts["values"]
+        if values.dtype is dtype or tuple(values.shape) != shape:
+            raise CorruptArtifact(
+                f"is stored as {values.dtype} of shape {tuple(values.shape)} but claims {dtype} and {shape}"
+            )
+        return widened(values, dtype), None

@@ -1,0 +1,85 @@
+"""Which entries of a tensor are kept, in C order, as bytes: three codings, each short for other masks.
+
+    bitmask  a bit per entry, 1: kept; the first entry in the highest bit of the first byte; the last byte filled with 0
+    gaps     for each kept entry, how many pruned ones stand between it and the kept one before it
+    runs     lengths of runs, in turn of pruned and of kept entries; the first may be 0, the last is of kept ones
+
+What follows the last kept entry is pruned. Gaps and runs are written as naturals.py says.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from tamis.artifact.encodings import naturals
+from tamis.artifact.encodings.base import Array
+from tamis.errors import CorruptArtifact
+
+
+class Coding(ABC):
+    """A way of writing a flat mask as bytes."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def write(self, mask: Array) -> Array:
+        """The bytes of a flat boolean array."""
+
+    @abstractmethod
+    def read(self, coded: Array, entries: int) -> Array:
+        """The mask of this many entries, a flat boolean array."""
+
+
+class Bitmask(Coding):
+    name = "bitmask"
+
+    def write(self, mask: Array) -> Array:
+        return np.packbits(mask)
+
+    def read(self, coded: Array, entries: int) -> Array:
+        if len(coded) != -(-entries // 8):
+            raise CorruptArtifact(f"has a bitmask of {len(coded)} bytes for {entries} entries")
+        if entries % 8 and coded[-1] & (0xFF >> entries % 8):
+            raise CorruptArtifact(f"has a bitmask that keeps entries after the last of {entries}")
+        mask: Array = np.unpackbits(coded, count=entries).view(np.bool_)
+        return mask
+
+
+class Gaps(Coding):
+    name = "gaps"
+
+    def write(self, mask: Array) -> Array:
+        return naturals.to_bytes(np.diff(np.flatnonzero(mask), prepend=-1) - 1)
+
+    def read(self, coded: Array, entries: int) -> Array:
+        kept = np.cumsum(naturals.from_bytes(coded) + 1) - 1
+        if len(kept) and kept[-1] >= entries:
+            raise CorruptArtifact(f"has gaps that lead to entry {kept[-1]} of {entries}")
+        mask = np.zeros(entries, dtype=np.bool_)
+        mask[kept] = True
+        return mask
+
+
+class Runs(Coding):
+    name = "runs"
+
+    def write(self, mask: Array) -> Array:
+        padded = np.concatenate(([False], mask, [False]))
+        ends = np.flatnonzero(padded[1:] != padded[:-1])  # a run of pruned ones, then of kept ones, and so on
+        return naturals.to_bytes(np.diff(ends, prepend=0))
+
+    def read(self, coded: Array, entries: int) -> Array:
+        lengths = naturals.from_bytes(coded)
+        if len(lengths) % 2 or not lengths[1:].all():
+            raise CorruptArtifact("has runs of pruned and kept entries that do not alternate")
+        if (covered := int(lengths.sum())) > entries:
+            raise CorruptArtifact(f"has runs of {covered} entries together, of which there are {entries}")
+        mask = np.zeros(entries, dtype=np.bool_)
+        mask[:covered] = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+        return mask
+
+
+CODINGS: dict[str, Coding] = {coding.name: coding for coding in (Bitmask(), Gaps(), Runs())}

@@ -1,0 +1,18 @@
+"""-o on the command line: the file that a command writes, looked at before the long work and not after it."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from tamis.errors import InvalidInput
+
+
+def prepare_output(path: Path, *suffixes: str) -> None:
+    """Make the directory of a file that will be written, of one of these kinds."""
+    if path.suffix not in suffixes:
+        raise InvalidInput(f"-o must end in {' or '.join(suffixes)}, got '{path}'")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)

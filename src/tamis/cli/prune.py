@@ -1,0 +1,182 @@
+"""`tamis prune`: set the weights that matter least to zero, save what is left, and say what that cost."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tamis.artifact.compressed import Compressed
+from tamis.cli.display import console, facts, from_logarithm, table
+from tamis.cli.model_argument import load_network
+from tamis.cli.output_argument import prepare_output
+from tamis.errors import InvalidInput, UnsupportedOp
+from tamis.graph.network import Network
+from tamis.paths.metric import path_metric
+from tamis.prune import prune as prune_network
+from tamis.prune.amount import Amount
+
+AMOUNTS = "a fraction (0.8), a percentage (80%), a count (1000), or NAME= and one of these for each layer"
+BOUND = "‖R(x) − R'(x)‖₁ ≤ {} · max(‖x‖∞, 1)"
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What is left of one parameter, or of all of them together."""
+
+    name: str
+    weights: int
+    left: int
+
+    @property
+    def pruned(self) -> float:
+        """A fraction."""
+        return 1 - self.left / self.weights if self.weights else 0.0
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Everything that `tamis prune` shows; `bound` is a natural logarithm, absent where the theory refuses."""
+
+    small: Compressed
+    layers: tuple[Layer, ...]
+    float_bytes: int
+    bound: float | None
+    refusal: UnsupportedOp | None
+
+    @property
+    def total(self) -> Layer:
+        return Layer("total", sum(each.weights for each in self.layers), sum(each.left for each in self.layers))
+
+
+def prune(
+    model: str, weights: Path | None, shape: str | None, amount: Sequence[str], out: Path, as_json: bool, **options: Any
+) -> None:
+    """The command; arguments as on the command line, `options` as `tamis.prune` takes them."""
+    wanted = parse_amount(amount)
+    prepare_output(out, ".tamis")
+    with Console(stderr=True).status(Text(f"tracing {model}")) as status:
+        loaded = load_network(model, weights, shape)
+        status.update(Text(f"pruning {model}"))
+        small = prune_network(loaded.compressed or loaded.network, wanted, **options)
+        status.update(Text(f"bounding what that changes in {model}"))
+        found = pruning(loaded.network, small)
+        small.save(out)
+    origin = {"model": model, "weights": loaded.weights}
+    if as_json:
+        print(json.dumps({**origin, "file": str(out), **as_plain_data(found)}, indent=2, allow_nan=False))
+    else:
+        show(found, {**origin, "file": str(out)}, console())
+
+
+# -- the amount --------------------------------------------------------------------------------------------------------
+
+
+def parse_amount(entries: Sequence[str]) -> Amount:
+    """One number, or one for each layer.
+
+    Example:
+        >>> parse_amount(["80%"]), parse_amount(["conv1=0.5", "fc=100"])
+        (0.8, {'conv1': 0.5, 'fc': 100})
+    """
+    if len(entries) == 1 and "=" not in entries[0]:
+        return _number(entries[0], entries[0])
+    amounts: dict[str, float | int] = {}
+    for entry in entries:
+        name, _, number = entry.rpartition("=")
+        if not name:
+            raise InvalidInput(f"--amount must be {AMOUNTS}; got '{entry}' among {len(entries)} of them")
+        if name in amounts:
+            raise InvalidInput(f"--amount names '{name}' twice")
+        amounts[name] = _number(number, entry)
+    return amounts
+
+
+def _number(text: str, entry: str) -> float | int:
+    if re.fullmatch(r"[0-9]+", text):
+        return int(text)
+    if not re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)%?", text):
+        raise InvalidInput(f"--amount must be {AMOUNTS}; got '{entry}'")
+    fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    if fraction > 1:
+        raise InvalidInput(f"--amount '{entry}' is more than all there is; a whole number is a count")
+    return fraction
+
+
+# -- finding out -------------------------------------------------------------------------------------------------------
+
+
+def pruning(before: Network, small: Compressed) -> Pruning:
+    """What pruning left of a network, and how far it can have moved its outputs."""
+    masks = {name: small.masks[name] for name in before.params if name in small.masks}  # in the order of the module
+    layers = tuple(Layer(name, mask.numel(), int(mask.count_nonzero())) for name, mask in masks.items())
+    float_bytes = sum(value.nbytes for value in before.params.values())
+    try:
+        return Pruning(small, layers, float_bytes, float(path_metric(before, small.network, log=True)), None)
+    except UnsupportedOp as refusal:
+        return Pruning(small, layers, float_bytes, None, refusal)
+
+
+# -- for machines ------------------------------------------------------------------------------------------------------
+
+
+def as_plain_data(found: Pruning) -> dict[str, Any]:
+    """A pruning as JSON takes it: logarithms are natural, null stands for log 0 and for values beyond float64."""
+    bound, refusal, total = found.bound, found.refusal, found.total
+    return {
+        "recipe": list(found.small.recipe),
+        "layers": [{**asdict(layer), "pruned": layer.pruned} for layer in found.layers],
+        "total": {"weights": total.weights, "left": total.left, "pruned": total.pruned},
+        "bytes": found.small.nbytes,
+        "float_bytes": found.float_bytes,
+        "bound": None if bound is None else _bound_as_plain_data(bound),
+        "refusal": {"message": str(refusal), "op": refusal.op, "module": refusal.module} if refusal else None,
+    }
+
+
+def _bound_as_plain_data(log: float) -> dict[str, float | None]:
+    return {"value": math.exp(log) if log < 709 else None, "log": log if math.isfinite(log) else None}
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def show(found: Pruning, origin: dict[str, str], out: Console) -> None:
+    """Print a pruning: layers, totals, bound."""
+    out.print(_layer_table(found))
+    out.print()
+    ratio = f"{found.small.nbytes / found.float_bytes:.1%}"
+    lines = {
+        **origin,
+        "pruned": f"{found.total.weights - found.total.left:,} of {found.total.weights:,} weights",
+        "bytes": f"{found.small.nbytes:,} on disk, {ratio} of the {found.float_bytes:,} of its floats",
+    }
+    if found.bound is not None:
+        lines["bound"] = BOUND.format(from_logarithm(found.bound))
+    out.print(facts(lines))
+    if found.refusal is not None:
+        out.print(Text.assemble(("No bound: ", "yellow"), str(found.refusal)), soft_wrap=True)
+
+
+def _layer_table(found: Pruning) -> Table:
+    rows = table()
+    rows.add_column("parameter", overflow="fold")
+    for heading in ("weights", "left", "pruned"):
+        rows.add_column(heading, justify="right")
+    for layer in found.layers:
+        rows.add_row(*_row(layer))
+    rows.add_section()
+    rows.add_row(*_row(found.total), style="bold")
+    return rows
+
+
+def _row(layer: Layer) -> tuple[Text, str, str, str]:
+    return Text(layer.name), f"{layer.weights:,}", f"{layer.left:,}", f"{layer.pruned:.1%}"

@@ -1,0 +1,1 @@
+"""The papers' experiments, one file each: runs it, and prints the paper's figures beside ours."""

@@ -1,0 +1,47 @@
+"""What stands beside every stored figure: the command, the day, the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import sys
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tamis.artifact.atomic import replacing
+
+
+def environment() -> dict[str, Any]:
+    """The command, the day and the machine."""
+    own = sys.modules["__main__"].__spec__
+    program = ["-m", own.name.removesuffix(".__main__")] if own else [os.path.relpath(sys.argv[0])]
+    return {
+        "command": "python " + shlex.join([*program, *sys.argv[1:]]),
+        "date": date.today().isoformat(),
+        "processor": _processor(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def store(path: str | Path, figures: Any) -> None:
+    """Write figures with their environment as JSON, whole or not at all."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as part:
+        part.write_text(json.dumps({"environment": environment(), "figures": figures}, indent=2) + "\n")
+
+
+def _processor() -> str:
+    """Model name and the widest vector instructions."""
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    lines = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    fields = {key.strip(): value.strip() for key, value in lines.items()}
+    flags = set(fields.get("flags", "").split())
+    widest = next((name for name in ("avx512f", "avx2", "sse2") if name in flags), "unknown")
+    return f"{fields.get('model name', platform.processor() or 'unknown')}, {os.cpu_count()} cores, {widest}"

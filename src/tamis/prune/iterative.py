@@ -1,0 +1,126 @@
+"""Train, prune, rewind, retrain, again and again: the lottery-ticket protocol (thesis, appendix E.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from tamis.artifact.compressed import Compressed
+from tamis.errors import InvalidInput
+from tamis.graph.trace import trace
+from tamis.progress import Listener, Progress, reporting
+from tamis.prune import prune
+from tamis.train.checkpoint import kept_weights
+from tamis.train.data import Data
+from tamis.train.distributed import join_team
+from tamis.train.loop import Settings, Trained, train
+
+
+@dataclass(frozen=True)
+class Round:
+    """A network that was trained, after so many prunings (0: dense), and the `.tamis` file it lies in."""
+
+    number: int
+    sparsity: float
+    accuracy: float
+    trained: Trained
+    compressed: Compressed
+    path: Path
+
+
+def prune_iteratively(
+    model: nn.Module,
+    data: Data,
+    settings: Settings,
+    directory: str | Path,
+    *,
+    rounds: int,
+    amount: float = 0.2,
+    rewind: int = 5,
+    by: Literal["phi", "magnitude", "random"] = "magnitude",
+    scope: Literal["global", "layer"] = "layer",
+    halve_final: bool = True,
+    test: Data | None = None,
+    device: str | torch.device | None = None,
+    progress: Listener = True,
+) -> tuple[Round, ...]:
+    """Train a model, then, `rounds` times: prune some of the remaining weights, rewind the others, train again.
+
+    The dense network is trained for `settings.epochs`. A round prunes `amount` of the weights that the trained network
+    before it has left, gives the others the values that they had after `rewind` epochs of the dense training, and
+    trains for the remaining epochs. The defaults are the thesis' choices, with the final layer at half the rate.
+
+    Each training leaves its checkpoints in `directory`/round_K, and each round its network there as network.tamis. The
+    same call goes on where a kill left off: finished rounds are read, a broken one continues from its last epoch.
+
+    Args:
+        model, data, settings, test, device: as `train` takes them; the model is left as it is.
+        directory: where rounds are left; made if it is not there.
+        rounds: how often to prune.
+        amount: the fraction of the remaining weights that goes in each round.
+        rewind: the epoch of the dense training to which weights return.
+        by, scope, halve_final: as `tamis.prune` takes them.
+        progress: True, False, or a function of a `Progress`, called after each epoch.
+
+    Returns:
+        The dense network and one for each round; `accuracy` is on `test`, or on the training data without it.
+
+    Example:
+        >>> found = prune_iteratively(resnet20(), data, Settings(epochs=90), "out/lottery", rounds=10)
+        >>> [(each.sparsity, each.accuracy) for each in found]
+
+    Reference: gonon2024thesis.
+    """
+    if not (isinstance(rounds, int) and rounds >= 0):
+        raise InvalidInput(f"rounds={rounds!r} must be a whole number ≥ 0")
+    if not (isinstance(rewind, int) and 0 <= rewind < settings.epochs):
+        raise InvalidInput(f"rewind={rewind!r} must be an epoch from 0 to {settings.epochs - 1}")
+    folder, home = Path(directory), next(model.parameters()).device
+    leads = join_team(home if device is None else torch.device(device)).leads
+    finished: list[Round] = []
+    with reporting(progress, "iterative pruning", settings.epochs + rounds * (settings.epochs - rewind)) as report:
+        for number in range(rounds + 1):
+            place = folder / f"round_{number}"
+            small = _pruned(finished[-1].compressed, amount, by, scope, halve_final) if finished else None
+            listener = _listener(report, number, settings.epochs, rewind, small)
+            common: dict[str, Any] = {"test": test, "directory": place, "device": device, "progress": listener}
+            if small is None:
+                trained = train(model, data, settings, keep=(rewind,), **common)
+            else:
+                rewound = deepcopy(model)
+                rewound.load_state_dict(kept_weights(folder / "round_0", rewind))
+                trained = train(rewound, data, settings, masks=small.masks, first_epoch=rewind, **common)
+            finished.append(_round(number, trained, small, data, place, leads))
+    return tuple(finished)
+
+
+def _pruned(before: Compressed, amount: float, by: Any, scope: Any, halve_final: bool) -> Compressed:
+    return prune(before, amount, by=by, scope=scope, halve_final=halve_final)
+
+
+def _listener(
+    report: Callable[..., None], number: int, epochs: int, rewind: int, small: Compressed | None
+) -> Callable[[Progress], None]:
+    """Passes the progress of one training on as that of the whole."""
+    start = 0 if number == 0 else epochs + (number - 1) * (epochs - rewind) - rewind
+    sparsity = 0.0 if small is None else small.masks.sparsity
+    return lambda now: report(start + now.done, round=number, accuracy=now.figures["accuracy"], sparsity=sparsity)
+
+
+def _round(number: int, trained: Trained, small: Compressed | None, data: Data, place: Path, leads: bool) -> Round:
+    """The trained network with its masks, saved."""
+    example = data.batch(torch.arange(1))[0]
+    network = trace(trained.model.cpu(), example.cpu())
+    compressed = Compressed(network, small.masks if small else {}, small.recipe if small else ())
+    path = place / "network.tamis"
+    if leads:
+        compressed.save(path)
+    last = trained.history[-1]
+    accuracy = last.accuracy if last.test_accuracy is None else last.test_accuracy
+    return Round(number, compressed.masks.sparsity, accuracy, trained, compressed, path)

@@ -1,0 +1,105 @@
+"""Figures, drawn by matplotlib (`pip install tamis[plots]`) and written whole to an .svg, .png or .pdf file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.artifact.atomic import replacing
+from tamis.errors import InvalidInput
+from tamis.graph.network import Network
+from tamis.paths.cost import path_costs
+from tamis.prune.compare import rank_correlation
+from tamis.prune.prunable import candidates
+
+MOST_POINTS = 20_000  # of a scatter plot; more would only be darker
+INK = "#1f3b57"
+
+
+def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) -> dict[str, float]:
+    """A scatter plot of every weight's magnitude against its Φ-cost, one panel for each network (thesis, Figure 3.8).
+
+    Args:
+        networks: by the titles of their panels.
+        path: the file to write.
+
+    Returns:
+        Spearman's rank correlation of the two for each network, which stands in its panel as well.
+
+    Example:
+        >>> magnitude_against_cost({"as trained": net, "rescaled": tamis.rescale(net)}, "scatter.svg")
+
+    Reference: gonon2024thesis.
+    """
+    figure, axes = _panels(len(networks))
+    correlations = {}
+    for axis, (title, net) in zip(axes, networks.items(), strict=True):
+        names = candidates(net, (), (), biases=False).names
+        costs = path_costs(net)
+        magnitudes = {name: net.params[name].abs() for name in names}
+        correlations[title] = rank_correlation(magnitudes, costs.values)
+        x, y = _some_points(magnitudes, costs.values)
+        log_costs = (y.log() + costs.log_scale) / torch.log(torch.tensor(10.0))
+        axis.scatter(x.log10(), log_costs, s=1, alpha=0.3, linewidths=0, color=INK, rasterized=True)
+        axis.set(title=title, xlabel="log₁₀ magnitude", ylabel="log₁₀ Φ-cost")
+        axis.annotate(f"rank correlation {correlations[title]:.2f}", (0.03, 0.94), xycoords="axes fraction")
+    _write(figure, path)
+    return correlations
+
+
+def training_curves(
+    curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path, dashed: Sequence[str] = ()
+) -> None:
+    """Accuracy against the epoch, a line for each name (thesis, Figure 3.7).
+
+    Args:
+        curves: pairs of an epoch and an accuracy (a fraction) by name.
+        path: the file to write.
+        dashed: names of the lines to draw dashed.
+    """
+    figure, (axis,) = _panels(1)
+    for name, curve in curves.items():
+        epochs, accuracies = zip(*curve, strict=True)
+        axis.plot(epochs, [100 * value for value in accuracies], "--" if name in dashed else "-", label=name, lw=1.2)
+    axis.set(xlabel="epoch", ylabel="test top-1 accuracy, %")
+    axis.legend(frameon=False)
+    _write(figure, path)
+
+
+def _some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """Evenly chosen weights with a magnitude and a cost above zero."""
+    x = torch.cat([magnitudes[name].double().flatten() for name in magnitudes])
+    y = torch.cat([costs[name].flatten() for name in magnitudes])
+    positive = ((x > 0) & (y > 0)).nonzero().flatten()
+    chosen = positive[:: max(len(positive) // MOST_POINTS, 1)]
+    return x[chosen].cpu(), y[chosen].cpu()
+
+
+def _panels(count: int) -> tuple[Any, Any]:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise InvalidInput("figures need matplotlib: pip install 'tamis[plots]'") from error
+    figure = Figure(figsize=(5.2 * count, 3.8), layout="constrained")  # without pyplot: no window, no global state
+    axes = figure.subplots(1, count, squeeze=False)[0]
+    for axis in axes:
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.grid(alpha=0.2, linewidth=0.5)
+    return figure, axes
+
+
+def _write(figure: Any, path: str | Path) -> None:
+    from matplotlib import rc_context
+
+    kind = Path(path).suffix.removeprefix(".")
+    kinds = figure.canvas.get_supported_filetypes()
+    if kind not in kinds:
+        raise InvalidInput(f"a figure is a file such as .svg, .png or .pdf, got '{path}'")
+    # Without the day and with fixed identifiers, the same figure is the same file.
+    metadata = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
+    with replacing(path) as part, rc_context({"svg.hashsalt": "tamis"}):
+        figure.savefig(part, format=kind, dpi=150, metadata=metadata)

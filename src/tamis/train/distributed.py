@@ -1,0 +1,101 @@
+"""The processes that train one model together, started by `torchrun`; one process alone is a team of one."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tamis.errors import InvalidInput
+
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True)
+class Team:
+    """One of `size` processes, the `rank`-th, on its device; `connected` where a process group joins them."""
+
+    device: torch.device
+    rank: int = 0
+    size: int = 1
+    connected: bool = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process is the one that writes files and reports."""
+        return self.rank == 0
+
+    def share(self, batch: Tensor) -> tuple[Tensor, int]:
+        """This process' part of a batch of indices, and how often each of them counts: once, or not at all.
+
+        A batch smaller than the team leaves some without a part. They take its first example, which does not count:
+        every process must take part in every step, and few models take an empty batch.
+        """
+        part = batch.tensor_split(self.size)[self.rank]
+        return (part, 1) if len(part) else (batch[:1], 0)
+
+    def wrapped(self, model: nn.Module) -> nn.Module:
+        """The model with gradients averaged over the team, beginning from the weights of the first process."""
+        if not self.connected:
+            return model
+        return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
+
+    def summed(self, figures: Tensor) -> Tensor:
+        """The sum over the team, the same in every process."""
+        total = figures.clone()
+        if self.connected:
+            dist.all_reduce(total)
+        return total
+
+    def agree_on_buffers(self, model: nn.Module) -> None:
+        """Every process takes the buffers of the first, whose statistics of batch-norm are the ones kept."""
+        if self.connected:
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+
+    def wait(self) -> None:
+        """Go on when everyone has come here."""
+        if self.connected:
+            dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+
+
+def join_team(device: torch.device) -> Team:
+    """The team that this process belongs to.
+
+    A process group that the caller has initialised is used as it is. Otherwise, where `torchrun` has set `WORLD_SIZE`,
+    `RANK` and `LOCAL_RANK`, one is initialised, with nccl on CUDA and gloo on CPUs, and stays until the process ends:
+    a second training joins the same one.
+
+    Args:
+        device: where to train; "cuda" is the GPU numbered LOCAL_RANK, or the current one outside of torchrun.
+    """
+    if device.type not in DEVICES:
+        raise InvalidInput(f"training runs on {' or '.join(DEVICES)}, got device '{device}'")
+    if device.type == "cuda" and device.index is None:
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
+    if not dist.is_available():
+        return Team(device)
+    if not dist.is_initialized():
+        if not {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= os.environ.keys():
+            return Team(device)
+        _initialise(device)
+    return Team(device, dist.get_rank(), dist.get_world_size(), connected=True)
+
+
+def _initialise(device: torch.device) -> None:
+    if device.type == "cuda":
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
+    # Only now: to destroy and initialise it again would find what the first group left in the store.
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

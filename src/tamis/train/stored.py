@@ -1,0 +1,199 @@
+"""Data as people store it: `.npz` files, and folders of images. Read with suspicion; every complaint names the file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+
+NPZ_CONTENT = "x (uint8 images N×H×W or N×H×W×C, or floats N×…) and y (N integer labels from 0 on)"
+MOST_CHANNELS = 4  # of images; with more in the last place, they stand in the second by mistake
+IMAGE_SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"))
+GREY_MODES = ("1", "L", "LA")
+DEEP_MODES = ("I", "F")  # also I;16 and its kin: Pillow would clip their values to 8 bits
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per channel; both empty: unknown
+
+
+class Stored(NamedTuple):
+    """Inputs (uint8 images N×C×H×W, or float32 N×…), int64 labels, the number of classes, mean and std if stored."""
+
+    inputs: Tensor
+    labels: Tensor
+    classes: int
+    statistics: Statistics = ((), ())
+
+
+# -- .npz --------------------------------------------------------------------------------------------------------------
+
+
+def read_npz(path: Path) -> Stored:
+    """The arrays x and y of a `.npz` file, and mean and std where it has them.
+
+    Raises:
+        InvalidInput: the file is broken, or holds something else.
+    """
+    arrays = _arrays(path, ("x", "y"))
+    if missing := {"x", "y"} - arrays.keys():
+        raise InvalidInput(f"'{path}' has no array {' and no '.join(sorted(missing))}; it must hold {NPZ_CONTENT}")
+    inputs, labels = _inputs(path, arrays["x"]), _labels(path, arrays["y"])
+    if len(inputs) != len(labels):
+        raise InvalidInput(f"'{path}' has {len(inputs)} inputs in x and {len(labels)} labels in y: one each is needed")
+    return Stored(inputs, labels, int(labels.max()) + 1, read_statistics(path, inputs))
+
+
+def read_statistics(path: Path, inputs: Tensor) -> Statistics:
+    """Mean and std per channel of `inputs`, as a `.npz` file says; empty where it does not."""
+    arrays = _arrays(path, ("mean", "std"))
+    if not arrays:
+        return (), ()
+    if len(arrays) == 1:
+        raise InvalidInput(f"'{path}' has the array {next(iter(arrays))} alone: mean and std go together")
+    channels = inputs.shape[1]
+    for name, values in arrays.items():
+        if values.dtype.kind not in "fiu" or values.shape != (channels,) or not np.isfinite(values).all():
+            got = f"{values.dtype} of shape {values.shape}"
+            raise InvalidInput(f"{name} in '{path}' must be {channels} finite numbers, one per channel, got {got}")
+    mean, std = arrays["mean"], arrays["std"]
+    if (std <= 0).any():
+        raise InvalidInput(f"std in '{path}' must be positive, got {std.tolist()}")
+    if inputs.dtype is torch.uint8 and not ((mean >= 0) & (mean <= 1)).all():
+        raise InvalidInput(f"mean in '{path}' must be on the scale 0..1, that is of x / 255, got {mean.tolist()}")
+    return tuple(map(float, mean)), tuple(map(float, std))
+
+
+def _arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Those of the named arrays that a `.npz` file holds."""
+    with path.open("rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise InvalidInput(f"'{path}' is not an .npz file, as numpy.savez writes them; it must hold {NPZ_CONTENT}")
+        file.seek(0)
+        try:
+            stored = np.load(file, allow_pickle=False)
+            arrays = {name: stored[name] for name in names if name in stored.files}
+        except Exception as error:  # numpy and zipfile raise whatever a broken file made them trip over
+            raise InvalidInput(f"'{path}' cannot be read as an .npz file: {error}") from error
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # numpy hands out the bytes of members that are no arrays
+            raise InvalidInput(f"{name} in '{path}' is not a numpy array")
+    return arrays
+
+
+def _inputs(path: Path, x: np.ndarray) -> Tensor:
+    if x.ndim < 2 or x.size == 0:
+        raise InvalidInput(f"x in '{path}' has shape {x.shape}; '{path}' must hold {NPZ_CONTENT}")
+    if x.dtype == np.uint8:
+        return _channels_first(path, x)
+    if x.dtype.kind != "f":
+        raise InvalidInput(f"x in '{path}' is {x.dtype}; '{path}' must hold {NPZ_CONTENT}")
+    with np.errstate(over="ignore"):  # becomes inf, which is refused next
+        values = x.astype(np.float32, copy=False)
+    if not np.isfinite(values).all():
+        raise InvalidInput(f"x in '{path}' has values that are not finite in float32")
+    return torch.from_numpy(values)
+
+
+def _channels_first(path: Path, x: np.ndarray) -> Tensor:
+    """A view N×C×H×W of images."""
+    if x.ndim not in (3, 4):
+        raise InvalidInput(f"uint8 x in '{path}' must be images N×H×W or N×H×W×C, got shape {x.shape}")
+    images = torch.from_numpy(x)
+    if x.ndim == 3:
+        return images.unsqueeze(1)
+    if x.shape[3] > MOST_CHANNELS:
+        raise InvalidInput(
+            f"x in '{path}' has shape {x.shape}, which would be images with {x.shape[3]} channels; "
+            f"channels go last, 1 to {MOST_CHANNELS} of them: N×H×W×C"
+        )
+    return images.permute(0, 3, 1, 2)
+
+
+def _labels(path: Path, y: np.ndarray) -> Tensor:
+    if y.ndim != 1 or y.dtype.kind not in "iu":
+        raise InvalidInput(f"y in '{path}' must be N integer labels, got {y.dtype} of shape {y.shape}")
+    if y.size and (y.min() < 0 or y.max() > np.iinfo(np.int64).max):
+        raise InvalidInput(f"labels in y of '{path}' must count from 0 on, got {y.min()} to {y.max()}")
+    return torch.from_numpy(y.astype(np.int64))
+
+
+# -- folders of images -------------------------------------------------------------------------------------------------
+
+
+def class_names(folders: Iterable[Path]) -> list[str]:
+    """The sub-folders of all these folders, sorted by name: a class keeps its number where one folder lacks it."""
+    return sorted(
+        {
+            entry.name
+            for folder in folders
+            for entry in folder.iterdir()
+            if entry.is_dir() and not entry.name.startswith(".")
+        }
+    )
+
+
+def read_images(folder: Path, classes: Sequence[str]) -> Stored:
+    """The images in `folder/CLASS/`, class by class and by file name within a class.
+
+    They are grey (one channel) if all of them are, and RGB otherwise.
+
+    Raises:
+        InvalidInput: there is no image, one is broken or has another size, or Pillow is not installed.
+    """
+    labelled = [(file, label) for label, name in enumerate(classes) for file in _image_files(folder / name)]
+    if not labelled:
+        raise InvalidInput(
+            f"'{folder}' has no images: they go into one sub-folder per class, as '{folder}/CLASS/1.png'"
+        )
+    files, labels = zip(*labelled, strict=True)
+    mode, (width, height) = _common_format(files)
+    images = torch.empty(len(files), len(mode), height, width, dtype=torch.uint8)
+    for row, file in enumerate(files):
+        with _opened(file) as image:
+            pixels = np.array(image.convert(mode)).reshape(height, width, len(mode))
+        images[row] = torch.from_numpy(pixels).permute(2, 0, 1)
+    return Stored(images, torch.tensor(labels), len(classes))
+
+
+def _image_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    visible = (file for file in folder.iterdir() if not file.name.startswith("."))
+    return sorted(file for file in visible if file.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def _common_format(files: Sequence[Path]) -> tuple[str, tuple[int, int]]:
+    """Pillow's mode, "L" or "RGB" (one letter per channel), and the size that all images share."""
+    sizes, grey = [], True
+    for file in files:
+        with _opened(file) as image:  # reads the header alone
+            mode, size = image.mode, image.size
+        if mode.split(";")[0] in DEEP_MODES:
+            raise InvalidInput(f"'{file}' has more than 8 bits per channel (Pillow's mode {mode}): convert it first")
+        sizes.append(size)
+        grey = grey and mode in GREY_MODES
+        if size != sizes[0]:
+            wanted, got = ("{}×{}".format(*size) for size in (sizes[0], size))
+            raise InvalidInput(f"all images must have one size: '{files[0]}' is {wanted}, '{file}' is {got}")
+    return "L" if grey else "RGB", sizes[0]
+
+
+@contextmanager
+def _opened(file: Path) -> Iterator[Any]:
+    try:
+        pillow = import_module("PIL.Image")
+    except ImportError as error:
+        raise InvalidInput(f"reading '{file}' needs Pillow, which is not installed: pip install pillow") from error
+    try:
+        with pillow.open(file) as image:
+            yield image
+    except Exception as error:  # Pillow raises whatever a broken file made it trip over
+        raise InvalidInput(f"'{file}' cannot be read as an image: {error}") from error

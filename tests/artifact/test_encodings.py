@@ -1,0 +1,182 @@
+"""Naturals as bytes, positions of kept entries, narrower types: each against its definition, written out."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+import numpy as np
+import pytest
+import torch
+from any_tensors import raw
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tamis.artifact.encodings import ENCODINGS, shortest
+from tamis.artifact.encodings.narrow import NARROWER, narrowed
+from tamis.artifact.encodings.naturals import from_bytes, to_bytes
+from tamis.artifact.encodings.positions import CODINGS
+from tamis.errors import CorruptArtifact
+
+# -- naturals ------------------------------------------------------------------------------------------------------
+
+edges = st.sampled_from([0, 1, 254, 255, 256, 509, 510, 511, 65535])
+sequences = st.lists(edges | st.integers(0, 5000), max_size=60)
+
+
+def literally(naturals: list[int]) -> list[int]:
+    return [byte for n in naturals for byte in [255] * (n // 255) + [n % 255]]
+
+
+@given(sequences)
+def test_naturals_are_written_as_defined(naturals: list[int]) -> None:
+    assert to_bytes(np.array(naturals, dtype=np.int64)).tolist() == literally(naturals)
+
+
+@given(sequences)
+def test_naturals_come_back(naturals: list[int]) -> None:
+    assert from_bytes(to_bytes(np.array(naturals, dtype=np.int64))).tolist() == naturals
+
+
+@given(st.lists(st.sampled_from([0, 1, 7, 254, 255, 255]), max_size=40))
+def test_every_row_of_bytes_is_one_sequence_or_refused(coded: list[int]) -> None:
+    row = np.array(coded, dtype=np.uint8)
+    if coded and coded[-1] == 255:
+        with pytest.raises(CorruptArtifact, match="breaks off"):
+            from_bytes(row)
+    else:
+        assert to_bytes(from_bytes(row)).tolist() == coded
+
+
+# -- positions -----------------------------------------------------------------------------------------------------
+
+flat_masks = st.lists(st.booleans(), max_size=40) | st.lists(
+    st.tuples(st.booleans(), st.integers(1, 600)), max_size=6
+).map(lambda runs: [kept for kept, length in runs for _ in range(length)])
+
+
+def bitmask(mask: list[bool]) -> list[int]:
+    coded = [0] * math.ceil(len(mask) / 8)
+    for i, kept in enumerate(mask):
+        coded[i // 8] += kept * 2 ** (7 - i % 8)
+    return coded
+
+
+def gaps(mask: list[bool]) -> list[int]:
+    found, gap = [], 0
+    for kept in mask:
+        if kept:
+            found.append(gap)
+        gap = 0 if kept else gap + 1
+    return literally(found)
+
+
+def runs(mask: list[bool]) -> list[int]:
+    lengths, current = [0], False
+    for kept in mask:
+        if kept != current:
+            lengths.append(0)
+            current = kept
+        lengths[-1] += 1
+    return literally(lengths if len(lengths) % 2 == 0 else lengths[:-1])
+
+
+@pytest.mark.parametrize("oracle", [bitmask, gaps, runs])
+@given(flat_masks)
+def test_positions_are_written_as_defined_and_come_back(oracle, mask: list[bool]) -> None:  # type: ignore[no-untyped-def]
+    coding = CODINGS[oracle.__name__]
+    coded = coding.write(np.array(mask, dtype=np.bool_))
+    assert coded.dtype == np.uint8 and coded.tolist() == oracle(mask)
+    again = coding.read(coded, len(mask))
+    assert again.dtype == np.bool_ and again.tolist() == mask
+
+
+@pytest.mark.parametrize(
+    ("name", "coded", "entries", "message"),
+    [
+        ("bitmask", [0xFF], 9, "1 bytes for 9 entries"),
+        ("bitmask", [0xFF, 0xC0], 9, "after the last of 9"),
+        ("gaps", [3, 5], 9, "entry 9 of 9"),
+        ("gaps", [255, 255], 9, "breaks off"),
+        ("runs", [1, 2, 3], 9, "do not alternate"),
+        ("runs", [1, 2, 0, 2], 9, "do not alternate"),
+        ("runs", [1, 0], 9, "do not alternate"),
+        ("runs", [1, 9], 9, "10 entries together, of which there are 9"),
+    ],
+)
+def test_impossible_positions_are_refused(name: str, coded: list[int], entries: int, message: str) -> None:
+    with pytest.raises(CorruptArtifact, match=message):
+        CODINGS[name].read(np.array(coded, dtype=np.uint8), entries)
+
+
+@pytest.mark.parametrize(
+    ("coding", "kept"),
+    [
+        ("bitmask", [i % 3 == 0 for i in range(800)]),
+        ("gaps", [i % 100 == 0 for i in range(800)]),
+        ("runs", [i < 700 for i in range(800)]),
+    ],
+)
+def test_positions_take_the_shortest_coding(coding: str, kept: list[bool]) -> None:
+    mask = torch.tensor(kept)
+    assert set(ENCODINGS["sparse"].encode(mask.float() * 0.1, mask).parts) == {"values", coding}
+
+
+# -- narrower types ------------------------------------------------------------------------------------------------
+
+
+def survives(value: float, dtype: torch.dtype) -> bool:
+    """By the definition of the types: bits of mantissa, exponents, and nothing that processors disagree on."""
+    if math.isnan(value) or 0 < abs(value) < 2.0**-126:
+        return False
+    if value == 0 or math.isinf(value):
+        return True
+    digits, lowest, highest = {
+        torch.float16: (11, -24, 16),
+        torch.bfloat16: (8, -133, 128),
+        torch.float32: (24, -149, 128),
+    }[dtype]
+    mantissa, exponent = math.frexp(abs(value))
+    step = 2.0 ** max(exponent - digits, lowest)
+    return value % step == 0 and exponent <= highest and mantissa > 0
+
+
+half_values = st.integers(0, 2**16 - 1).map(lambda n: struct.unpack("<e", n.to_bytes(2, "little"))[0])
+single_values = st.integers(0, 2**32 - 1).map(lambda n: struct.unpack("<f", n.to_bytes(4, "little"))[0])
+powers = st.builds(lambda m, e: math.ldexp(m, e), st.integers(-3, 3), st.integers(-160, 130))
+
+
+@pytest.mark.parametrize("dtype", NARROWER)
+@given(st.lists(half_values | single_values | powers | st.floats(), min_size=1, max_size=3))
+def test_values_are_narrowed_where_and_only_where_they_survive(dtype: torch.dtype, values: list[float]) -> None:
+    tensor = torch.tensor(values, dtype=torch.float64).to(dtype)
+    fitting = [narrow for narrow in NARROWER[dtype] if all(survives(value, narrow) for value in tensor.tolist())]
+    narrow = narrowed(tensor)
+    assert (None if narrow is None else narrow.dtype) == next(iter(fitting), None)
+    assert narrow is None or raw(narrow.to(dtype)) == raw(tensor)
+
+
+def test_every_half_number_is_stored_as_such() -> None:
+    every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    numbers = every[~every.isnan()].float()
+    name, stored = shortest(numbers, None)
+    assert (name, stored.parts["values"].dtype) == ("half", torch.float16)
+    again, _ = ENCODINGS["half"].decode(stored, tuple(numbers.shape), torch.float32)
+    assert raw(again) == raw(numbers)
+
+
+def test_a_thread_that_flushes_denormals_reads_the_same_bits() -> None:
+    numbers = torch.tensor([2.0**-149, 2.0**-130, 2.0**-126, 1.0], dtype=torch.float64)
+    halves = torch.tensor([2.0**-24, 3 * 2.0**-20, 1.0])
+    stored = [shortest(tensor, None) for tensor in (numbers, numbers[2:], halves)]
+    assert [name for name, _ in stored] == ["dense", "half", "half"]
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush denormals")
+    try:
+        again = [
+            ENCODINGS[name].decode(encoded, tuple(tensor.shape), tensor.dtype)[0]
+            for (name, encoded), tensor in zip(stored, (numbers, numbers[2:], halves), strict=True)
+        ]
+    finally:
+        torch.set_flush_denormal(False)
+    assert [raw(tensor) for tensor in again] == [raw(numbers), raw(numbers[2:]), raw(halves)]

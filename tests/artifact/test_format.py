@@ -1,0 +1,478 @@
+"""The .tamis file: exact, deterministic, as docs/format.md says, and refused when anything about it is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import struct
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from any_tensors import from_raw, masked_tensors, raw, same
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tamis.artifact import format as tamis_format
+from tamis.artifact.format import CODES, read, read_about, size, write
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
+
+SPECIFICATION = Path(__file__).parents[2] / "docs" / "format.md"
+one_file = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+States = dict[str, tuple[Tensor, Tensor | None]]
+
+names = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
+    [
+        "",
+        "/",
+        "a",
+        "a/",
+        "a/values",
+        "a/values/values",
+        "a/bitmask",
+        "__metadata__",
+        "../../etc/x",
+        "/etc/x",
+        'q"\\',
+        "é\0",
+    ]
+)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+abouts = st.dictionaries(st.text(), json_values, max_size=3)
+states = st.dictionaries(names, masked_tensors(), max_size=4)
+
+
+def split(state: States) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    return {name: tensor for name, (tensor, _) in state.items()}, {
+        name: mask for name, (_, mask) in state.items() if mask is not None
+    }
+
+
+def kinds(tensors: dict[str, Tensor]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+
+
+def assert_same_state(mine: dict[str, Tensor], theirs: dict[str, Tensor]) -> None:
+    assert mine.keys() == theirs.keys()
+    assert all(same(mine[name], theirs[name]) for name in mine)
+
+
+# -- a reader that knows the specification only --------------------------------------------------------------------
+
+WIDTH = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "BOOL": 1}
+WIDTH |= {"I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1}
+
+
+def widen(entry: bytes, code: str, dtype: str) -> bytes:
+    """One number of a narrower type as one of the tensor's own."""
+    if dtype not in ("float32", "float64") or WIDTH[code] == (own := 4 if dtype == "float32" else 8):
+        return entry
+    if code == "BF16":
+        entry, code = b"\0\0" + entry, "F32"
+        if own == 4:
+            return entry
+    (number,) = struct.unpack("<e" if code == "F16" else "<f", entry)
+    return struct.pack("<f" if own == 4 else "<d", number)
+
+
+def read_naturals(row: bytes) -> list[int]:
+    naturals, current = [], 0
+    for byte in row:
+        current += byte
+        if byte != 255:
+            naturals.append(current)
+            current = 0
+    return naturals
+
+
+def read_positions(parts: dict[str, tuple[str, bytes]], entries: int) -> list[bool]:
+    kept = [False] * entries
+    if "bitmask" in parts:
+        return [bool(parts["bitmask"][1][i // 8] >> (7 - i % 8) & 1) for i in range(entries)]
+    if "gaps" in parts:
+        here = -1
+        for gap in read_naturals(parts["gaps"][1]):
+            here += gap + 1
+            kept[here] = True
+        return kept
+    here = 0
+    for number, length in enumerate(read_naturals(parts["runs"][1])):
+        for _ in range(length):
+            kept[here] = number % 2 == 1
+            here += 1
+    return kept
+
+
+def read_literally(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[str, list[int], bytes, list[bool] | None]]]:
+    """`about`, and of each tensor its dtype, shape, bytes and mask."""
+    assert content[8:48] == b'{"__metadata__":{"tamis":"{\\"sha256\\":\\"'
+    assert hashlib.sha256(content[:48] + b"0" * 64 + content[112:]).hexdigest().encode() == content[48:112]
+    (length,) = struct.unpack("<Q", content[:8])
+    assert (8 + length) % 8 == 0
+    header = json.loads(content[8 : 8 + length].decode("utf-8"))
+    description = json.loads(header.pop("__metadata__")["tamis"])
+    assert description["format"] == "tamis" and description["version"] == 1
+    found = {}
+    for name, entry in description["tensors"].items():
+        parts = {}
+        for full_name, part in header.items():
+            if full_name[: full_name.rindex("/")] == name:
+                start, stop = (8 + length + offset for offset in part["data_offsets"])
+                assert start % WIDTH[part["dtype"]] == 0
+                parts[full_name[full_name.rindex("/") + 1 :]] = part["dtype"], content[start:stop]
+        code, data = parts["values"]
+        numbers = [data[i : i + WIDTH[code]] for i in range(0, len(data), WIDTH[code])]
+        if entry["encoding"] != "dense":
+            numbers = [widen(number, code, entry["dtype"]) for number in numbers]
+        kept = None
+        if entry["encoding"] == "sparse":
+            kept = read_positions(parts, math.prod(entry["shape"]))
+            own_width = {"float32": 4, "float64": 8}.get(entry["dtype"], WIDTH[code])
+            left = iter(numbers)
+            numbers = [next(left) if keep else bytes(own_width) for keep in kept]
+        found[name] = entry["dtype"], entry["shape"], b"".join(numbers), kept
+    return description["about"], found
+
+
+# -- what is written is what is read -------------------------------------------------------------------------------
+
+
+@one_file
+@given(states, abouts)
+def test_everything_comes_back_bit_for_bit(tmp_path: Path, state: States, about: dict[str, Any]) -> None:
+    tensors, masks = split(state)
+    path = tmp_path / "any.tamis"
+    written = write(path, tensors, masks, about)
+    contents = read(path, kinds(tensors))
+    assert_same_state(contents.tensors, tensors)
+    assert_same_state(contents.masks, masks)
+    assert contents.about == about == read_about(path)
+    assert written == contents.nbytes == path.stat().st_size == size(tensors, masks, about)
+
+
+@one_file
+@given(states, abouts)
+def test_a_reader_written_from_the_specification_reads_the_same(
+    tmp_path: Path, state: States, about: dict[str, Any]
+) -> None:
+    tensors, masks = split(state)
+    path = tmp_path / "any.tamis"
+    write(path, tensors, masks, about)
+    its_about, found = read_literally(path.read_bytes())
+    assert its_about == about and found.keys() == tensors.keys()
+    for name, (dtype, shape, content, kept) in found.items():
+        assert f"torch.{dtype}" == str(tensors[name].dtype) and shape == list(tensors[name].shape)
+        assert content == raw(tensors[name])
+        assert (kept is None) == (name not in masks)
+        assert kept is None or kept == masks[name].reshape(-1).tolist()
+
+
+@one_file
+@given(states, abouts)
+def test_safetensors_reads_it_and_order_does_not_matter(tmp_path: Path, state: States, about: dict[str, Any]) -> None:
+    tensors, masks = split(state)
+    write(tmp_path / "one.tamis", tensors, masks, about)
+    reversed_about = dict(reversed(about.items()))
+    write(tmp_path / "two.tamis", dict(reversed(tensors.items())), dict(reversed(masks.items())), reversed_about)
+    assert (tmp_path / "one.tamis").read_bytes() == (tmp_path / "two.tamis").read_bytes()
+    parts = safetensors.torch.load_file(tmp_path / "one.tamis")
+    assert {name.rpartition("/")[0] for name in parts} == tensors.keys()
+    with safetensors.safe_open(tmp_path / "one.tamis", "pt") as file:
+        assert list(file.metadata()) == ["tamis"]
+
+
+@pytest.mark.parametrize("dtype", CODES, ids=str)
+def test_every_dtype_and_every_byte(dtype: torch.dtype, tmp_path: Path) -> None:
+    tensor = from_raw(bytes(range(256)) * 8, (256 // dtype.itemsize, 8), dtype)
+    mask = torch.arange(tensor.numel()).reshape(tensor.shape) % 2 == 0
+    zeroed = from_raw(
+        b"".join(
+            raw(tensor)[i * (w := dtype.itemsize) : (i + 1) * w] if i % 2 == 0 else bytes(w)
+            for i in range(mask.numel())
+        ),
+        tuple(tensor.shape),
+        dtype,
+    )
+    write(tmp_path / "x.tamis", {"x": tensor, "y": zeroed}, {"y": mask}, {})
+    contents = read(tmp_path / "x.tamis", kinds({"x": tensor, "y": zeroed}))
+    assert_same_state(contents.tensors, {"x": tensor, "y": zeroed})
+    assert_same_state(contents.masks, {"y": mask})
+
+
+def test_the_example_of_the_specification(tmp_path: Path) -> None:
+    page = SPECIFICATION.read_text(encoding="utf-8")
+    dump = [line[6:53] for line in page.splitlines() if re.match(r"[0-9a-f]{4}  [0-9a-f]{2} ", line)]
+    w = torch.zeros(2, 5)
+    w[0, 1], w[1, 0], w[1, 4] = 1.5, -2.0, 0.1
+    assert write(tmp_path / "x.tamis", {"w": w, "b": torch.tensor([0.5, -1.0])}, {"w": w != 0}, {"note": "é"}) == 546
+    assert (tmp_path / "x.tamis").read_bytes() == bytes.fromhex("".join(dump))
+
+
+# -- what the caller passed and gets -------------------------------------------------------------------------------
+
+
+def test_tensors_that_are_not_contiguous_or_need_gradients(tmp_path: Path) -> None:
+    square = torch.arange(12.0).reshape(3, 4)
+    images = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
+    tensors = {"t": square.t(), "p": torch.nn.Parameter(square), "e": torch.ones(1, 3).expand(5, 3), "i": images}
+    mask = (square % 2 == 0).t()
+    tensors["t"] = tensors["t"] * mask
+    before = {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    write(tmp_path / "x.tamis", tensors, {"t": mask}, {})
+    contents = read(tmp_path / "x.tamis", kinds(tensors))
+    assert_same_state(contents.tensors, before)
+    assert all(tensor.is_contiguous() and not tensor.requires_grad for tensor in contents.tensors.values())
+    assert_same_state(contents.masks, {"t": mask})
+    assert all(torch.equal(tensors[name], before[name]) for name in before)
+
+
+def test_nothing_read_refers_to_the_file(tmp_path: Path) -> None:
+    tensors = {"dense": torch.randn(100), "half": torch.ones(100), "sparse": torch.eye(10)}
+    path = tmp_path / "x.tamis"
+    write(path, tensors, {"sparse": torch.eye(10).bool()}, {})
+    contents = read(path, kinds(tensors))
+    with path.open("r+b") as file:
+        file.write(bytes(path.stat().st_size))
+        file.truncate(10)
+    assert_same_state(contents.tensors, tensors)
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in contents.tensors.values())
+
+
+def test_the_writer_repeats_what_is_wrong(tmp_path: Path) -> None:
+    path, one = tmp_path / "x.tamis", torch.ones(2, 3)
+    kept = torch.tensor([[True, True, False], [True, True, True]])
+    refused: list[tuple[type[Exception], str, Any, Any, Any]] = [
+        (InvalidParameters, r"masks for 'fc\.bias'", {"fc.weight": one}, {"fc.bias": kept}, {}),
+        (InvalidParameters, r"'fc\.weight' has entries other than \+0\.0", {"fc.weight": one}, {"fc.weight": kept}, {}),
+        (InvalidParameters, r"'w' has entries other than \+0\.0", {"w": -0.0 * one}, {"w": ~kept}, {}),
+        (
+            InvalidParameters,
+            r"mask of 'w' .* \(2, 3\), got torch.bool and \(6,\)",
+            {"w": one},
+            {"w": kept.flatten()},
+            {},
+        ),
+        (InvalidParameters, r"mask of 'w' .* got torch.float32", {"w": one}, {"w": one}, {}),
+        (InvalidParameters, r"'w' .* torch.complex64", {"w": one.to(torch.complex64)}, {}, {}),
+        (InvalidParameters, r"'w' .* beyond 64 dimensions", {"w": one.reshape(2, 3, *[1] * 63)}, {}, {}),
+        (InvalidParameters, r"'w' .* meta", {"w": one.to("meta")}, {}, {}),
+        (InvalidParameters, r"'w' is a torch.sparse_coo tensor", {"w": one.to_sparse()}, {}, {}),
+        (InvalidParameters, r"\\ud800", {"\ud800": one}, {}, {}),
+        (InvalidInput, "must be JSON", {"w": one}, {}, {"x": math.nan}),
+        (InvalidInput, "must be JSON", {"w": one}, {}, {"x": one}),
+    ]
+    for error, message, tensors, masks, about in refused:
+        with pytest.raises(error, match=message):
+            write(path, tensors, masks, about)
+        with pytest.raises(error, match=message):
+            size(tensors, masks, about)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_header_no_library_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tamis_format, "LONGEST_HEADER", 1000)
+    with pytest.raises(InvalidInput, match="over 1,000"):
+        write(tmp_path / "x.tamis", {}, {}, {"note": "x" * 1000})
+
+
+# -- files that are refused ----------------------------------------------------------------------------------------
+
+STATE = {"fc.weight": torch.tensor([[0.0, 1.5, 0.0], [-2.0, 0.0, 0.1]]), "fc.bias": torch.tensor([0.3, 0.7])}
+MASKS = {"fc.weight": STATE["fc.weight"] != 0}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    write(tmp_path / "small.tamis", STATE, MASKS, {"note": 1})
+    return tmp_path / "small.tamis"
+
+
+def sealed(content: bytes) -> bytes:
+    """With a checksum that is right."""
+    return content[:48] + hashlib.sha256(content[:48] + b"0" * 64 + content[112:]).hexdigest().encode() + content[112:]
+
+
+def rewritten(content: bytes, change: Callable[[dict[str, Any], dict[str, Any]], Any]) -> bytes:
+    """The file after a change of its description and of the entries of its parts, with a right checksum."""
+    data = 8 + int.from_bytes(content[:8], "little")
+    entries = json.loads(content[8:data])
+    description = json.loads(entries.pop("__metadata__")["tamis"])
+    change(description, entries)
+    header = json.dumps(
+        {"__metadata__": {"tamis": json.dumps(description, separators=(",", ":"))}, **entries}, separators=(",", ":")
+    )
+    header += " " * (-len(header) % 8)
+    return sealed(len(header).to_bytes(8, "little") + header.encode() + content[data:])
+
+
+def assert_corrupt(path: Path, content: bytes, message: str) -> None:
+    path.write_bytes(content)
+    with pytest.raises(CorruptArtifact, match=message) as caught:
+        read(path, kinds(STATE))
+    assert str(path) in str(caught.value)
+
+
+def test_every_flipped_bit_and_every_truncation_is_found(path: Path) -> None:
+    content = path.read_bytes()
+    for position in range(len(content)):
+        for changed in (
+            content[:position],
+            content[:position] + bytes([content[position] ^ 1 << position % 8]) + content[position + 1 :],
+        ):
+            path.write_bytes(changed)
+            for reader in (read_about, lambda file: read(file, kinds(STATE))):
+                with pytest.raises(CorruptArtifact, match=re.escape(str(path))):
+                    reader(path)
+    assert_corrupt(path, content + b"\0", "checksum")
+
+
+def test_files_of_other_kinds(path: Path) -> None:
+    assert_corrupt(path, b"", "is empty")
+    assert_corrupt(path, b"PK\3\4 a zip archive" * 50, "not a .tamis file")
+    assert_corrupt(path, safetensors.torch.save(STATE), "not a .tamis file")
+    assert_corrupt(path, safetensors.torch.save(STATE, {"format": "pt"}), "not a .tamis file")
+    for missing in (path.parent / "absent.tamis", path.parent):
+        with pytest.raises(OSError):
+            read(missing, {})
+
+
+def test_a_device_without_end_is_not_read() -> None:
+    if not Path("/dev/zero").exists():
+        pytest.skip("there is no /dev/zero")
+    with pytest.raises(CorruptArtifact, match=r"not a \.tamis file"):
+        read("/dev/zero", {})
+
+
+def test_forged_descriptions(path: Path) -> None:
+    content = path.read_bytes()
+    weight: Callable[[dict[str, Any]], dict[str, Any]] = lambda text: text["tensors"]["fc.weight"]  # noqa: E731
+    forged: list[tuple[str, Callable[[dict[str, Any], dict[str, Any]], Any]]] = [
+        ("written by a newer tamis.* version 2, .* up to 1", lambda text, _: text.update(version=2)),
+        ("calls itself 'tamis', version True", lambda text, _: text.update(version=True)),
+        ("calls itself 'tamis', version 0", lambda text, _: text.update(version=0)),
+        ("calls itself 'other'", lambda text, _: text.update(format="other")),
+        ("calls itself None", lambda text, _: text.pop("format")),
+        ("'about' and 'tensors'", lambda text, _: text.update(more=1)),
+        ("'about' and 'tensors'", lambda text, _: text.update(about=[])),
+        ("'about' and 'tensors'", lambda text, _: text.update(tensors=[])),
+        ("does not know, 'zip': it was written by a newer tamis", lambda text, _: weight(text).update(encoding="zip")),
+        ("does not know", lambda text, _: weight(text).update(encoding=["dense"])),
+        ("shape \\[-2, -3\\]", lambda text, _: weight(text).update(shape=[-2, -3])),
+        ("shape \\[2.0, 3\\]", lambda text, _: weight(text).update(shape=[2.0, 3])),
+        ("shape \\[True", lambda text, _: weight(text).update(shape=[True, 6])),
+        ("shape None", lambda text, _: weight(text).pop("shape")),
+        ("dtype 'object'", lambda text, _: weight(text).update(dtype="object")),
+        ("dtype \\['float32'\\]", lambda text, _: weight(text).update(dtype=["float32"])),
+        ("'fc.weight' is not described", lambda text, _: text["tensors"].update({"fc.weight": 3})),
+        ("'fc.weight' has the parameters \\['x'\\]", lambda text, _: weight(text).update(x=1)),
+        (
+            "'fc.weight' has the parts",
+            lambda _, parts: parts.update({"fc.weight/bits": parts.pop("fc.weight/bitmask")}),
+        ),
+        ("belongs to no tensor", lambda text, _: text["tensors"].pop("fc.weight")),
+        ("belongs to no tensor", lambda _, parts: parts.update({"../../etc/x": parts.pop("fc.weight/values")})),
+        ("belongs to no tensor", lambda _, parts: parts.update({"plain": parts.pop("fc.weight/values")})),
+        ("not stand where", lambda _, parts: parts["fc.weight/values"].update(data_offsets=[0, 2**63])),
+        ("not stand where", lambda _, parts: parts["fc.weight/values"].update(shape=[2**59])),
+        ("has the shape", lambda _, parts: parts["fc.weight/values"].update(shape=[2**62, 0])),
+        ("has the shape", lambda _, parts: parts["fc.weight/values"].update(shape=[-3])),
+        ("has the shape", lambda _, parts: parts["fc.weight/values"].update(shape=[2**63] * 100_000)),
+        ("has the offsets", lambda _, parts: parts["fc.weight/values"].update(data_offsets=[0, 4, 8])),
+        ("does not write, 'F4'", lambda _, parts: parts["fc.weight/values"].update(dtype="F4")),
+        ("as safetensors does", lambda _, parts: parts["fc.weight/values"].update(more=0)),
+        ("belong to nothing", lambda _, parts: parts.pop("fc.weight/bitmask")),
+    ]
+    for message, change in forged:
+        assert_corrupt(path, rewritten(content, change), message)
+
+
+def test_json_that_is_not_json(path: Path) -> None:
+    content = path.read_bytes()
+    data = 8 + int.from_bytes(content[:8], "little")
+
+    def about(text: bytes) -> bytes:
+        header = content[8:data].rstrip().replace(b'{\\"note\\":1}', text)
+        header += b" " * (-len(header) % 8)
+        return sealed(len(header).to_bytes(8, "little") + header + content[data:])
+
+    for text, message in (
+        (b"[" * 100_000 + b"]" * 100_000, "recursion"),
+        (b'{\\"x\\":' * 100_000 + b"1" + b"}" * 100_000, "recursion"),
+        (b'{\\"note\\":1,\\"note\\":2}', "twice"),
+        (b'{\\"note\\":NaN}', "NaN is no number"),
+        (b'{\\"note\\":' + b"9" * 5000 + b"}", "not JSON"),
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+    ):
+        assert_corrupt(path, about(text), message)
+    header = content[8:data]
+    assert_corrupt(path, sealed((2**63).to_bytes(8, "little") + content[8:]), "too long")
+    assert_corrupt(
+        path, sealed(content[:8] + header.replace(b'"},', b'"},"__metadata__":{},', 1)[: len(header)]), "not JSON"
+    )
+
+
+def test_misplaced_parts_and_foreign_truth_values(tmp_path: Path) -> None:
+    path, tensors = tmp_path / "x.tamis", {"b": torch.tensor([True, False]), "w": torch.tensor([0.1, 0.2])}
+    write(path, tensors, {}, {})
+    content = path.read_bytes()
+
+    def swapped(_: dict[str, Any], parts: dict[str, Any]) -> None:
+        parts["b/values"]["data_offsets"], parts["w/values"]["data_offsets"] = [0, 2], [2, 10]
+
+    floats, truths = content[-10:-2], content[-2:]
+    for forged, message in (
+        (sealed(content[:-1] + b"\2"), "truth values"),
+        (rewritten(content[:-10] + truths + floats, swapped), "not stand where"),
+    ):
+        path.write_bytes(forged)
+        with pytest.raises(CorruptArtifact, match=message):
+            read(path, kinds(tensors))
+
+
+def test_a_hostile_name_cannot_command_the_terminal(path: Path) -> None:
+    def renamed(text: dict[str, Any], parts: dict[str, Any]) -> None:
+        for entries in (text["tensors"], parts):
+            for name in list(entries):
+                entries["\x1b[2J\ud800" + name] = entries.pop(name)
+
+    path.write_bytes(rewritten(path.read_bytes(), renamed))
+    with pytest.raises(InvalidParameters) as caught:
+        read(path, kinds(STATE))
+    assert str(caught.value).isprintable() and "[2J" in str(caught.value)
+
+
+def test_a_sound_file_for_another_model(path: Path) -> None:
+    expected = kinds(STATE)
+    del expected["fc.bias"]
+    expected |= {"head.weight": ((7,), torch.int64), "fc.weight": ((2, 4), torch.float32)}
+    with pytest.raises(InvalidParameters) as caught:
+        read(path, expected)
+    message = str(caught.value)
+    assert f"{path} was made for another model" in message
+    assert "it lacks 'head.weight'" in message and "it also has 'fc.bias'" in message
+    assert "'fc.weight' ([2, 3] of torch.float32 in the file, [2, 4] of torch.float32 in the model)" in message
+    with pytest.raises(InvalidParameters, match="float16 in the model"):
+        read(path, kinds(STATE) | {"fc.bias": ((2,), torch.float16)})
+
+
+def test_reading_warns_of_nothing(path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert read(path, kinds(STATE)).about == {"note": 1}

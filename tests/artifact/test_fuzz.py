@@ -1,0 +1,245 @@
+"""Thousands of damaged and forged files: each is refused, or read as what it claims to be, within bounded memory.
+
+Run as a script, this file does the work, in a process of its own whose address space is limited.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tamis.artifact.format import Contents, read, write
+from tamis.errors import CorruptArtifact, InvalidParameters
+
+MEMORY = 1 << 30  # beyond what torch takes, for files and models of a few kilobytes
+PATIENCE = 10  # seconds, for what takes a millisecond
+Kinds = dict[str, tuple[tuple[int, ...], torch.dtype]]
+
+
+@pytest.mark.parametrize("files", [2000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_no_file_does_anything_but_load_or_be_refused(files: int) -> None:
+    run = subprocess.run([sys.executable, __file__, str(files)], capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stderr
+    outcomes = json.loads(run.stdout)
+    assert sum(outcomes.values()) == files
+    # Each kind of outcome is reached often: the checks behind the checksum as well.
+    assert min(outcomes[kind] for kind in ("CorruptArtifact", "InvalidParameters", "loaded", "forged")) > files / 500
+
+
+# -- valid files to begin with -------------------------------------------------------------------------------------
+
+
+def specimens() -> list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]]:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(9, 7, generator=generator)
+    large = weight.where(weight > 0.5, 0.0)
+    rare, early = torch.arange(600) % 150 == 7, torch.arange(600) < 40
+    long = torch.randn(600, dtype=torch.float64, generator=generator)
+    everything = {
+        "half": torch.ones(5),
+        "flag": torch.tensor([True, False]),
+        "scalar": torch.tensor(3),
+        "none": torch.zeros(0, 4),
+        "brain": torch.randn(6, generator=generator).bfloat16(),
+        "a/b": torch.arange(6, dtype=torch.int16).reshape(2, 3),
+    }
+    return [
+        ({"fc.weight": large, "fc.bias": weight[0]}, {"fc.weight": large > 0}, {"recipe": ["prune"]}),
+        ({"gaps": long.where(rare, 0.0), "runs": long.where(early, 0.0)}, {"gaps": rare, "runs": early}, {}),
+        (everything, {}, {"nested": {"a": [1, 2.5, None, "é"]}}),
+        ({}, {}, {}),
+    ]
+
+
+# -- damage --------------------------------------------------------------------------------------------------------
+
+
+def damaged(content: bytes, draw: random.Random) -> bytes:
+    """Something that can happen to a file."""
+    changed = bytearray(content)
+    at, length = draw.randrange(len(changed)), draw.choice([1, 1, 2, 8, 40])
+    kind = draw.randrange(7)
+    if kind == 0:
+        del changed[at:]
+    elif kind == 1:
+        for _ in range(draw.choice([1, 1, 1, 5])):
+            changed[draw.randrange(len(changed))] ^= 1 << draw.randrange(8)
+    elif kind == 2:
+        changed[at:at] = draw.randbytes(length)
+    elif kind == 3:
+        del changed[at : at + length]
+    elif kind == 4:
+        hostile = [0, 1, 7, len(content), len(content) - 8, 2**31, 2**63, 2**64 - 1, content[0] + 8]
+        changed[:8] = draw.choice(hostile).to_bytes(8, "little")
+    elif kind == 5:
+        changed[at : at + length] = bytes(len(changed[at : at + length]))
+    else:
+        changed += draw.randbytes(length)
+    return bytes(changed)
+
+
+# -- forgery: damage to the meaning, with a checksum that is right --------------------------------------------------
+
+
+def sealed(content: bytes) -> bytes:
+    digest = hashlib.sha256(content[:48] + b"0" * 64 + content[112:]).hexdigest()
+    return content[:48] + digest.encode() + content[112:]
+
+
+HOSTILE: list[Any] = [-1, 0, 1, 2**31, 2**62, 2**63, 2**64, 10**40, 1.5, 1e308, None, True, {}]
+HOSTILE += ["", "../../etc/x", "/etc/x", "x" * 5000, "dense", "half", "sparse", "float32", "float64", "bool", "uint64"]
+HOSTILE += ["F32", "U8", "BOOL", "F4", "C64", [], [0], [-1], [2**40, 2**40], [0, 2**63], [1] * 70, [7, 9], [0, 8]]
+HOSTILE += [json.loads("[" * 400 + "]" * 400)]
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every container within a JSON value, with each of its keys."""
+    items = list(value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ())
+    return [(value, key) for key, _ in items] + [place for _, inner in items for place in places(inner)]
+
+
+def alter(value: Any, draw: random.Random) -> None:
+    """Change, remove, rename, double or exchange something somewhere within a JSON value."""
+    found = places(value)
+    if not found:
+        return
+    container, key = draw.choice(found)
+    kind = draw.randrange(6)
+    if kind <= 2:
+        container[key] = copy(draw.choice(HOSTILE))
+    elif kind == 3:
+        del container[key]
+    elif kind == 4 and isinstance(container, dict):
+        name = draw.choice(["x", "x/values", "../../etc/x", "/etc/x", f"{key}/values", "shape"])
+        container[name] = container.pop(key)
+    else:
+        other, its_key = draw.choice(found)
+        container[key] = copy(other[its_key])
+
+
+def copy(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def forged(content: bytes, draw: random.Random) -> bytes:
+    """A file that says something else, with a right checksum."""
+    data = 8 + int.from_bytes(content[:8], "little")
+    kind = draw.randrange(5)
+    if kind == 0:  # whatever bytes, if only the beginning stays
+        changed = damaged(content[112:], draw) if len(content) > 112 else b""
+        return sealed(content[:112] + changed)
+    if kind == 1 and data < len(content):  # the data
+        changed = bytearray(content)
+        for _ in range(draw.choice([1, 3, 20])):
+            changed[draw.randrange(data, len(changed))] = draw.choice([0, 1, 255, draw.randrange(256)])
+        return sealed(bytes(changed))
+    entries = json.loads(content[8:data])
+    description = json.loads(entries.pop("__metadata__")["tamis"])
+    body = content[data:]
+    if kind == 2:
+        body = resized(entries, body, draw)
+    else:
+        for _ in range(draw.choice([1, 1, 2])):
+            alter(draw.choice([description, description.get("tensors"), entries]), draw)
+    description.pop("sha256", None)
+    text = json.dumps({"sha256": "0" * 64, **description}, separators=(",", ":"))
+    if draw.random() < 0.1:
+        instead = draw.choice(['"about":' + "[" * 10**5, '"about":{},"about":', '"about":NaN,"x":'])
+        text = text.replace('"about":', instead)
+    metadata: dict[str, Any] = {"tamis": text} if draw.random() < 0.95 else {"tamis": text, "more": "x"}
+    header = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
+    if draw.random() < 0.05 and entries:
+        header = header[:-1] + b"," + json.dumps(entries).encode()[1:]  # every key twice
+    header += b" " * (-len(header) % 8)
+    return sealed(len(header).to_bytes(8, "little") + header + body)
+
+
+def resized(entries: dict[str, Any], body: bytes, draw: random.Random) -> bytes:
+    """Data in which one part has become shorter or longer, and every offset is right."""
+    pieces, chosen = [], draw.choice(sorted(entries)) if entries else None
+    start = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        piece = body[slice(*entry["data_offsets"])]
+        if name == chosen:
+            entry["shape"] = [max(0, len(piece) // 8 + draw.choice([-1, 1, 100]))]
+            entry["dtype"] = draw.choice(["U8", "F64", "F32", "F16", "BOOL", entry["dtype"]])
+            width = {"F64": 8, "I64": 8, "F32": 4, "F16": 2, "BF16": 2, "I16": 2}.get(entry["dtype"], 1)
+            piece = (piece + draw.randbytes(2000))[: entry["shape"][0] * width]
+        entry["data_offsets"] = [start, start + len(piece)]
+        start += len(piece)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+# -- the process that reads them -----------------------------------------------------------------------------------
+
+
+def check_well_formed(contents: Contents, expected: Kinds) -> None:
+    assert {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in contents.tensors.items()} == expected
+    assert isinstance(contents.about, dict)
+    for name, mask in contents.masks.items():
+        tensor = contents.tensors[name]
+        assert mask.dtype is torch.bool and mask.shape == tensor.shape
+        assert not tensor[~mask].any()
+    for tensor in contents.tensors.values():
+        assert tensor.is_contiguous() and tensor.clone().numel() == tensor.numel()
+
+
+def outcome(path: Path, expected: Kinds) -> str:
+    try:
+        contents = read(path, expected)
+    except (CorruptArtifact, InvalidParameters) as error:
+        assert str(path) in str(error) and len(str(error)) < 5000
+        return type(error).__name__
+    check_well_formed(contents, expected)
+    return "loaded"
+
+
+def limit_memory() -> None:
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY, in_use + MEMORY))
+
+
+def main(files: int) -> None:
+    draw = random.Random(0)
+    outcomes: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "any.tamis"
+        valid: list[tuple[bytes, Kinds]] = []
+        for tensors, masks, about in specimens():
+            write(path, tensors, masks, about)
+            valid.append((path.read_bytes(), {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}))
+            assert outcome(path, valid[-1][1]) == "loaded"
+        limit_memory()
+        for number in range(files):
+            content, expected = draw.choice(valid)
+            is_forged = draw.random() < 0.6
+            changed = (forged if is_forged else damaged)(content, draw)
+            path.write_bytes(changed)
+            signal.alarm(PATIENCE)  # ends this process, and so fails the test
+            try:
+                result = outcome(path, expected)
+            except BaseException as error:
+                raise AssertionError(f"file {number} ended in {error!r}: {changed!r:.3000}") from error
+            signal.alarm(0)
+            assert is_forged or result == "CorruptArtifact" or changed == content, f"file {number}: {result}"
+            outcomes["forged" if is_forged and result == "CorruptArtifact" else result] += 1
+        assert [entry.name for entry in Path(folder).iterdir()] == ["any.tamis"]
+    print(json.dumps(outcomes))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
