@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import time
 from collections.abc import Callable
@@ -37,6 +38,7 @@ def best_seconds(
 def peak_memory(task: Callable[[], Any]) -> int:
     """How many bytes more than before the process holds at the worst moment of a task (Linux)."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # memory that was freed before would be used again, and not be counted
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here on
     before = _resident("VmRSS")
     result = task()

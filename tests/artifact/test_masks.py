@@ -316,7 +316,24 @@ def test_zeroed_is_a_copy_with_zeros() -> None:
     assert result["a"].tolist() == [-1.0, 0.0] and not torch.signbit(result["a"][1])
     assert result["b"] is state["b"] and state["a"].tolist() == [-1.0, -2.0]
     masks.check_zeros(result)
-    with pytest.raises(InvalidParameters, match="the mask of 'a' prunes entries that are not zero"):
+    with pytest.raises(InvalidParameters, match=r"the mask of 'a' prunes entries that are not \+0\.0"):
         masks.check_zeros(state)
-    with pytest.raises(InvalidParameters, match="the mask of 'a' prunes entries that are not zero"):
+    with pytest.raises(InvalidParameters, match=r"the mask of 'a' prunes entries that are not \+0\.0"):
         masks.check_zeros({"a": torch.tensor([1.0, torch.nan])})
+    with pytest.raises(InvalidParameters, match=r"the mask of 'a' prunes entries that are not \+0\.0"):
+        masks.check_zeros({"a": torch.tensor([1.0, -0.0])})
+
+
+def test_hold_refuses_an_optimizer_of_another_model() -> None:
+    model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
+    masks = Masks({"weight": torch.ones(2, 3, dtype=torch.bool)})
+    with pytest.raises(InvalidInput, match="the SGD trains none of the masked parameters of Linear"):
+        masks.hold(model, torch.optim.SGD(other.parameters(), 0.1))
+
+
+def test_hold_zeroes_gradients_from_before() -> None:
+    model = torch.nn.Linear(3, 2)
+    model(torch.ones(1, 3)).sum().backward()
+    masks = Masks({"weight": torch.zeros(2, 3, dtype=torch.bool)})
+    masks.hold(model, torch.optim.SGD(model.parameters(), 0.1))
+    assert model.weight.grad is not None and not model.weight.grad.any()

@@ -18,7 +18,7 @@ from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.masks import Masks
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.graph.network import Network
-from tamis.graph.trace import tied_names, trace
+from tamis.graph.trace import tied_names, trace, trace_as_given
 
 LARGEST_INPUT = 2**28  # entries of an input that a file may ask us to trace a model with
 
@@ -40,18 +40,29 @@ class Compressed:
 
     def __init__(
         self,
-        network: Network | _Untraced,
+        network: Network,
         masks: Mapping[str, Tensor] | None = None,
         recipe: Iterable[Mapping[str, Any]] = (),
     ) -> None:
-        self.params: Mapping[str, Tensor] = network.params
-        self.masks = Masks(masks or {})
-        self.recipe = tuple(dict(step) for step in recipe)
-        self._source = network
+        self._set(network, Masks(masks or {}), recipe)
         self.masks.check_zeros(self.params)
 
+    def _set(self, source: Network | _Untraced, masks: Masks, recipe: Iterable[Mapping[str, Any]]) -> None:
+        self.params: Mapping[str, Tensor] = source.params
+        self.masks = masks
+        self.recipe = tuple(dict(step) for step in recipe)
+        self._source = source
+
+    @classmethod
+    def _made(cls, source: Network | _Untraced, masks: Masks, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
+        """Without a look at every weight, where what is pruned was set to zero just now."""
+        made = cls.__new__(cls)
+        made._set(source, masks, recipe)
+        return made
+
     def __repr__(self) -> str:
-        return f"Compressed({self.masks.pruned:,} of {self.masks.total:,} weights pruned, {self.nbytes:,} bytes)"
+        steps = ", ".join(str(step.get("step")) for step in self.recipe) or "nothing done"
+        return f"Compressed({self.masks.pruned:,} of {self.masks.total:,} weights pruned; {steps})"
 
     @cached_property
     def network(self) -> Network:
@@ -70,7 +81,7 @@ class Compressed:
     def pruned(self, kept: Mapping[str, Tensor], step: Mapping[str, Any]) -> Compressed:
         """The network with further entries set to zero, those that `kept` does not keep, by a step for the recipe."""
         params = Masks(kept).zeroed(self.params)
-        return Compressed(self.network.replaced(params=params), self.masks & kept, [*self.recipe, step])
+        return Compressed._made(self.network.replaced(params=params), self.masks & kept, [*self.recipe, step])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
@@ -100,12 +111,12 @@ class Compressed:
 
     def summary(self) -> str:
         """What is left of each pruned parameter, and of the whole, in words and a table."""
-        rows = [(name, tuple(mask.shape), mask.numel(), int(mask.count_nonzero())) for name, mask in self.masks.items()]
+        rows = [(name, mask.numel(), int(mask.count_nonzero())) for name, mask in self.masks.items()]
         width = max([len("parameter"), *(len(name) for name in self.masks)])
         lines = [f"{'parameter':{width}}  {'weights':>12}  {'left':>12}  pruned"] if rows else []
         lines += [
             f"{name:{width}}  {size:>12,}  {left:>12,}  {(size - left) / max(size, 1):6.1%}"
-            for name, _, size, left in rows
+            for name, size, left in rows
         ]
         dense = sum(value.numel() * value.element_size() for value in self.params.values())
         total, pruned = self.masks.total, self.masks.pruned
@@ -152,7 +163,8 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
     if isinstance(source, Network):
         _compare_graphs(path, graph, source)
         source = source.replaced(params=params)
-    return Compressed(source, {n: mask.to(own[n].device) for n, mask in contents.masks.items()}, recipe)
+    masks = Masks({name: mask.to(own[name].device) for name, mask in contents.masks.items()})
+    return Compressed._made(source, masks, recipe)
 
 
 def _tensors_of(model: nn.Module | Network) -> dict[str, Tensor]:
@@ -183,7 +195,7 @@ class _Untraced:
             torch.zeros(item["shape"], dtype=getattr(torch, item["dtype"]), device=device)
             for item in self.graph["inputs"]
         )
-        network = trace(self.model, example)
+        network = trace(self.model, example) if self.graph["batched"] else trace_as_given(self.model, example)
         _compare_graphs(self.path, self.graph, network)
         return network.replaced(params={name: self.params[name] for name in network.params})
 
@@ -194,7 +206,7 @@ def _graph(net: Network) -> dict[str, Any]:
         {"shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
         for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True)
     ]
-    return {"fingerprint": fingerprint(net), "inputs": inputs}
+    return {"fingerprint": fingerprint(net), "inputs": inputs, "batched": net.batched}
 
 
 def _compare_graphs(path: str | Path, graph: Mapping[str, Any], net: Network) -> None:
@@ -211,6 +223,7 @@ def _checked_about(path: str | Path, about: Any) -> tuple[dict[str, Any], list[d
     recipe: Any = about.get("recipe") if isinstance(about, dict) else None
     inputs: Any = graph.get("inputs") if isinstance(graph, dict) else None
     sound = isinstance(inputs, list) and all(map(_is_input, inputs)) and isinstance(graph.get("fingerprint"), str)
+    sound = sound and isinstance(graph.get("batched"), bool)
     if not sound or not isinstance(recipe, list) or not all(isinstance(step, dict) for step in recipe):
         raise CorruptArtifact(f"'{path}' does not describe its graph and recipe as a .tamis file does")
     return graph, recipe

@@ -62,16 +62,19 @@ class Masks(Mapping[str, Tensor]):
         """A copy of a state_dict in which what is pruned is zero; tensors without a mask are passed on as they are."""
         self._check({name: tuple(value.shape) for name, value in state.items()}, "the state_dict")
         return {
-            name: value.masked_fill(~self[name].to(value.device), 0) if name in self else value
+            name: value.where(self[name].to(value.device), 0) if name in self else value
             for name, value in state.items()
         }
 
     def check_zeros(self, state: Mapping[str, Tensor]) -> None:
-        """Raise InvalidParameters where a state_dict is not zero although it is pruned."""
+        """Raise InvalidParameters where a state_dict is not exactly +0.0 although it is pruned."""
         self._check({name: tuple(value.shape) for name, value in state.items()}, "the network")
         for name, mask in self.items():
-            if ((state[name] != 0) & ~mask).any():
-                raise InvalidParameters(f"the mask of '{name}' prunes entries that are not zero")
+            wrong = (state[name] != 0) | state[name].signbit()
+            if (wrong & ~mask.to(wrong.device)).any():
+                raise InvalidParameters(
+                    f"the mask of '{name}' prunes entries that are not +0.0; Masks.zeroed sets them to zero"
+                )
 
     def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
         """Keep what is pruned at exactly zero from now on, through every step of an optimizer.
@@ -95,6 +98,12 @@ class Masks(Mapping[str, Tensor]):
             raise InvalidInput(f"hold needs a torch.optim.Optimizer, got {type(optimizer).__name__}")
         params = named_parameters(model)
         self._check({name: tuple(param.shape) for name, param in params.items()}, type(model).__name__)
+        trained = {id(param) for group in optimizer.param_groups for param in group["params"]}
+        if self and not any(id(params[name]) in trained for name in self):
+            raise InvalidInput(
+                f"the {type(optimizer).__name__} trains none of the masked parameters of {type(model).__name__}: "
+                "make it from this model's parameters, after the model is on its device"
+            )
         return Hold({params[name]: mask for name, mask in self.items()}, optimizer)
 
     def _check(self, shapes: Mapping[str, tuple[int, ...]], owner: str) -> None:
@@ -131,6 +140,8 @@ class Hold:
     def _zero(self) -> None:
         for param in self._pruned:
             param.masked_fill_(self._pruned_on(param), 0)
+            if param.grad is not None:  # one from before, or one that was computed without hooks
+                param.grad.masked_fill_(self._pruned_on(param), 0)
 
     def _pruned_on(self, param: Tensor) -> Tensor:
         """Where a parameter is pruned, on the device where it is now."""

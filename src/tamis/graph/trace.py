@@ -58,6 +58,23 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
     Example:
         >>> net = tamis.trace(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), torch.zeros(1, 4))
     """
+    examples = _checked(model, example)
+    with _evaluation_mode(model), torch.no_grad():
+        program, batched = _export(model, examples)
+        net = _Builder(program, batched, tied_names(model.state_dict(keep_vars=True))).build()
+    return trace_as_given(model, examples) if batched and _mixes_samples(net, examples) else net
+
+
+def trace_as_given(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
+    """Trace a model with the whole example as one sample, whether or not samples could be told apart."""
+    examples = _checked(model, example)
+    with _evaluation_mode(model), torch.no_grad():
+        tied = tied_names(model.state_dict(keep_vars=True))
+        return _Builder(_export_as_given(model, examples), False, tied).build()
+
+
+def _checked(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The example as a tuple."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"trace needs a torch.nn.Module, got {type(model).__name__}: {model!r:.80}")
     examples = example if isinstance(example, tuple) else (example,)
@@ -66,13 +83,7 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
             raise InvalidInput(f"the example must be a tensor or a tuple of tensors, got {type(value).__name__}")
         if value.numel() == 0:
             raise InvalidInput(f"the example is empty: it has shape {tuple(value.shape)}")
-    with _evaluation_mode(model), torch.no_grad():
-        tied = tied_names(model.state_dict(keep_vars=True))
-        program, batched = _export(model, examples)
-        net = _Builder(program, batched, tied).build()
-        if batched and _mixes_samples(net, examples):
-            net = _Builder(_export_as_given(model, examples), False, tied).build()
-    return net
+    return examples
 
 
 @contextmanager

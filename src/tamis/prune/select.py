@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-SAMPLED = 61  # one in so many scores is looked at to guess the threshold; a prime, to be in step with no layout
+SAMPLED = 257  # one in so many scores is looked at to guess the threshold; a prime, to be in step with no layout
 SPREAD = 5.0  # standard deviations of the sample's rank that the guess allows for
 INFINITY = float("inf")
 
