@@ -43,7 +43,8 @@ def test_the_readme_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("block", python_blocks(), ids=lambda block: f"line {len(block) - len(block.lstrip())}")
-def test_the_examples_of_the_readme_run(block: str) -> None:
+def test_the_examples_of_the_readme_run(block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # for the files that they write
     assert "assert " in block, "an example shows what holds, so that it can fail"
     exec(compile(block, str(README), "exec"), {"__name__": "readme"})
 

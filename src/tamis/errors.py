@@ -35,3 +35,7 @@ class CorruptArtifact(TamisError):
 
 class DataNotFound(TamisError):
     """A dataset that is not there; the message says where to put it."""
+
+
+class TrainingDiverged(TamisError):
+    """The loss or a weight is no longer a finite number."""

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tamis.artifact.masks import Masks
-from tamis.errors import InvalidInput, InvalidParameters
+from tamis.errors import InvalidInput, InvalidParameters, TrainingDiverged
 from tamis.progress import Progress
 from tamis.train.augment import crop_and_flip
 from tamis.train.checkpoint import kept_weights, read_checkpoint
 from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings, Trained, TrainingDiverged, evaluate, learning_rate_at, train
+from tamis.train.loop import Settings, Trained, evaluate, learning_rate_at, train
 from tamis.train.models import digits_cnn, mlp
 
 DIGITS = load_data("digits:train[:150]")

@@ -254,15 +254,15 @@ def _spread(values: Sequence[float]) -> str:
     return mean if len(values) == 1 else f"{mean} ± {100 * statistics.stdev(values):.1f}"
 
 
-def draw(net: Network, curves: Mapping[str, Sequence[tuple[int, float]]], plan: Plan, directory: Path) -> None:
-    """Figures 3.7 (at the highest level) and 3.8."""
+def draw(net: Network, curves: Mapping[str, Sequence[tuple[int, float]]], plan: Plan, target: Path) -> None:
+    """Figures 3.7 (at the highest level) and 3.8, as TARGET_curves.svg and TARGET_scatter.svg."""
     magnitude_against_cost(
         {"as trained": net, "randomly rescaled": rescale(net, plan.settings.seed)},
-        directory / "phi_pruning_scatter.svg",
+        f"{target}_scatter.svg",
     )
     highest = f" {max(plan.levels):.0%}"
     chosen = {name: curve for name, curve in curves.items() if name.endswith(("dense", highest))}
-    training_curves(chosen, directory / "phi_pruning_curves.svg", dashed=(RESCALED + highest,))
+    training_curves(chosen, f"{target}_curves.svg", dashed=(RESCALED + highest,))
 
 
 def main() -> None:
@@ -275,15 +275,17 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path("out/phi_pruning"), help="of the trainings")
     parser.add_argument("--results", type=Path, help="where to store the figures, such as docs/results")
     arguments = parser.parse_args()
+    if min(arguments.workers, arguments.seeds) < 1:
+        parser.error("--workers and --seeds must be at least 1")
     plan = replace(FULL if arguments.full else SHORT, model=arguments.model)
     directory = arguments.directory / ("full" if arguments.full else "short") / arguments.model
     studies, net = run(plan, directory, arguments.device, arguments.workers, arguments.seeds)
     show(studies, plan)
     if arguments.results:
-        name = "phi_pruning" if arguments.full else "phi_pruning_short"
-        store(arguments.results / f"{name}.json", {"plan": asdict(plan), "studies": studies})
+        target = arguments.results / ("phi_pruning" if arguments.full else "phi_pruning_short")
+        store(f"{target}.json", {"plan": asdict(plan), "studies": studies})
         try:
-            draw(net, studies[-1]["curves"], plan, arguments.results)
+            draw(net, studies[-1]["curves"], plan, target)
         except InvalidInput as error:  # no matplotlib; the figures in numbers are safe
             print(f"no pictures were drawn: {error}")
 

@@ -19,9 +19,10 @@ from tamis.artifact.atomic import replacing
 def environment() -> dict[str, Any]:
     """The command, the day and the machine."""
     own = sys.modules["__main__"].__spec__
-    program = ["-m", own.name.removesuffix(".__main__")] if own else [os.path.relpath(sys.argv[0])]
+    script = [os.path.relpath(sys.argv[0])] if sys.argv[0] else []  # none in an interactive session
+    program = ["-m", own.name.removesuffix(".__main__")] if own else script
     return {
-        "command": "python " + shlex.join([*program, *sys.argv[1:]]),
+        "command": shlex.join(["python", *program, *sys.argv[1:]]),
         "date": date.today().isoformat(),
         "processor": _processor(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,

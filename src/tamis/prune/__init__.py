@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -76,16 +76,17 @@ def prune(
     chosen = candidates(before.network, include, exclude, biases)
     pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
     left = {name: before.params[name].numel() - pruned[name] for name in chosen.names}
-    counts = _counts(amount, scope, left, chosen.final if halve_final else None)
-    scores = _Remaining(CRITERIA[by](before.network, chosen.names, seed), before.masks)
-    kept: dict[str, Tensor] = {}
-    for names, count in counts.items():
-        kept |= keep_all_but_smallest(scores, names, count + sum(pruned[name] for name in names))
+    counts = {
+        names: count + sum(pruned[name] for name in names)
+        for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
+    }
+    kept = _kept(CRITERIA[by](before.network, chosen.names, seed), before.masks, counts)
     # A copy of whatever can change, in types that a file gives back as they are.
     given = dict(amount) if isinstance(amount, Mapping) else amount
     options = {"include": list(include), "exclude": list(exclude), "biases": biases, "halve_final": halve_final}
-    step = {"step": "prune", "by": by, "scope": scope, "amount": given, "seed": seed}
-    return before.pruned(kept, step | {name: value for name, value in options.items() if value})
+    step: dict[str, Any] = {"step": "prune", "by": by, "scope": scope, "amount": given, "seed": seed}
+    step |= {name: value for name, value in options.items() if value}
+    return before.pruned({name: kept[name] for name in chosen.names}, step)
 
 
 def _compressed(net: Network | Compressed | nn.Module, example: Tensor | tuple[Tensor, ...] | None) -> Compressed:
@@ -109,6 +110,16 @@ def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | 
     if halved is not None:
         return {tuple(sizes): sum(counts_by_layer(amount, sizes, halved).values())}
     return {tuple(sizes): count_of(amount, sum(sizes.values()), "the network")}
+
+
+def _kept(
+    scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], counts: Mapping[tuple[str, ...], int]
+) -> dict[str, Tensor]:
+    """What is kept when so many of the smallest scores go, among the parameters of each group."""
+    kept: dict[str, Tensor] = {}
+    for names, count in counts.items():
+        kept |= keep_all_but_smallest(_Remaining(scores, masks), names, count)
+    return kept
 
 
 class _Remaining(Mapping[str, Tensor]):

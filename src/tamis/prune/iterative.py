@@ -13,6 +13,7 @@ from torch import nn
 
 from tamis.artifact.compressed import Compressed
 from tamis.errors import InvalidInput
+from tamis.graph.network import Network
 from tamis.graph.trace import trace
 from tamis.progress import Listener, Progress, reporting
 from tamis.prune import prune
@@ -77,14 +78,17 @@ def prune_iteratively(
 
     Reference: gonon2024thesis.
     """
-    if not (isinstance(rounds, int) and rounds >= 0):
+    if not (type(rounds) is int and rounds >= 0):
         raise InvalidInput(f"rounds={rounds!r} must be a whole number ≥ 0")
-    if not (isinstance(rewind, int) and 0 <= rewind < settings.epochs):
+    if not (type(rewind) is int and 0 <= rewind < settings.epochs):
         raise InvalidInput(f"rewind={rewind!r} must be an epoch from 0 to {settings.epochs - 1}")
+    # What cannot be pruned as asked is refused now, not after the dense training.
+    _pruned(Compressed(_traced(model, data)), amount, by, scope, halve_final)
     folder, home = Path(directory), next(model.parameters()).device
     leads = join_team(home if device is None else torch.device(device)).leads
     finished: list[Round] = []
-    with reporting(progress, "iterative pruning", settings.epochs + rounds * (settings.epochs - rewind)) as report:
+    total = settings.epochs + rounds * (settings.epochs - rewind)
+    with reporting(progress if leads else False, "iterative pruning", total) as report:
         for number in range(rounds + 1):
             place = folder / f"round_{number}"
             small = _pruned(finished[-1].compressed, amount, by, scope, halve_final) if finished else None
@@ -98,6 +102,11 @@ def prune_iteratively(
                 trained = train(rewound, data, settings, masks=small.masks, first_epoch=rewind, **common)
             finished.append(_round(number, trained, small, data, place, leads))
     return tuple(finished)
+
+
+def _traced(model: nn.Module, data: Data) -> Network:
+    """A copy of the model on the CPU as a graph."""
+    return trace(deepcopy(model).cpu(), data.batch(torch.arange(1))[0].cpu())
 
 
 def _pruned(before: Compressed, amount: float, by: Any, scope: Any, halve_final: bool) -> Compressed:
@@ -115,9 +124,7 @@ def _listener(
 
 def _round(number: int, trained: Trained, small: Compressed | None, data: Data, place: Path, leads: bool) -> Round:
     """The trained network with its masks, saved."""
-    example = data.batch(torch.arange(1))[0]
-    network = trace(trained.model.cpu(), example.cpu())
-    compressed = Compressed(network, small.masks if small else {}, small.recipe if small else ())
+    compressed = Compressed(_traced(trained.model, data), small.masks if small else {}, small.recipe if small else ())
     path = place / "network.tamis"
     if leads:
         compressed.save(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,8 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
 
     Reference: gonon2024thesis.
     """
+    if not networks:
+        raise InvalidInput("there is nothing to draw: no networks were given")
     figure, axes = _panels(len(networks))
     correlations = {}
     for axis, (title, net) in zip(axes, networks.items(), strict=True):
@@ -43,7 +46,7 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
         magnitudes = {name: net.params[name].abs() for name in names}
         correlations[title] = rank_correlation(magnitudes, costs.values)
         x, y = _some_points(magnitudes, costs.values)
-        log_costs = (y.log() + costs.log_scale) / torch.log(torch.tensor(10.0))
+        log_costs = (y.log() + costs.log_scale) / math.log(10)
         axis.scatter(x.log10(), log_costs, s=1, alpha=0.3, linewidths=0, color=INK, rasterized=True)
         axis.set(title=title, xlabel="log₁₀ magnitude", ylabel="log₁₀ Φ-cost")
         axis.annotate(f"rank correlation {correlations[title]:.2f}", (0.03, 0.94), xycoords="axes fraction")
@@ -61,6 +64,8 @@ def training_curves(
         path: the file to write.
         dashed: names of the lines to draw dashed.
     """
+    if not curves or not all(curves.values()):
+        raise InvalidInput(f"there is nothing to draw: every curve needs a point, got {dict(curves)!r:.80}")
     figure, (axis,) = _panels(1)
     for name, curve in curves.items():
         epochs, accuracies = zip(*curve, strict=True)
@@ -75,7 +80,7 @@ def _some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor]) 
     x = torch.cat([magnitudes[name].double().flatten() for name in magnitudes])
     y = torch.cat([costs[name].flatten() for name in magnitudes])
     positive = ((x > 0) & (y > 0)).nonzero().flatten()
-    chosen = positive[:: max(len(positive) // MOST_POINTS, 1)]
+    chosen = positive[:: max(math.ceil(len(positive) / MOST_POINTS), 1)]
     return x[chosen].cpu(), y[chosen].cpu()
 
 
@@ -95,7 +100,7 @@ def _panels(count: int) -> tuple[Any, Any]:
 def _write(figure: Any, path: str | Path) -> None:
     from matplotlib import rc_context
 
-    kind = Path(path).suffix.removeprefix(".")
+    kind = Path(path).suffix.removeprefix(".").lower()
     kinds = figure.canvas.get_supported_filetypes()
     if kind not in kinds:
         raise InvalidInput(f"a figure is a file such as .svg, .png or .pdf, got '{path}'")

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from tamis.artifact.masks import Masks
-from tamis.errors import InvalidInput, TamisError
+from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.progress import Listener, reporting
 from tamis.train.augment import crop_and_flip
 from tamis.train.checkpoint import Journal
@@ -29,10 +29,6 @@ OPTIMIZERS = ("sgd", "adamw")
 SCHEDULES = ("cosine", "multistep")
 MILESTONE_FACTOR = 0.1
 EVALUATION_BATCH = 1000
-
-
-class TrainingDiverged(TamisError):
-    """The loss or a weight is no longer a finite number."""
 
 
 @dataclass(frozen=True)
