@@ -85,6 +85,9 @@ def test_of_tied_weights_the_file_needs_only_one(write_module, tmp_path):
     save_model(model, str(tmp_path / "tied.safetensors"))
     loaded = load_network("mine_tied:model", tmp_path / "tied.safetensors", "3")
     assert torch.equal(loaded.network.state_dict()["2.weight"], model[0].weight)
+    save_file({name: value.clone() for name, value in model.state_dict().items()}, tmp_path / "both.safetensors")
+    loaded = load_network("mine_tied:model", tmp_path / "both.safetensors", "3")
+    assert torch.equal(loaded.network.state_dict()["2.weight"], model[0].weight)
 
 
 def test_weights_that_do_not_fit_are_named(tmp_path):

@@ -283,10 +283,10 @@ def test_a_finished_run_is_read(found: tuple[Round, ...], directory: Path) -> No
     assert checkpoints(directory) == written and len(written) == 3
 
 
-def test_further_rounds_go_on_from_those_that_are_there(found: tuple[Round, ...], tmp_path: Path) -> None:
-    pruned(tmp_path, rounds=1)
+def test_a_further_round_goes_on_from_those_that_are_there(tmp_path: Path) -> None:
+    first = pruned(tmp_path, small_mlp(), rounds=1)
     written, told = checkpoints(tmp_path), list[Progress]()
-    assert_same_rounds(pruned(tmp_path, rounds=2, progress=told.append), found)
+    assert_same_rounds(pruned(tmp_path, small_mlp(), rounds=2, progress=told.append)[:2], first)
     assert [(now.done, now.figures["round"]) for now in told] == [(6, 2), (7, 2)]
     assert checkpoints(tmp_path).items() > written.items()
 
@@ -325,7 +325,6 @@ def test_killed_in_a_round_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     [
         ({"settings": replace(SETTINGS, learning_rate=0.2)}, "learning_rate was 0.1, now it is 0.2"),
         ({"model": small_cnn(5)}, r"the shape of 'first.0.weight' was \(4, 1, 3, 3\), now it is \(5, 1, 3, 3\)"),
-        ({"data": DATA[:100]}, r"the data was .* \(200 examples\), now it is .* \(100 examples\)"),
         ({"amount": 0.5}, "round_1.* the mask of 'first.0.weight' was one with 11 of 36 pruned, now .* 18 of 36"),
         ({"rewind": 2}, r"the weights of epoch 2 were not kept in .*round_0"),
     ],
@@ -350,7 +349,6 @@ def test_going_on_with_something_else_is_refused_by_name(
         ({"rewind": 1.0}, "rewind=1.0 must be an epoch from 0 to 2"),
         ({"rewind": True}, "rewind=True must be an epoch from 0 to 2"),
         ({"amount": 1.5}, "amount=1.5 is not a fraction between 0.0 and 1.0"),
-        ({"amount": -0.1}, "amount=-0.1 is not a fraction between 0.0 and 1.0"),
         ({"amount": 10}, "halve_final halves a rate, and amount=10 is a count: pass a fraction"),
         ({"amount": "most"}, "must be a fraction .* got 'most'"),
         ({"by": "size"}, "by='size' is not a criterion; these are: phi, magnitude, random"),

@@ -164,7 +164,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"data": TEST}, r"the data was digits:train.*, now it is digits:test\[:100\] \(100 examples\)"),
         ({"test": None}, r"the test data was digits:test\[:100\] \(100 examples\), now it is None"),
         ({"first_epoch": 1}, "first_epoch was 0, now it is 1"),
-        ({"masks": None}, r"the mask of '0.first.0.weight' was one with \d+ of 36 pruned, now it is none"),
+        ({"masks": None}, r"the mask of '0.first.0.weight' was one with \d+ of 36 pruned, now it is another: none"),
         ({"masks": half(with_dropout(), seed=1)}, r"the mask of '0.first.0.weight' was one with \d+ of 36 pruned, now"),
         ({"model": with_dropout(5), "masks": None}, r"the shape of '0.first.0.weight' was \(4, 1, .*, now it is \(5,"),
         ({"model": digits_cnn(4), "masks": None}, "the shape of '0.first.0.weight' was .*, now it is None"),

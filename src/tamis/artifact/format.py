@@ -288,15 +288,20 @@ def _decoded(path: Path, content: Array, expected: Mapping[str, tuple[Shape, tor
     described = _described(path, content)
     stored = _stored(path, content, described)
     _check_expected(path, described.claims, expected)
-    tensors, masks = {}, {}
-    for name, claim in described.claims.items():
+
+    def decode(name: str) -> tuple[Tensor, Tensor | None]:
+        claim = described.claims[name]
         try:
-            tensor, mask = ENCODINGS[claim.encoding].decode(stored[name], claim.shape, claim.dtype)
+            return ENCODINGS[claim.encoding].decode(stored[name], claim.shape, claim.dtype)
         except CorruptArtifact as error:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} {error}") from error
-        tensors[name] = tensor
-        if mask is not None:
-            masks[name] = mask
+
+    # Large tensors first, so that the threads are done at about the same time; most of theirs is fresh memory.
+    names = sorted(stored, key=lambda name: -math.prod(described.claims[name].shape))
+    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
+        decoded = dict(zip(names, threads.map(decode, names), strict=True))
+    tensors = {name: decoded[name][0] for name in described.claims}
+    masks = {name: mask for name in described.claims if (mask := decoded[name][1]) is not None}
     return Contents(tensors, masks, described.about, len(content))
 
 

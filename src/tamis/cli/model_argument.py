@@ -215,8 +215,9 @@ def _load_weights(module: nn.Module, path: Path) -> None:
     wrong = [f"{n} is {shapes[n]} instead of {s}" for n, s in wanted.items() if n in shapes and shapes[n] != s]
     missing: Iterable[str] = wanted.keys() - shapes.keys()
     unexpected: Iterable[str] = shapes.keys() - wanted.keys()
-    if not wrong:  # which would stop the load; of tied tensors it needs only one
+    if not wrong:  # which would stop the load
         missing, unexpected = load_model(module, path, strict=False)
+        unexpected = set(unexpected) - wanted.keys()  # of tied tensors it needs only one, but may find them all
     complaints = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": wrong}
     found = [f"{what}: {_some(names)}" for what, names in complaints.items() if names]
     if found:

@@ -55,7 +55,8 @@ def prune_iteratively(
 
     The dense network is trained for `settings.epochs`. A round prunes `amount` of the weights that the trained network
     before it has left, gives the others the values that they had after `rewind` epochs of the dense training, and
-    trains for the remaining epochs. The defaults are the thesis' choices, with the final layer at half the rate.
+    trains for the remaining epochs. The defaults are those of the lottery-ticket protocol, the final layer at half the
+    rate as in the thesis.
 
     Each training leaves its checkpoints in `directory`/round_K, and each round its network there as network.tamis. The
     same call goes on where a kill left off: finished rounds are read, a broken one continues from its last epoch.

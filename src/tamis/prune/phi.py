@@ -13,10 +13,13 @@ from tamis.paths.cost import path_costs
 def phi_scores(net: Network, names: Sequence[str], seed: int) -> Mapping[str, Tensor]:
     """Φ-Cost(θ, i) of (3.16) for every entry of the parameters named, up to one common factor.
 
-    Invariant under neuron-wise rescaling. Pruning the entries I changes the output for x by at most
+    Invariant under neuron-wise rescaling. Pruning the weights I changes the output for x by at most
     Σ_{i∈I} Φ-Cost(θ, i) · max(‖x‖_∞, 1) (3.19), which the choice of the smallest costs minimizes; `path_metric` gives a
-    bound that is never larger. Costs of networks whose path-norm overflows float64 keep their order: the common factor
-    is left out. Only costs below about 10⁻³⁰⁰ of the largest come out as zero, all alike.
+    bound that is never larger. That holds for biases, too, but for those that a batch-norm absorbs: removing one moves
+    the folded bias, and its cost, a difference of norms, can even be negative.
+
+    Costs of networks whose path-norm overflows float64 keep their order: the common factor is left out. What float64
+    cannot hold beside the largest, a factor of 10³⁰⁰ or so away, comes out as zero, all alike.
 
     Reference: gonon2024thesis.
     """

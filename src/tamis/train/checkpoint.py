@@ -50,7 +50,7 @@ class Checkpoint:
             if self.origin.get(name) != origin.get(name)
         ]
         differences += [
-            f"the mask of '{name}' was {_pruned(self.masks.get(name))}, now it is {_pruned(masks.get(name))}"
+            f"the mask of '{name}' was {_pruned(self.masks.get(name))}, now it is another: {_pruned(masks.get(name))}"
             for name in dict.fromkeys([*self.masks, *masks])
             if not _same(self.masks.get(name), masks.get(name))
         ]

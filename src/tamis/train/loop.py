@@ -158,8 +158,8 @@ def train(
     random state is put back. The learning rate is set before each step, to that of the step's beginning.
 
     Under `torchrun` the processes share each batch, and the steps are those of one process with the whole batch, but
-    for batch-norm, whose statistics are over each process' share. The first process writes and reports; all of them
-    must see the directory.
+    for batch-norm, whose statistics are over each process' share, and for augmentation and dropout, which every process
+    draws on its own. The first process writes and reports; all of them must see the directory.
 
     Args:
         model: any module that takes `data`'s inputs and returns a score for each class.
