@@ -16,6 +16,9 @@ class UnsupportedOp(TamisError):
         self.wanted_by, self.needed, self.op, self.module = wanted_by, needed, op, module
         super().__init__(f"{wanted_by} needs {needed}: '{op}' at {module or 'the top level of the model'} is not")
 
+    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
+        return UnsupportedOp, (self.wanted_by, self.needed, self.op, self.module)  # to cross between processes
+
 
 class AssumptionViolated(TamisError):
     """A theorem was asked for where one of its assumptions fails."""

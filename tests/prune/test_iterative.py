@@ -35,16 +35,16 @@ WEIGHTS = ("classifier.weight", "first.0.weight", "second.0.weight", "skipped.0.
 FINAL = "classifier.weight"
 SECONDS = 120  # after which something hangs
 
-LONG = replace(
-    SETTINGS, epochs=30, batch=40
-)  # enough for a slow machine to notice that a round is under way, and kill it
+LONG = replace(SETTINGS, epochs=10)
+# From round 1 on it lingers after each epoch: a slow machine, too, notices that a round is under way, and kills it.
 LONG_RUN = """
-import sys
+import sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from test_iterative import LONG, pruned, small_mlp
-pruned(Path(sys.argv[1]), small_mlp(), settings=LONG)
+linger = lambda now: time.sleep(now.figures["round"])
+pruned(Path(sys.argv[1]), small_mlp(), settings=LONG, progress=linger)
 """
 
 Scope = Literal["layer", "global"]
@@ -189,8 +189,15 @@ def test_pruned_weights_are_zero_in_the_model_the_network_and_the_file(
 
 def test_a_file_lies_with_its_training_and_says_how_it_was_pruned(found: tuple[Round, ...], directory: Path) -> None:
     assert [each.path for each in found] == [directory / f"round_{number}" / "network.tamis" for number in range(3)]
-    step = {"step": "prune", "by": "magnitude", "scope": "layer", "amount": AMOUNT, "seed": 0, "halve_final": True}
-    assert [each.compressed.recipe for each in found] == [(step,) * number for number in range(3)]
+    prune = {"step": "prune", "by": "magnitude", "scope": "layer", "amount": AMOUNT, "seed": 0, "halve_final": True}
+    dense, again = (
+        {"step": "train", "data": DATA.name, **SETTINGS.in_effect, "first_epoch": epoch} for epoch in (0, REWIND)
+    )
+    assert [each.compressed.recipe for each in found] == [
+        (dense,),
+        (dense, prune, again),
+        (dense, prune, again, prune, again),
+    ]
 
 
 # -- how it is trained ---------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Figures: whole files of each kind, the correlation that stands in them, and nothing written where one fails."""
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,7 +19,7 @@ from tamis.report import figures
 from tamis.report.figures import magnitude_against_cost, training_curves
 from tamis.train.data import load_data
 from tamis.train.loop import Settings, train
-from tamis.train.models import digits_cnn, example_input
+from tamis.train.models import digits_cnn, example_input, mlp
 
 CURVES = {"dense": [(1, 0.2), (2, 0.5), (3, 0.9)], "pruned 80%": [(2, 0.3), (3, 0.4)]}
 BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG\r\n", "pdf": b"%PDF-"}
@@ -209,6 +210,20 @@ def test_weights_behind_a_dead_neuron_cost_nothing_and_are_not_drawn(
     magnitude_against_cost({"dead": tamis.trace(model, torch.zeros(1, 3))}, tmp_path / "scatter.svg")
     ((x, _),) = scattered
     assert len(x) == 3 + 1  # what leads to the other neuron, and out of it
+
+
+def test_costs_beyond_all_numbers_are_drawn_by_their_logarithm(
+    tmp_path: Path, scattered: list[tuple[Tensor, Tensor]]
+) -> None:
+    """Twelve layers of weights times 2¹⁰⁰ cost 2¹²⁰⁰ times as much, which is no float64."""
+    torch.manual_seed(0)
+    net = tamis.trace(mlp((3,) * 13, bias=False), torch.zeros(1, 3))
+    large = net.with_params({name: value * 2.0**100 for name, value in net.params.items()})
+    correlations = magnitude_against_cost({"small": net, "large": large}, tmp_path / "scatter.svg")
+    (x, y), (large_x, large_y) = scattered
+    torch.testing.assert_close(large_x, x + 100 * math.log10(2))
+    torch.testing.assert_close(large_y, y + 1200 * math.log10(2))
+    assert correlations["large"] == correlations["small"]
 
 
 # -- training curves -----------------------------------------------------------------------------------------------

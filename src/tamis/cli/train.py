@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,7 @@ def train(
         device=team.device,
     )
     if team.leads:
-        step = {"step": "train", "data": examples.name, **_in_effect(settings)}
+        step = {"step": "train", "data": examples.name, **settings.in_effect}
         _write(trained.model, network, _masks(loaded), [*_recipe(loaded), step], out)
         console().print(_result(trained, out), soft_wrap=True)
 
@@ -144,12 +143,6 @@ def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list
         Compressed(network.with_params(model.state_dict()), masks, recipe).save(out)
 
 
-def _in_effect(settings: Settings) -> dict[str, Any]:
-    """Settings as a file gives them back, without those that are off."""
-    plain = {**asdict(settings), "milestones": list(settings.milestones)}
-    return {name: value for name, value in plain.items() if value is not False and value != []}
-
-
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
@@ -162,7 +155,7 @@ def _described(data: Data, test: Data | None, settings: Settings) -> dict[str, s
     lines = {"data": f"{data.name}, {len(data):,} examples"}
     if test is not None:
         lines["test"] = f"{test.name}, {len(test):,} examples"
-    lines["settings"] = ", ".join(f"{name} {value}" for name, value in _in_effect(settings).items())
+    lines["settings"] = ", ".join(f"{name} {value}" for name, value in settings.in_effect.items())
     return lines
 
 

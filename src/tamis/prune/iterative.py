@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.masks import Masks
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
@@ -83,8 +84,8 @@ def prune_iteratively(
         raise InvalidInput(f"rounds={rounds!r} must be a whole number ≥ 0")
     if not (type(rewind) is int and 0 <= rewind < settings.epochs):
         raise InvalidInput(f"rewind={rewind!r} must be an epoch from 0 to {settings.epochs - 1}")
-    # What cannot be pruned as asked is refused now, not after the dense training.
-    _pruned(Compressed(_traced(model, data)), amount, by, scope, halve_final)
+    rule: dict[str, Any] = {"by": by, "scope": scope, "halve_final": halve_final}
+    prune(_traced(model, data), amount, **rule)  # what cannot be pruned so is refused now, not after a training
     folder, home = Path(directory), next(model.parameters()).device
     leads = join_team(home if device is None else torch.device(device)).leads
     finished: list[Round] = []
@@ -92,7 +93,7 @@ def prune_iteratively(
     with reporting(progress if leads else False, "iterative pruning", total) as report:
         for number in range(rounds + 1):
             place = folder / f"round_{number}"
-            small = _pruned(finished[-1].compressed, amount, by, scope, halve_final) if finished else None
+            small = prune(finished[-1].compressed, amount, **rule) if finished else None
             listener = _listener(report, number, settings.epochs, rewind, small)
             common: dict[str, Any] = {"test": test, "directory": place, "device": device, "progress": listener}
             if small is None:
@@ -101,17 +102,16 @@ def prune_iteratively(
                 rewound = deepcopy(model)
                 rewound.load_state_dict(kept_weights(folder / "round_0", rewind))
                 trained = train(rewound, data, settings, masks=small.masks, first_epoch=rewind, **common)
-            finished.append(_round(number, trained, small, data, place, leads))
+            step = {"step": "train", "data": data.name, **settings.in_effect, "first_epoch": rewind if small else 0}
+            finished.append(_round(number, trained, small, _traced(trained.model, data), step, place))
+            if leads:
+                finished[-1].compressed.save(finished[-1].path)
     return tuple(finished)
 
 
 def _traced(model: nn.Module, data: Data) -> Network:
     """A copy of the model on the CPU as a graph."""
     return trace(deepcopy(model).cpu(), data.batch(torch.arange(1))[0].cpu())
-
-
-def _pruned(before: Compressed, amount: float, by: Any, scope: Any, halve_final: bool) -> Compressed:
-    return prune(before, amount, by=by, scope=scope, halve_final=halve_final)
 
 
 def _listener(
@@ -123,12 +123,17 @@ def _listener(
     return lambda now: report(start + now.done, round=number, accuracy=now.figures["accuracy"], sparsity=sparsity)
 
 
-def _round(number: int, trained: Trained, small: Compressed | None, data: Data, place: Path, leads: bool) -> Round:
-    """The trained network with its masks, saved."""
-    compressed = Compressed(_traced(trained.model, data), small.masks if small else {}, small.recipe if small else ())
-    path = place / "network.tamis"
-    if leads:
-        compressed.save(path)
+def _round(
+    number: int, trained: Trained, small: Compressed | None, network: Network, step: dict[str, Any], place: Path
+) -> Round:
+    """A trained network with the masks that were held, and how it went."""
+    masks, recipe = (small.masks, small.recipe) if small else (Masks({}), ())
     last = trained.history[-1]
-    accuracy = last.accuracy if last.test_accuracy is None else last.test_accuracy
-    return Round(number, compressed.masks.sparsity, accuracy, trained, compressed, path)
+    return Round(
+        number,
+        masks.sparsity,
+        last.accuracy if last.test_accuracy is None else last.test_accuracy,
+        trained,
+        Compressed(network, masks, [*recipe, step]),
+        place / "network.tamis",
+    )

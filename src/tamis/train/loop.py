@@ -87,6 +87,12 @@ class Settings:
         _demand("warmup_epochs", self.warmup_epochs, wanted, right)
         _demand("seed", self.seed, "a whole number ≥ 0", _whole(self.seed, least=0))
 
+    @property
+    def in_effect(self) -> dict[str, Any]:
+        """Settings for a recipe, as a file gives them back, without those that are off."""
+        plain = {**asdict(self), "milestones": list(self.milestones)}
+        return {name: value for name, value in plain.items() if value is not False and value != []}
+
 
 @dataclass(frozen=True)
 class Epoch:
