@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import pickle
 import subprocess
 import sys
 import types
@@ -54,3 +55,8 @@ def test_a_room_passes_its_arguments_on(monkeypatch: pytest.MonkeyPatch) -> None
     make_callable("a_room", lambda *args, **kwargs: (args, kwargs))
     assert isinstance(room, CallableRoom)
     assert room(1, 2, three=3) == ((1, 2), {"three": 3})
+
+
+def test_help_shows_the_function_and_a_room_is_pickled_by_name() -> None:
+    assert tamis.prune.__doc__ is not None and "Set the weights that matter least to zero" in tamis.prune.__doc__
+    assert pickle.loads(pickle.dumps(tamis.prune)) is tamis.prune

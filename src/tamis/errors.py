@@ -1,5 +1,18 @@
 """What can go wrong, said in the user's own words: messages carry the names, shapes and values that were passed in."""
 
+from collections.abc import Iterable
+
+
+def listed(names: Iterable[str], most: int = 6) -> str:
+    """The first few names, for a message.
+
+    Example:
+        >>> listed(["a", "b", "c"], most=2)
+        'a, b, … (3 in all)'
+    """
+    names = list(names)
+    return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")
+
 
 class TamisError(Exception):
     """Base of every error that tamis raises on purpose."""
@@ -12,12 +25,13 @@ class TraceError(TamisError):
 class UnsupportedOp(TamisError):
     """A computation met an operation that does not offer what the computation needs."""
 
-    def __init__(self, wanted_by: str, needed: str, op: str, module: str) -> None:
-        self.wanted_by, self.needed, self.op, self.module = wanted_by, needed, op, module
-        super().__init__(f"{wanted_by} needs {needed}: '{op}' at {module or 'the top level of the model'} is not")
+    def __init__(self, wanted_by: str, needed: str, op: str, module: str, advice: str = "") -> None:
+        self.wanted_by, self.needed, self.op, self.module, self.advice = wanted_by, needed, op, module, advice
+        what = f"{wanted_by} needs {needed}: '{op}' at {module or 'the top level of the model'} is not"
+        super().__init__(f"{what}; {advice}" if advice else what)
 
-    def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
-        return UnsupportedOp, (self.wanted_by, self.needed, self.op, self.module)  # to cross between processes
+    def __reduce__(self) -> tuple[type, tuple[str, ...]]:  # to cross between processes
+        return UnsupportedOp, (self.wanted_by, self.needed, self.op, self.module, self.advice)
 
 
 class AssumptionViolated(TamisError):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
@@ -21,9 +22,13 @@ class CallableRoom(ModuleType):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.call(*args, **kwargs)
 
+    def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
+        return import_module, (self.__name__,)  # pickled by name, as functions are
+
 
 def make_callable(room: str, function: Callable[..., Any]) -> None:
     """Calling the package `room` calls `function` from now on."""
     package = sys.modules[room]
     package.__class__ = CallableRoom
-    vars(package).update(call=function, __signature__=inspect.signature(function))
+    # What `help` shows is the function, which is what people ask about.
+    vars(package).update(call=function, __signature__=inspect.signature(function), __doc__=function.__doc__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     for content in (b"first", b"second, and longer"):
         with replacing(path) as part:
-            assert part.parent == tmp_path and part != path
+            assert part.parent == Path(os.path.realpath(tmp_path)) and part != path
             assert not path.exists() or path.read_bytes() == b"first"
             part.write_bytes(content)
         assert path.read_bytes() == content
@@ -39,6 +40,66 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such directory"), replacing(tmp_path / "absent" / "x"):
         pytest.fail("a file was opened in a directory that is not there")
     assert list(tmp_path.iterdir()) == []
+
+
+def replace(path: Path, content: bytes) -> Path:
+    with replacing(path) as part:
+        part.write_bytes(content)
+    return part
+
+
+def test_of_a_link_the_file_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    (tmp_path / "link").symlink_to(Path("there") / "x.bin")
+    (tmp_path / "link to link").symlink_to("link")
+    for name, content in (("link", b"through a link to nothing yet"), ("link to link", b"through two")):
+        part = replace(tmp_path / name, content)
+        assert part.parent == Path(os.path.realpath(there))
+        assert (there / "x.bin").read_bytes() == (tmp_path / name).read_bytes() == content
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "link to link").is_symlink()
+    assert [entry.name for entry in there.iterdir()] == ["x.bin"]
+
+
+def test_what_is_no_regular_file_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "to a pipe").symlink_to("pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for path in (tmp_path / "pipe", tmp_path / "to a pipe", tmp_path / "loop", Path("/dev/null")):
+        before = path.lstat()
+        with pytest.raises(OSError, match=re.escape(str(path))), replacing(path):
+            pytest.fail(f"{path} was to be replaced")
+        assert path.lstat() == before
+    assert {entry.name for entry in tmp_path.iterdir()} == {"pipe", "to a pipe", "loop"}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o666, 0o755, 0o444, 0o200])
+def test_a_replaced_file_passes_its_permissions_on(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "x.bin"
+    path.write_bytes(b"old")
+    path.chmod(mode)
+    with replacing(path) as part:
+        part.write_bytes(b"new")
+        assert part.stat().st_mode & 0o077 & ~mode == 0, "the content was open to others than the old one"
+    assert path.stat().st_mode & 0o777 == mode
+    path.chmod(0o600)
+    assert path.read_bytes() == b"new"
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    replace(tmp_path / "x.bin", b"new")
+    assert (tmp_path / "x.bin").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+@pytest.mark.parametrize("name", ["x" * 200 + ".tamis", "x" * 255, "é" * 127, "\U0001f600" * 63 + "abc"])
+def test_a_long_name_is_shortened_in_that_of_the_part(tmp_path: Path, name: str) -> None:
+    part = replace(tmp_path / name, b"new")
+    assert (tmp_path / name).read_bytes() == b"new"
+    shown = re.fullmatch(r"\.(.+)\.\d+\.[0-9a-f]{8}\.part", part.name)
+    assert shown is not None and name.startswith(shown[1])
+    assert len(os.fsencode(part.name)) <= 255
+    assert shown[1] == name or len(os.fsencode(part.name)) > 255 - 4, "it was shortened more than it had to be"
 
 
 # A process that imports torch once, and forks the writers: `writer` saves one content after the other for ever.

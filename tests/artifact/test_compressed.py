@@ -315,7 +315,7 @@ def test_the_summary_has_exact_counts(tmp_path: Path) -> None:
     small.save(tmp_path / "small.tamis")
     written = (tmp_path / "small.tamis").stat().st_size
     assert size == f"{written:,} bytes in a file, {written / dense:.3f} of the {dense:,} of all parameters"
-    assert repr(small) == "Compressed(1,241 of 2,200 weights pruned; prune)"
+    assert repr(small) == "Compressed(1,241 of 2,200 weights pruned; 'prune')"
 
 
 def test_the_summary_of_little(small: tamis.Compressed) -> None:
@@ -330,3 +330,61 @@ def test_a_layer_without_a_weight(tmp_path: Path) -> None:
     assert small.masks.pruned == 2 and "0.0%" in small.summary()
     small.save(tmp_path / "small.tamis")
     assert same_tensors(tamis.load(tmp_path / "small.tamis", model).params, small.params)
+
+
+# -- what was loaded stands by itself ---------------------------------------------------------------------------------
+
+
+def test_what_is_loaded_does_not_change_with_the_module(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 3))
+    tamis.prune(model, 2, example=torch.zeros(1, 3)).save(tmp_path / "small.tamis")
+    loaded = tamis.load(tmp_path / "small.tamis", model)
+    before = loaded.state_dict()
+    model[2].weight = model[0].weight
+    assert same_tensors(loaded.state_dict(), before)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        loaded.params["0.weight"] = torch.zeros(3, 3)  # type: ignore[index]
+    model.double()
+    with pytest.raises(InvalidParameters, match=r"small.tamis' (does not fit|was saved from a network)"):
+        loaded.network  # noqa: B018
+
+
+def test_a_module_without_weights_takes_those_of_the_file(small: tamis.Compressed, tmp_path: Path) -> None:
+    small.save(tmp_path / "small.tamis")
+    with torch.device("meta"):
+        empty = plain()
+    loaded = tamis.load(tmp_path / "small.tamis", empty)
+    assert same_tensors(loaded.params, small.params) and same_tensors(loaded.masks, small.masks)
+    assert same_tensors(dict(loaded.apply_to(empty).state_dict()), small.state_dict())
+    x = torch.randn(2, 4)
+    assert torch.equal(loaded.network(x), small.network(x))
+
+
+def test_masks_are_copied() -> None:
+    net, mask = tamis.trace(nn.Linear(2, 1, bias=False), torch.zeros(1, 2)), torch.tensor([[True, True]])
+    small = tamis.Compressed(net, {"weight": mask})
+    mask.fill_(False)
+    assert small.masks.pruned == 0
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [[{"shape": [1, 2**25], "dtype": "float32"}] * 3, [{"shape": [2**20, 2**20], "dtype": "float32"}]],
+    ids=["many", "one"],
+)
+def test_a_file_cannot_ask_for_inputs_without_end(inputs: Any, small: tamis.Compressed, tmp_path: Path) -> None:
+    path = tmp_path / "small.tamis"
+    about = {"graph": {"fingerprint": "", "torch": "", "batched": True, "inputs": inputs}, "recipe": []}
+    format.write(path, small.params, small.masks, about)
+    with pytest.raises(CorruptArtifact, match="asks for inputs of more than 67,108,864 numbers"):
+        tamis.load(path, plain())
+
+
+@pytest.mark.parametrize("dtype", ["float8_e5m2", "quint8", "int64"])
+def test_a_file_that_asks_for_other_inputs_does_not_fit(dtype: str, small: tamis.Compressed, tmp_path: Path) -> None:
+    path = tmp_path / "small.tamis"
+    inputs = [{"shape": [1, 4], "dtype": dtype}]
+    about = {"graph": {"fingerprint": "", "torch": "", "batched": True, "inputs": inputs}, "recipe": []}
+    format.write(path, small.params, small.masks, about)
+    with pytest.raises(InvalidParameters, match=r"small.tamis' (does not fit|was saved from a network)"):
+        tamis.load(path, plain()).network  # noqa: B018

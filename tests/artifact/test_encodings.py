@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 import struct
+from itertools import accumulate, product
 
 import numpy as np
 import pytest
 import torch
 from any_tensors import raw
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tamis.artifact.encodings import ENCODINGS, shortest
-from tamis.artifact.encodings.narrow import NARROWER, narrowed
-from tamis.artifact.encodings.naturals import from_bytes, to_bytes
+from tamis.artifact.encodings import naturals as as_bytes
+from tamis.artifact.encodings.base import Array
+from tamis.artifact.encodings.narrowing import NARROWER, narrowed
+from tamis.artifact.encodings.naturals import running_sums, to_bytes
 from tamis.artifact.encodings.positions import CODINGS
 from tamis.errors import CorruptArtifact
 
 # -- naturals ------------------------------------------------------------------------------------------------------
 
 edges = st.sampled_from([0, 1, 254, 255, 256, 509, 510, 511, 65535])
+in_blocks = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 sequences = st.lists(edges | st.integers(0, 5000), max_size=60)
 
 
@@ -33,19 +37,34 @@ def test_naturals_are_written_as_defined(naturals: list[int]) -> None:
     assert to_bytes(np.array(naturals, dtype=np.int64)).tolist() == literally(naturals)
 
 
-@given(sequences)
-def test_naturals_come_back(naturals: list[int]) -> None:
-    assert from_bytes(to_bytes(np.array(naturals, dtype=np.int64))).tolist() == naturals
+def sums_of(coded: Array, plus: int = 0) -> list[int]:
+    return [end for sums in running_sums(coded, plus) for end in sums.tolist()]
 
 
+@pytest.fixture(params=[1, 2, 7, as_bytes.BLOCK])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are read in blocks; small ones, so that numbers and runs begin in one and end in another."""
+    monkeypatch.setattr(as_bytes, "BLOCK", request.param)
+
+
+@pytest.mark.usefixtures("blocks")
+@in_blocks
+@given(sequences, st.integers(0, 3))
+def test_naturals_come_back_as_running_sums(naturals: list[int], plus: int) -> None:
+    coded = to_bytes(np.array(naturals, dtype=np.int64))
+    assert sums_of(coded, plus) == list(accumulate(n + plus for n in naturals))
+
+
+@pytest.mark.usefixtures("blocks")
+@in_blocks
 @given(st.lists(st.sampled_from([0, 1, 7, 254, 255, 255]), max_size=40))
 def test_every_row_of_bytes_is_one_sequence_or_refused(coded: list[int]) -> None:
     row = np.array(coded, dtype=np.uint8)
     if coded and coded[-1] == 255:
         with pytest.raises(CorruptArtifact, match="breaks off"):
-            from_bytes(row)
+            sums_of(row)
     else:
-        assert to_bytes(from_bytes(row)).tolist() == coded
+        assert to_bytes(np.diff(sums_of(row), prepend=0).astype(np.int64)).tolist() == coded
 
 
 # -- positions -----------------------------------------------------------------------------------------------------
@@ -81,7 +100,9 @@ def runs(mask: list[bool]) -> list[int]:
     return literally(lengths if len(lengths) % 2 == 0 else lengths[:-1])
 
 
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("oracle", [bitmask, gaps, runs])
+@in_blocks
 @given(flat_masks)
 def test_positions_are_written_as_defined_and_come_back(oracle, mask: list[bool]) -> None:  # type: ignore[no-untyped-def]
     coding = CODINGS[oracle.__name__]
@@ -101,12 +122,41 @@ def test_positions_are_written_as_defined_and_come_back(oracle, mask: list[bool]
         ("runs", [1, 2, 3], 9, "do not alternate"),
         ("runs", [1, 2, 0, 2], 9, "do not alternate"),
         ("runs", [1, 0], 9, "do not alternate"),
-        ("runs", [1, 9], 9, "10 entries together, of which there are 9"),
+        ("runs", [9], 9, "do not alternate"),
+        ("runs", [1, 9], 9, "10 entries of 9"),
+        ("gaps", [0] * 10, 9, "10 bytes for 9 entries"),
+        ("runs", [0] + [1] * 10, 9, "11 bytes for 9 entries"),
     ],
 )
+@pytest.mark.usefixtures("blocks")
 def test_impossible_positions_are_refused(name: str, coded: list[int], entries: int, message: str) -> None:
     with pytest.raises(CorruptArtifact, match=message):
         CODINGS[name].read(np.array(coded, dtype=np.uint8), entries)
+
+
+@pytest.mark.parametrize(("name", "above"), [("gaps", 0), ("runs", 1)])
+def test_the_bounds_of_their_length_are_reached_and_never_passed(name: str, above: int) -> None:
+    for entries in range(1, 12):
+        masks = [np.array(bits, dtype=np.bool_) for bits in product([False, True], repeat=entries)]
+        longest = max(len(CODINGS[name].write(mask)) for mask in masks)
+        assert longest == entries + (above if entries % 2 else 0)  # the last run is of kept ones
+    for length in (254, 255, 256, 511, 5000):
+        for mask in (np.arange(length) == length - 1, np.ones(length, dtype=np.bool_)):
+            assert len(CODINGS[name].write(mask)) <= length + above
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("name", CODINGS)
+@in_blocks
+@given(st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 254, 255]), max_size=12), st.integers(0, 520))
+def test_whatever_bytes_are_a_mask_that_they_code_or_refused(name: str, coded: list[int], entries: int) -> None:
+    row = np.array(coded, dtype=np.uint8)
+    try:
+        mask = CODINGS[name].read(row, entries)
+    except CorruptArtifact:
+        return
+    assert mask.shape == (entries,) and set(mask.view(np.uint8).tolist()) <= {0, 1}
+    assert CODINGS[name].write(mask).tolist() == coded
 
 
 @pytest.mark.parametrize(
@@ -160,8 +210,8 @@ def test_every_half_number_is_stored_as_such() -> None:
     every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)
     numbers = every[~every.isnan()].float()
     name, stored = shortest(numbers, None)
-    assert (name, stored.parts["values"].dtype) == ("half", torch.float16)
-    again, _ = ENCODINGS["half"].decode(stored, tuple(numbers.shape), torch.float32)
+    assert (name, stored.parts["values"].dtype) == ("narrow", torch.float16)
+    again, _ = ENCODINGS["narrow"].decode(stored, tuple(numbers.shape), torch.float32)
     assert raw(again) == raw(numbers)
 
 
@@ -169,7 +219,7 @@ def test_a_thread_that_flushes_denormals_reads_the_same_bits() -> None:
     numbers = torch.tensor([2.0**-149, 2.0**-130, 2.0**-126, 1.0], dtype=torch.float64)
     halves = torch.tensor([2.0**-24, 3 * 2.0**-20, 1.0])
     stored = [shortest(tensor, None) for tensor in (numbers, numbers[2:], halves)]
-    assert [name for name, _ in stored] == ["dense", "half", "half"]
+    assert [name for name, _ in stored] == ["dense", "narrow", "narrow"]
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor does not flush denormals")
     try:

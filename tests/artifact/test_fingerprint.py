@@ -137,3 +137,16 @@ def test_inputs_are_told_apart() -> None:
 
     example = (torch.zeros(2, 3), torch.zeros(2, 3))
     assert fingerprint(tamis.trace(Two(False), example)) != fingerprint(tamis.trace(Two(True), example))
+
+
+def test_the_order_of_outputs_counts() -> None:
+    class Pair(nn.Module):
+        def __init__(self, first: str, second: str) -> None:
+            super().__init__()
+            self.names, self.a, self.b = (first, second), nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return dict(zip(self.names, (self.a(x), self.b(x)), strict=True))
+
+    one, other = (fingerprint(tamis.trace(Pair(*names), torch.zeros(1, 2))) for names in ("xy", "yx"))
+    assert one != other

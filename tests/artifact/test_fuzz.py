@@ -49,7 +49,7 @@ def specimens() -> list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, An
     rare, early = torch.arange(600) % 150 == 7, torch.arange(600) < 40
     long = torch.randn(600, dtype=torch.float64, generator=generator)
     everything = {
-        "half": torch.ones(5),
+        "narrow": torch.ones(5),
         "flag": torch.tensor([True, False]),
         "scalar": torch.tensor(3),
         "none": torch.zeros(0, 4),
@@ -100,7 +100,19 @@ def sealed(content: bytes) -> bytes:
 
 
 HOSTILE: list[Any] = [-1, 0, 1, 2**31, 2**62, 2**63, 2**64, 10**40, 1.5, 1e308, None, True, {}]
-HOSTILE += ["", "../../etc/x", "/etc/x", "x" * 5000, "dense", "half", "sparse", "float32", "float64", "bool", "uint64"]
+HOSTILE += [
+    "",
+    "../../etc/x",
+    "/etc/x",
+    "x" * 5000,
+    "dense",
+    "narrow",
+    "sparse",
+    "float32",
+    "float64",
+    "bool",
+    "uint64",
+]
 HOSTILE += ["F32", "U8", "BOOL", "F4", "C64", [], [0], [-1], [2**40, 2**40], [0, 2**63], [1] * 70, [7, 9], [0, 8]]
 HOSTILE += [json.loads("[" * 400 + "]" * 400)]
 

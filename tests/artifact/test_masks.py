@@ -327,7 +327,9 @@ def test_zeroed_is_a_copy_with_zeros() -> None:
 def test_hold_refuses_an_optimizer_of_another_model() -> None:
     model, other = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     masks = Masks({"weight": torch.ones(2, 3, dtype=torch.bool)})
-    with pytest.raises(InvalidInput, match="the SGD trains none of the masked parameters of Linear"):
+    with pytest.raises(
+        InvalidInput, match="the SGD does not train weight of Linear: make it from this model's parameters"
+    ):
         masks.hold(model, torch.optim.SGD(other.parameters(), 0.1))
 
 
@@ -337,3 +339,16 @@ def test_hold_zeroes_gradients_from_before() -> None:
     masks = Masks({"weight": torch.zeros(2, 3, dtype=torch.bool)})
     masks.hold(model, torch.optim.SGD(model.parameters(), 0.1))
     assert model.weight.grad is not None and not model.weight.grad.any()
+
+
+def test_tied_parameters_are_pruned_by_the_masks_of_all_their_names() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2, bias=False), torch.nn.Linear(2, 2, bias=False))
+    model[1].weight = model[0].weight
+    first, second = torch.tensor([[True, False], [True, True]]), torch.tensor([[True, True], [False, True]])
+    Masks({"0.weight": first, "1.weight": second}).hold(model, torch.optim.SGD(model.parameters(), 0.1))
+    assert torch.equal(model[0].weight != 0, first & second)
+
+
+def test_masks_of_other_shapes_do_not_compose() -> None:
+    with pytest.raises(InvalidParameters, match=r"the mask of 'a' has shape \(2,\), the parameter \(3,\)"):
+        Masks({"a": torch.ones(2, dtype=torch.bool)}) & {"a": torch.ones(3, dtype=torch.bool)}

@@ -18,7 +18,7 @@ Masked = tuple[Tensor, Tensor | None]
 WEIGHT = torch.tensor([[0.0, 1.5, 0.0], [-2.0, 0.0, 0.25]])
 SPECIMENS: dict[str, Masked] = {  # for each encoding, something it accepts
     "dense": (WEIGHT, None),
-    "half": (WEIGHT, None),
+    "narrow": (WEIGHT, None),
     "sparse": (WEIGHT, WEIGHT != 0),
 }
 

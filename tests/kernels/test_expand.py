@@ -60,6 +60,38 @@ def test_a_wrong_number_of_values_is_refused() -> None:
             expand(np.ones(count, dtype=np.float32), mask)
 
 
+BYTES = [[255], [2], [0, 128], [0, 1, 2, 127, 254, 255]]  # what a boolean of numpy can be found to hold
+
+
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize("choices", BYTES, ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_every_byte_but_0_is_true(dtype: type, choices: list[int]) -> None:
+    draw = np.random.default_rng(0)
+    for entries in [*range(140), 1000, 300_007]:
+        chosen = draw.choice(np.array(choices, dtype=np.uint8), entries)
+        values = np.arange(1, np.count_nonzero(chosen) + 1).astype(dtype)
+        expected = np.zeros(entries, dtype=dtype)
+        expected[chosen != 0] = values
+        assert np.array_equal(expand(values, chosen.view(np.bool_)), expected)
+
+
+@pytest.mark.parametrize("choices", BYTES, ids=str)
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_kernel_leaves_the_memory_around_its_result_alone(dtype: type, choices: list[int]) -> None:
+    extension = dispatch.native()
+    if extension is None:
+        pytest.skip(dispatch.native_reason())
+    draw = np.random.default_rng(0)
+    for entries in [*range(140), 1000]:
+        chosen = draw.choice(np.array(choices, dtype=np.uint8), entries)
+        values = np.arange(1, np.count_nonzero(chosen) + 1).astype(dtype)
+        around = np.full(entries + 600, 77, dtype=dtype)
+        extension.expand(values, chosen.view(np.bool_), around[300 : 300 + entries])
+        assert (around[:300] == 77).all() and (around[300 + entries :] == 77).all()
+        assert around[300 : 300 + entries].tolist() == by_hand(values.tolist(), (chosen != 0).tolist())
+
+
 def test_the_kernel_itself_reads_and_writes_within_bounds() -> None:
     extension = dispatch.native()
     if extension is None:

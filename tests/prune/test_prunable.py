@@ -34,7 +34,7 @@ class Computing(nn.Module):
 
 
 def names(model: nn.Module, *shape: int, biases: bool = False) -> tuple[str, ...]:
-    return candidates(tamis.trace(model, torch.zeros(1, *shape)), (), (), biases).names
+    return candidates(tamis.trace(model, torch.zeros(1, *shape)), biases=biases).names
 
 
 def three_layers() -> nn.Sequential:
@@ -47,9 +47,9 @@ def three_layers() -> nn.Sequential:
 
 def test_weights_in_the_order_of_data_and_biases_only_when_asked_for() -> None:
     net = tamis.trace(three_layers(), torch.zeros(1, 4))
-    found = candidates(net, (), (), biases=False)
+    found = candidates(net, biases=False)
     assert found.names == ("0.weight", "2.0.weight", "3.weight") and found.final == "3.weight"
-    with_biases = candidates(net, (), (), biases=True)
+    with_biases = candidates(net, biases=True)
     assert set(with_biases.names) == {f"{layer}.{kind}" for layer in ("0", "2.0", "3") for kind in ("weight", "bias")}
     assert with_biases.final == "3.weight"
 
@@ -107,7 +107,7 @@ def test_tied_weights_are_one_parameter() -> None:
 
 def test_adjacency_matrices_and_other_buffers_are_no_weights() -> None:
     net = tamis.trace(MODELS["gcn"](), example_input("gcn"))
-    assert candidates(net, (), (), biases=False).names == ("layer1.linear.weight", "layer2.linear.weight")
+    assert candidates(net, biases=False).names == ("layer1.linear.weight", "layer2.linear.weight")
 
 
 def test_a_frozen_layer_has_weights_all_the_same() -> None:
@@ -233,7 +233,7 @@ def test_a_module_that_torch_has_masked(by: Any) -> None:
 )
 def test_patterns_name_parameters_or_the_modules_they_are_in(pattern: str, matching: set[str]) -> None:
     known = ["layer1.0.conv1.weight", "layer1.0.conv1.bias", "layer1.1.conv2.weight", "fc.weight"]
-    assert {name for name in known if matches(name, (pattern,))} == matching
+    assert {name for name in known if matches([name], (pattern,))} == matching
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,19 @@ def test_patterns_are_told_apart_by_what_can_be_pruned() -> None:
         with pytest.raises(InvalidInput, match=f"'{wrong}' matches no parameter"):
             tamis.prune(net, 0.5, exclude=wrong)
     assert list(tamis.prune(net, 0.5, include="*.bias", biases=True).masks) == ["0.bias", "2.0.bias", "3.bias"]
-    with pytest.raises(InvalidInput, match=r"nothing to prune: include=\('0',\) and exclude=\('\*',\) leave none of"):
+    with pytest.raises(InvalidInput, match=r"nothing to prune: include='0' and exclude='\*' leave none of"):
         tamis.prune(net, 0.5, include="0", exclude="*")
+    with pytest.raises(InvalidInput, match=r"nothing to prune: include=\[\] and exclude=None leave none of"):
+        tamis.prune(net, 0.5, include=[])
+
+
+def test_tied_weights_go_by_any_of_their_names_and_are_last_where_they_are_last_met() -> None:
+    model = nn.Sequential(nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False))
+    model[2].weight = model[0].weight
+    net = tamis.trace(model, torch.zeros(1, 4))
+    assert candidates(net).names == ("0.weight", "1.weight") and candidates(net).final == "0.weight"
+    assert candidates(net, exclude="2").names == ("1.weight",)
+    assert candidates(net, include="2.weight").names == ("0.weight",)
 
 
 def test_a_long_list_of_names_is_cut_short() -> None:

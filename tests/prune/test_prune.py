@@ -6,6 +6,7 @@ import math
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
@@ -415,3 +416,24 @@ def test_costs_bound_what_pruning_changes(dag: Dag, amount: float, by: Any, scop
     assert (change <= (total + rounding) * reach).all()
     assert (change <= (metric + rounding) * reach).all()
     assert (change <= tamis.path_metric(net, small.network, x) + rounding * reach).all()
+
+
+@pytest.mark.parametrize("seed", [None, 1.5, "x", True, -1, 2**63])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+    with pytest.raises(InvalidInput, match=r"seed=.* must be a whole number"):
+        tamis.prune(net, 1, by="magnitude", seed=seed)
+
+
+def test_numbers_of_numpy_will_do() -> None:
+    net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+    small = tamis.prune(net, np.int64(3), by="random", seed=np.int32(4))
+    assert small.masks.pruned == 3 and small.recipe[0]["amount"] == 3 and type(small.recipe[0]["seed"]) is int
+    assert tamis.prune(net, np.float32(0.5)).masks.pruned == 2
+    assert small.nbytes > 0  # a recipe that JSON takes
+
+
+def test_phi_says_what_to_do_where_it_cannot() -> None:
+    net = tamis.trace(nn.Sequential(nn.Linear(2, 2), nn.GELU()), torch.zeros(1, 2))
+    with pytest.raises(UnsupportedOp, match=r"'aten.gelu' at 1 is not; prune by 'magnitude' or 'random' instead"):
+        tamis.prune(net, 0.5)

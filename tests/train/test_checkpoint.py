@@ -6,10 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -143,6 +144,84 @@ def test_killed_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     assert_same(fitted(directory, **options), fitted(None, **options))
 
 
+def test_what_killed_writes_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    killed = (".checkpoint.pt.12.0a1b2c3d.part", ".epoch_3.safetensors.12.0a1b2c3d.part")
+    others = (".mine.pt.12.0a1b2c3d.part", ".checkpoint.pt.swp", "notes.part")
+    for name in (*killed, *others):
+        (tmp_path / name).touch()
+    with pytest.raises(Stopped):
+        fitted(tmp_path, progress=stop_after(1))
+    assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT, *others}
+    (tmp_path / killed[0]).touch()
+    with pytest.raises(InvalidInput, match="comes from another training"):
+        fitted(tmp_path, settings=replace(SETTINGS, seed=1))
+    assert (tmp_path / killed[0]).exists()  # it may be writing at this moment
+    fitted(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {CHECKPOINT, *others}
+
+
+@pytest.mark.parametrize("number", [np.float64, np.float32, np.array, torch.tensor])
+def test_settings_in_numbers_of_numpy_and_torch_are_read_back(number: Callable[[float], Any], tmp_path: Path) -> None:
+    whole = torch.tensor if number is torch.tensor else np.int64
+    settings = Settings(
+        epochs=whole(2),
+        batch=whole(40),
+        optimizer=np.str_("adamw"),
+        learning_rate=number(0.25),
+        momentum=number(0.5),
+        weight_decay=number(0),
+        schedule=np.str_("multistep"),
+        milestones=np.array([1]),
+        warmup_epochs=whole(1),
+        augment=np.bool_(True),
+        seed=whole(3),
+        amp=np.bool_(False),
+    )
+    plain = Settings(2, 40, "adamw", 0.25, 0.5, 0.0, "multistep", (1,), 1, True, 3, False)
+    assert settings == plain
+    assert [type(value) for value in asdict(settings).values()] == [type(value) for value in asdict(plain).values()]
+    with pytest.raises(Stopped):
+        fitted(tmp_path, settings=settings, keep=(whole(1),), progress=stop_after(1))
+    assert_same(fitted(tmp_path, settings=plain), fitted(None, settings=plain))
+    assert kept_epochs(tmp_path) == [1]
+    assert_same(fitted(None, settings=plain, first_epoch=whole(1)), fitted(None, settings=plain, first_epoch=1))
+
+
+class WithExtraState(nn.Module):
+    """A linear model with a state of its own in its state_dict."""
+
+    def __init__(self, extra: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.extra = nn.Linear(64, 10), extra
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(x.flatten(1))
+
+    def get_extra_state(self) -> Any:
+        return self.extra
+
+    def set_extra_state(self, state: Any) -> None:
+        self.extra = state
+
+
+def test_a_state_that_is_no_tensor_is_refused_where_it_would_be_written(tmp_path: Path) -> None:
+    wanted = r"'_extra_state' in the state of WithExtraState is no tensor but of type dict, .* without a directory"
+    with pytest.raises(InvalidInput, match=wanted):
+        fitted(tmp_path / "run", WithExtraState({"scale": 3}))
+    assert not (tmp_path / "run").exists()
+    without = fitted(None, WithExtraState({"scale": 3}))
+    assert without.model.extra == {"scale": 3} and len(without.history) == SETTINGS.epochs
+
+
+def test_a_state_of_tensors_is_written_and_read(tmp_path: Path) -> None:
+    with pytest.raises(Stopped):
+        fitted(tmp_path, WithExtraState(torch.arange(3)), keep=(1,), progress=stop_after(1))
+    assert torch.equal(kept_weights(tmp_path, 1)["_extra_state"], torch.arange(3))
+    whole = fitted(None, WithExtraState(torch.arange(3)))
+    assert_same(fitted(tmp_path, WithExtraState(torch.zeros(3)), keep=(1,)), whole)
+
+
 # -- something else ------------------------------------------------------------------------------------------------
 
 
@@ -201,6 +280,14 @@ def test_a_damaged_checkpoint_is_refused(damage: Callable[[bytes, Path], bytes],
     (tmp_path / CHECKPOINT).write_bytes(damage((begun / CHECKPOINT).read_bytes(), tmp_path / "other.pt"))
     with pytest.raises(CorruptArtifact, match=f"{CHECKPOINT} is damaged or not a checkpoint of tamis .* delete it"):
         fitted(tmp_path)
+
+
+def test_what_torch_does_not_load_is_refused_in_one_plain_line(tmp_path: Path) -> None:
+    """torch itself answers with a page of advice, in colours."""
+    torch.save({"epoch": np.float64(1)}, tmp_path / CHECKPOINT)
+    with pytest.raises(CorruptArtifact, match=r"\(Unsupported global: .*numpy.*\); delete it") as refused:
+        read_checkpoint(tmp_path)
+    assert str(refused.value).isprintable()
 
 
 def test_a_changed_weight_is_noticed(begun: Path, tmp_path: Path) -> None:

@@ -92,6 +92,12 @@ def test_images_without_mean_and_std_are_on_the_scale_0_to_1():
     assert data.normalised().flatten().tolist() == pytest.approx([0, 0.2, 1])
 
 
+def test_an_example_is_the_first_of_a_batch():
+    data = Data(torch.from_numpy(images(3, 2, 4, 4)), torch.arange(3), "images", (0.5, 0.25), (0.1, 0.2))
+    assert torch.equal(data.example, data.batch(torch.tensor([0, 1]))[0][:1])
+    assert data.example.shape == (1, 2, 4, 4)
+
+
 def test_the_number_of_classes_survives_a_slice():
     data = Data(torch.zeros(4, 2), torch.tensor([0, 1, 4, 0]), "mine")
     assert data.classes == data[:2].classes == data[torch.tensor([0])].classes == data.to("cpu").classes == 5

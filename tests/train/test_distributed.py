@@ -14,19 +14,41 @@ import torch.distributed as dist
 from ddp_worker import RUNS, masks, result, trained
 
 import tamis
+from tamis.progress import Progress
 from tamis.train.checkpoint import read_checkpoint
-from tamis.train.distributed import Team
+from tamis.train.data import load_data
+from tamis.train.distributed import Team, join_team, training_device
+from tamis.train.loop import Settings, train
 
 WORKER = Path(ddp_worker.__file__)
 SECONDS = 120  # after which something hangs
 
+IN_A_DIRECTORY_OF_ITS_OWN = """
+import os, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+sys.path.insert(0, sys.argv[1])
+from tamis.errors import InvalidInput
+from test_distributed import begin_training
+folder, rank = Path(sys.argv[2]), os.environ["RANK"]
+try:
+    begin_training(folder / rank)
+except InvalidInput as error:
+    (folder / f"{rank}.txt").write_text(str(error))
+torch.distributed.barrier()
+os._exit(0)  # at once: torch now and then aborts a process that leaves a gloo group soon after it joined
+"""
 
-def team_of(processes: int, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    """The worker under torchrun."""
+
+def team_of(
+    processes: int, *arguments: object, script: Path = WORKER, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A script under torchrun."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     variables = {**os.environ, "PYTHONPATH": str(Path(tamis.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
-        [*launcher, str(WORKER), *map(str, arguments)],
+        [*launcher, str(script), *map(str, arguments)],
         env={**variables, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -110,3 +132,75 @@ def test_shares_are_the_batch(examples: int, size: int) -> None:
     assert torch.equal(torch.cat(counted), batch)
     assert max(map(len, counted)) - min(map(len, counted)) <= 1 and shares[0][1] == 1
     assert all(torch.equal(part, batch[:1]) for part, counts in shares if not counts)
+
+
+# -- where they begin ----------------------------------------------------------------------------------------------
+
+
+class Stopped(Exception):
+    pass
+
+
+def begin_training(directory: Path, stop_after: int = 9) -> None:
+    def listener(now: Progress) -> None:
+        if now.done == stop_after:
+            raise Stopped
+
+    data = load_data("digits:train[:30]")
+    train(ddp_worker.plain(), data, Settings(epochs=5), directory=directory, progress=listener)
+
+
+def test_processes_at_different_epochs_all_refuse_to_go_on(tmp_path: Path) -> None:
+    """After epochs 1, 2 and 3 the middle one is at the mean of them all."""
+    for rank in range(3):
+        with pytest.raises(Stopped):
+            begin_training(tmp_path / str(rank), stop_after=rank + 1)
+    script = tmp_path / "script.py"
+    script.write_text(IN_A_DIRECTORY_OF_ITS_OWN)
+    finished = team_of(3, Path(__file__).parent, tmp_path, script=script, PYTHONPATH=os.pathsep.join(sys.path))
+    assert finished.returncode == 0, finished.stdout
+    for rank in range(3):
+        said = (tmp_path / f"{rank}.txt").read_text()
+        assert f"process {rank} of 3 would go on after epoch {rank + 1}, but the team's are 1 to 3" in said
+
+
+def test_extremes_of_one_are_its_own() -> None:
+    assert Team(torch.device("cpu")).extremes(7) == (7, 7)
+
+
+def no_gpu_may_be_touched() -> int:
+    raise AssertionError("asked for the current GPU, which takes memory on it")
+
+
+def test_under_torchrun_each_process_takes_the_gpu_of_its_local_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", no_gpu_may_be_touched)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert join_team(torch.device("cuda")).device == torch.device("cuda:3")
+    assert join_team(torch.device("cuda:1")).device == torch.device("cuda:1")
+    assert join_team(torch.device("cpu")).device == torch.device("cpu")
+
+
+def test_alone_cuda_is_the_current_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    assert join_team(torch.device("cuda")).device == torch.device("cuda:2")
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "asked", "expected"),
+    [
+        (None, None, "cuda:0"),
+        (None, "cpu", "cpu"),
+        ("3", None, "cuda"),  # the GPU that the model is on is that of all of them
+        ("3", "cuda:1", "cuda:1"),
+        ("3", torch.device("cpu"), "cpu"),
+    ],
+)
+def test_where_a_model_on_a_gpu_is_trained(
+    local_rank: str | None, asked: str | torch.device | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if local_rank is not None:
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+    monkeypatch.setattr("tamis.train.distributed.device_of", lambda model: torch.device("cuda:0"))
+    assert training_device(torch.nn.Linear(1, 1), asked) == torch.device(expected)

@@ -133,6 +133,16 @@ def test_an_epoch_outside_of_training_has_no_rate(epoch: float) -> None:
         ({"schedule": "multistep", "milestones": (3, 2)}, r"rising order, from 1 to 9, got \(3, 2\)"),
         ({"warmup_epochs": 10}, "warmup_epochs must be a whole number from 0 to 9, got 10"),
         ({"seed": -1}, "seed must be a whole number ≥ 0, got -1"),
+        ({"seed": True}, "seed must be a whole number ≥ 0, got True"),
+        ({"batch": "64"}, "batch must be a whole number ≥ 1, got '64'"),
+        ({"learning_rate": "1e-4"}, "learning_rate must be a number > 0, got '1e-4'"),
+        ({"learning_rate": None}, "learning_rate must be a number > 0, got None"),
+        ({"learning_rate": 10**400}, "learning_rate must be a number > 0, got 10000"),
+        ({"momentum": [0.9]}, r"momentum must be in \[0, 1\), got \[0.9\]"),
+        ({"weight_decay": 1j}, "weight_decay must be a number ≥ 0, got 1j"),
+        ({"schedule": "multistep", "milestones": (3, None)}, r"rising order, from 1 to 9, got \(3, None\)"),
+        ({"augment": "no"}, "augment must be True or False, got 'no'"),
+        ({"amp": None}, "amp must be True or False, got None"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], message: str) -> None:
@@ -252,6 +262,15 @@ def test_the_seed_decides_dropout_and_the_callers_generator_does_not() -> None:
     assert not torch.allclose(full_batch[0][2].weight, full_batch[1][2].weight, atol=1e-4)
 
 
+def test_every_module_is_in_train_mode_while_it_is_trained() -> None:
+    """A batch-norm that is frozen keeps its weights; its statistics move, though it was given in eval mode."""
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+    model[1].requires_grad_(False).eval()
+    trained = fitted(model, Settings(epochs=1)).model
+    assert torch.equal(trained[1].weight, model[1].weight)
+    assert not torch.equal(trained[1].running_mean, model[1].running_mean)
+
+
 # -- evaluate ------------------------------------------------------------------------------------------------------
 
 
@@ -333,6 +352,7 @@ def test_each_epoch_is_reported() -> None:
     trained = fitted(model, Settings(epochs=3, batch=50), test=TEST, masks=masks, progress=told.append)
     assert [(now.task, now.done, now.total) for now in told] == [("training", done, 3) for done in (1, 2, 3)]
     for now, epoch in zip(told, trained.history, strict=True):
+        assert epoch.reported_accuracy == epoch.test_accuracy
         assert now.figures == {
             "loss": epoch.loss,
             "accuracy": epoch.test_accuracy,
@@ -344,6 +364,7 @@ def test_each_epoch_is_reported() -> None:
 def test_without_test_data_the_training_accuracy_is_reported() -> None:
     told = list[Progress]()
     trained = fitted(small_mlp(), Settings(epochs=1), progress=told.append)
+    assert trained.history[0].reported_accuracy == trained.history[0].accuracy
     assert told[0].figures["accuracy"] == trained.history[0].accuracy and "sparsity" not in told[0].figures
 
 

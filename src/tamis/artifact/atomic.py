@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+LONGEST_NAME = 255  # bytes, on nearly every file system
 
 
 @contextmanager
@@ -17,24 +20,50 @@ def replacing(path: str | Path) -> Iterator[Path]:
     Whoever opens `path` sees the old content or the new, whatever happens meanwhile: a kill, a full disk, a second
     process that writes the same path. A kill can leave a file `.NAME.*.part` behind, which is safe to delete.
 
+    Of a link, the file that it leads to is replaced. A file that is replaced passes its permissions on. What exists and
+    is no regular file, as a directory, a pipe or a device, is refused by an `OSError`.
+
     Example:
         >>> with replacing("weights.bin") as part:
         ...     part.write_bytes(content)
     """
-    path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if not path.parent.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "no such directory to write to", str(path.parent))
-    part = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    permissions = _permissions(path)
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "no such directory to write to", str(target.parent))
+    part = target.with_name(_part_name(target.name))
     try:
-        part.touch(exist_ok=False)
+        # Never open to more than the old file was, but open to its writer, even where the old one is read-only.
+        part.touch(mode=0o666 if permissions is None else permissions | stat.S_IRUSR | stat.S_IWUSR, exist_ok=False)
         yield part
         _flush(part)
-        os.replace(part, path)
-        _flush(path.parent)  # the name itself must survive a power cut, too
+        if permissions is not None:
+            part.chmod(permissions)
+        os.replace(part, target)
+        _flush(target.parent)  # the name itself must survive a power cut, too
     finally:
         part.unlink(missing_ok=True)
+
+
+def _permissions(path: str | Path) -> int | None:
+    """Of the file that is to be replaced; None if there is none."""
+    try:
+        mode = os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EINVAL, "not a regular file, and only such are replaced", str(path))
+    return mode & 0o777
+
+
+def _part_name(name: str) -> str:
+    """A name that no other part has; a `name` too long to stand in it is shortened."""
+    suffix = f".{os.getpid()}.{secrets.token_hex(4)}.part"
+    while len(os.fsencode(f".{name}{suffix}")) > LONGEST_NAME:
+        name = name[:-1]
+    return f".{name}{suffix}"
 
 
 def _flush(path: Path) -> None:

@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,9 +19,9 @@ from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.masks import Masks
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.graph.network import Network
-from tamis.graph.trace import tied_names, trace, trace_as_given
+from tamis.graph.trace import tied_names, trace_as
 
-LARGEST_INPUT = 2**28  # entries of an input that a file may ask us to trace a model with
+LARGEST_INPUT = 2**26  # numbers in the inputs that a file may ask us to trace a model with
 
 
 class Compressed:
@@ -33,7 +34,7 @@ class Compressed:
 
     Example:
         >>> small = tamis.prune(net, 0.8)
-        >>> small.network(x), small.nbytes, print(small.summary())
+        >>> print(small.summary())
         >>> small.save("small.tamis")
         >>> module = small.apply_to(model)
     """
@@ -44,8 +45,15 @@ class Compressed:
         masks: Mapping[str, Tensor] | None = None,
         recipe: Iterable[Mapping[str, Any]] = (),
     ) -> None:
-        self._set(network, Masks(masks or {}), recipe)
+        self._set(network, Masks({name: mask.clone() for name, mask in Masks(masks or {}).items()}), recipe)
         self.masks.check_zeros(self.params)
+
+    @classmethod
+    def _sound(cls, source: Network | _Untraced, masks: Masks, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
+        """Without copies, and without a look at every weight: for new masks, and zeros that were set just now."""
+        made = cls.__new__(cls)
+        made._set(source, masks, recipe)
+        return made
 
     def _set(self, source: Network | _Untraced, masks: Masks, recipe: Iterable[Mapping[str, Any]]) -> None:
         self.params: Mapping[str, Tensor] = source.params
@@ -53,15 +61,11 @@ class Compressed:
         self.recipe = tuple(dict(step) for step in recipe)
         self._source = source
 
-    @classmethod
-    def _made(cls, source: Network | _Untraced, masks: Masks, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
-        """Without a look at every weight, where what is pruned was set to zero just now."""
-        made = cls.__new__(cls)
-        made._set(source, masks, recipe)
-        return made
+    def __deepcopy__(self, memo: Any) -> Compressed:
+        return self  # nothing in it changes
 
     def __repr__(self) -> str:
-        steps = ", ".join(str(step.get("step")) for step in self.recipe) or "nothing done"
+        steps = ", ".join(repr(step.get("step")) for step in self.recipe) or "nothing done"
         return f"Compressed({self.masks.pruned:,} of {self.masks.total:,} weights pruned; {steps})"
 
     @cached_property
@@ -69,7 +73,7 @@ class Compressed:
         """The small network. Of a file that was loaded for a module, the module is traced when this is first asked for.
 
         Raises:
-            InvalidParameters: the module computes something else than the network that was saved.
+            InvalidParameters: the module, as it is then, computes something else than the network that was saved.
         """
         return self._source if isinstance(self._source, Network) else self._source.traced()
 
@@ -81,7 +85,7 @@ class Compressed:
     def pruned(self, kept: Mapping[str, Tensor], step: Mapping[str, Any]) -> Compressed:
         """The network with further entries set to zero, those that `kept` does not keep, by a step for the recipe."""
         params = Masks(kept).zeroed(self.params)
-        return Compressed._made(self.network.replaced(params=params), self.masks & kept, [*self.recipe, step])
+        return Compressed._sound(self.network.replaced(params=params), self.masks & kept, [*self.recipe, step])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
@@ -99,8 +103,9 @@ class Compressed:
         # What a hook computes from parameters (torch.nn.utils.prune's) is no leaf, and torch copies leaves only.
         computed = [v for module in model.modules() for v in vars(module).values() if isinstance(v, Tensor)]
         copy = deepcopy(model, {id(value): value.detach().clone() for value in computed if not value.is_leaf})
+        unmade = any(value.is_meta for value in copy.state_dict().values())  # a module without weights takes ours
         try:
-            copy.load_state_dict(self.state_dict())
+            copy.load_state_dict(self.state_dict(), assign=unmade)
         except RuntimeError as error:
             raise InvalidParameters(f"the compressed network does not fit {type(model).__name__}: {error}") from error
         return copy
@@ -155,25 +160,25 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
         raise InvalidInput(
             f"load needs the model that '{path}' is for, a module or a Network, got {type(model).__name__}"
         )
-    own = _tensors_of(model)
+    own, aliases = _tensors_of(model)
     contents = format.read(path, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
-    params = {name: value.to(own[name].device) for name, value in contents.tensors.items()}
+    places = {name: torch.device("cpu") if value.is_meta else value.device for name, value in own.items()}
+    params = {name: value.to(places[name]) for name, value in contents.tensors.items()}
+    masks = Masks({name: mask.to(places[name]) for name, mask in contents.masks.items()})
     graph, recipe = _checked_about(path, contents.about)
-    source: Network | _Untraced = _Untraced(model, graph, params, str(path)) if isinstance(model, nn.Module) else model
-    if isinstance(source, Network):
-        _compare_graphs(path, graph, source)
-        source = source.replaced(params=params)
-    masks = Masks({name: mask.to(own[name].device) for name, mask in contents.masks.items()})
-    return Compressed._made(source, masks, recipe)
+    if isinstance(model, nn.Module):
+        return Compressed._sound(_Untraced(model, graph, MappingProxyType(params), aliases, str(path)), masks, recipe)
+    _compare_graphs(path, graph, model)
+    return Compressed._sound(model.replaced(params=params), masks, recipe)
 
 
-def _tensors_of(model: nn.Module | Network) -> dict[str, Tensor]:
-    """Parameters and buffers as a Network has them: tied ones once, under the first name."""
+def _tensors_of(model: nn.Module | Network) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
+    """Parameters and buffers as a Network has them: tied ones once, under the first name; and their other names."""
     if isinstance(model, Network):
-        return dict(model.params)
-    state = model.state_dict(keep_vars=True)
+        return model.params, model.aliases
+    state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}
     tied = tied_names(state)
-    return {name: value.detach() for name, value in state.items() if isinstance(value, Tensor) and name not in tied}
+    return {name: value.detach() for name, value in state.items() if name not in tied}, tied
 
 
 @dataclass(frozen=True)
@@ -181,21 +186,24 @@ class _Untraced:
     """A file's parameters with the module they are for."""
 
     model: nn.Module
-    graph: dict[str, Any]
-    params: dict[str, Tensor]
+    graph: Mapping[str, Any]
+    params: Mapping[str, Tensor]
+    aliases: Mapping[str, str]
     path: str
-
-    @property
-    def aliases(self) -> Mapping[str, str]:
-        return tied_names(self.model.state_dict(keep_vars=True))
 
     def traced(self) -> Network:
         device = next((value.device for value in self.params.values()), torch.device("cpu"))
-        example = tuple(
-            torch.zeros(item["shape"], dtype=getattr(torch, item["dtype"]), device=device)
-            for item in self.graph["inputs"]
-        )
-        network = trace(self.model, example) if self.graph["batched"] else trace_as_given(self.model, example)
+        module = self.model
+        if any(value.is_meta for value in module.state_dict().values()):
+            module = deepcopy(module).to_empty(device=device)
+        try:
+            example = tuple(
+                torch.zeros(item["shape"], dtype=getattr(torch, item["dtype"]), device=device)
+                for item in self.graph["inputs"]
+            )
+            network = trace_as(module, example, self.graph["batched"])
+        except Exception as error:  # whatever an input that a file chose does to a module
+            raise InvalidParameters(f"'{self.path}' does not fit {type(module).__name__}: {error}") from error
         _compare_graphs(self.path, self.graph, network)
         return network.replaced(params={name: self.params[name] for name in network.params})
 
@@ -206,14 +214,15 @@ def _graph(net: Network) -> dict[str, Any]:
         {"shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
         for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True)
     ]
-    return {"fingerprint": fingerprint(net), "inputs": inputs, "batched": net.batched}
+    return {"fingerprint": fingerprint(net), "inputs": inputs, "batched": net.batched, "torch": torch.__version__}
 
 
 def _compare_graphs(path: str | Path, graph: Mapping[str, Any], net: Network) -> None:
     if graph["fingerprint"] != fingerprint(net):
         raise InvalidParameters(
             f"'{path}' was saved from a network that computes something else with the same parameters: its operations, "
-            "their settings or the input shape differ"
+            f"their settings or the input shape differ (or torch traces them otherwise: it was version "
+            f"{graph['torch']} then, and is {torch.__version__} now)"
         )
 
 
@@ -222,10 +231,12 @@ def _checked_about(path: str | Path, about: Any) -> tuple[dict[str, Any], list[d
     graph: Any = about.get("graph") if isinstance(about, dict) else None
     recipe: Any = about.get("recipe") if isinstance(about, dict) else None
     inputs: Any = graph.get("inputs") if isinstance(graph, dict) else None
-    sound = isinstance(inputs, list) and all(map(_is_input, inputs)) and isinstance(graph.get("fingerprint"), str)
-    sound = sound and isinstance(graph.get("batched"), bool)
+    sound = isinstance(inputs, list) and all(map(_is_input, inputs)) and isinstance(graph.get("batched"), bool)
+    sound = sound and all(isinstance(graph.get(name), str) for name in ("fingerprint", "torch"))
     if not sound or not isinstance(recipe, list) or not all(isinstance(step, dict) for step in recipe):
         raise CorruptArtifact(f"'{path}' does not describe its graph and recipe as a .tamis file does")
+    if sum(math.prod(item["shape"]) for item in inputs) > LARGEST_INPUT:
+        raise CorruptArtifact(f"'{path}' asks for inputs of more than {LARGEST_INPUT:,} numbers")
     return graph, recipe
 
 
@@ -233,5 +244,4 @@ def _is_input(item: Any) -> bool:
     shape, dtype = (item.get("shape"), item.get("dtype")) if isinstance(item, dict) else (None, None)
     if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
         return False
-    known = isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype)
-    return known and math.prod(shape) <= LARGEST_INPUT
+    return isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype)

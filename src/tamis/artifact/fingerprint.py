@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from tamis.graph.network import Network, Ref
 
@@ -42,7 +43,8 @@ def _lines(net: Network) -> list[str]:
     for node in net.nodes:
         arguments = {name: value for name, value in node.arguments.items() if name not in PLACES}
         lines.append(f"{labels[node.name]} = {node.op} {_written(arguments, labels)}")
-    return [*lines, f"outputs {_written(net.outputs, labels)}"]
+    structure = pytree.tree_unflatten(list(range(len(net.outputs))), net.output_structure)
+    return [*lines, f"outputs {_written(net.outputs, labels)} as {structure!r}"]
 
 
 def _written(value: Any, labels: Mapping[str, str]) -> str:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,9 @@ FORMAT, VERSION = "tamis", 1
 START = rb'{"__metadata__":{"tamis":"{\"sha256\":\"'  # how the header of every file begins, from byte 8 on
 CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)  # where its hexadecimal digits stand
 LONGEST_HEADER = 100_000_000  # what safetensors libraries read
+# What a header may take for `about`, for each tensor, and for each character of its name. Without this limit, a small
+# file could fill the memory: JSON becomes Python objects of up to 60 times its length.
+ROOM_FOR_ABOUT, ROOM_FOR_TENSOR, ROOM_FOR_CHARACTER = 2**20, 2**12, 2**6
 MOST_DIMENSIONS, MOST_ENTRIES = 64, 2**60
 DTYPES = {
     "F64": torch.float64,
@@ -61,13 +64,11 @@ class Contents:
         tensors: every tensor, contiguous and on the CPU.
         masks: which entries are kept, for those that were saved with a mask.
         about: what the writer had to say of them.
-        nbytes: the size of the file.
     """
 
     tensors: dict[str, Tensor]
     masks: dict[str, Tensor]
     about: dict[str, Any]
-    nbytes: int
 
 
 def write(
@@ -118,7 +119,8 @@ def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) ->
     Args:
         path: a file that `write` wrote.
         expected: shape and dtype of each tensor of the model. A file that claims others is refused before anything is
-            decoded, so that a hostile one takes no more memory than the model and a small multiple of itself.
+            decoded, so that a hostile one takes no more memory than a small multiple of the model and of itself, which
+            docs/format.md states under "Limits".
 
     Raises:
         CorruptArtifact: if the file is truncated, changed, forged, or of another kind.
@@ -135,18 +137,6 @@ def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) ->
             return _decoded(path, content, expected)
         finally:
             verification.result()  # bytes that were changed explain whatever else is wrong
-
-
-def read_about(path: str | Path) -> dict[str, Any]:
-    """What the writer of a file had to say, without its tensors; the checksum is verified as by `read`.
-
-    Example:
-        >>> read_about("small.tamis")["recipe"]
-    """
-    path = Path(path)
-    content = _content(path)
-    _verify(path, content)
-    return _described(path, content).about
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
@@ -168,7 +158,13 @@ def _lay_out(
         parts |= {f"{name}/{part}": value for part, value in stored.parts.items()}
     # Wide types first: every part then starts at a multiple of its own width.
     order = sorted(parts, key=lambda name: (-parts[name].itemsize, name))
-    return _header(_text(about, claims), {name: parts[name] for name in order}), [parts[name] for name in order]
+    header = _header(_text(about, claims), {name: parts[name] for name in order})
+    if len(header) - 8 > (room := _longest_header(tensors)):
+        raise InvalidInput(
+            f"names, shapes and what is said about them take {len(header) - 8:,} bytes, over {room:,} for "
+            f"{len(tensors)} tensors"
+        )
+    return header, [parts[name] for name in order]
 
 
 def _prepared(name: str, tensor: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -221,11 +217,13 @@ def _header(text: str, parts: Mapping[str, Tensor]) -> bytes:
         entries[name] = {"dtype": CODES[part.dtype], "shape": list(part.shape), "data_offsets": [start, end]}
     header = json.dumps({"__metadata__": {FORMAT: text}, **entries}, separators=(",", ":")).encode()
     header += b" " * (-len(header) % 8)
-    if len(header) > LONGEST_HEADER:
-        raise InvalidInput(
-            f"names, shapes and what is said about them take {len(header):,} bytes, over {LONGEST_HEADER:,}"
-        )
     return len(header).to_bytes(8, "little") + header
+
+
+def _longest_header(names: Iterable[str]) -> int:
+    """How many bytes the header of a file with these tensors may have."""
+    rooms = (ROOM_FOR_TENSOR + ROOM_FOR_CHARACTER * len(name) for name in names)
+    return min(LONGEST_HEADER, ROOM_FOR_ABOUT + sum(rooms))
 
 
 def _compact(content: Mapping[str, Any]) -> str:
@@ -285,30 +283,29 @@ def _verify(path: Path, content: Array) -> None:
 
 
 def _decoded(path: Path, content: Array, expected: Mapping[str, tuple[Shape, torch.dtype]]) -> Contents:
-    described = _described(path, content)
+    described = _described(path, content, _longest_header(expected))
     stored = _stored(path, content, described)
     _check_expected(path, described.claims, expected)
-
-    def decode(name: str) -> tuple[Tensor, Tensor | None]:
-        claim = described.claims[name]
+    tensors, masks = {}, {}
+    for name, claim in described.claims.items():
         try:
-            return ENCODINGS[claim.encoding].decode(stored[name], claim.shape, claim.dtype)
+            tensors[name], mask = ENCODINGS[claim.encoding].decode(stored[name], claim.shape, claim.dtype)
         except CorruptArtifact as error:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} {error}") from error
-
-    # Large tensors first, so that the threads are done at about the same time; most of theirs is fresh memory.
-    names = sorted(stored, key=lambda name: -math.prod(described.claims[name].shape))
-    with ThreadPoolExecutor(max_workers=torch.get_num_threads()) as threads:
-        decoded = dict(zip(names, threads.map(decode, names), strict=True))
-    tensors = {name: decoded[name][0] for name in described.claims}
-    masks = {name: mask for name in described.claims if (mask := decoded[name][1]) is not None}
-    return Contents(tensors, masks, described.about, len(content))
+        if mask is not None:
+            masks[name] = mask
+    return Contents(tensors, masks, described.about)
 
 
-def _described(path: Path, content: Array) -> _Description:
+def _described(path: Path, content: Array, longest_header: int) -> _Description:
     data = 8 + int.from_bytes(content[:8].tobytes(), "little")
     if data > min(len(content), 8 + LONGEST_HEADER):
         raise CorruptArtifact(f"{path} is corrupt: its header of {data - 8} bytes is too long")
+    if data > 8 + longest_header:
+        raise InvalidParameters(
+            f"{path} was made for another model than this one, or forged: its header has {data - 8:,} bytes, and that "
+            f"of a file for this model at most {longest_header:,}"
+        )
     parts = _parsed(path, content[8:data].tobytes())
     metadata = parts.pop("__metadata__")
     if not isinstance(metadata, dict) or list(metadata) != [FORMAT] or not isinstance(metadata[FORMAT], str):

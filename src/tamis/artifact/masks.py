@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tamis.errors import InvalidInput, InvalidParameters
+from tamis.errors import InvalidInput, InvalidParameters, listed
 
 
 class Masks(Mapping[str, Tensor]):
     """A boolean tensor for each masked parameter, by name: True where an entry is kept, False where it is pruned.
+
+    The tensors are those that it was given, not copies.
 
     Example:
         >>> small.masks["fc.weight"], small.masks.sparsity
@@ -55,11 +57,16 @@ class Masks(Mapping[str, Tensor]):
 
     def __and__(self, other: Mapping[str, Tensor]) -> Masks:
         """What both keep; a parameter that only one of them masks is masked as that one says."""
+        shared = {name: tuple(mask.shape) for name, mask in other.items() if name in self}
+        Masks({name: self[name] for name in shared})._check(shared, "the other")
         both = {name: self[name] & other[name] if name in other else self[name] for name in self}
         return Masks({**both, **{name: mask for name, mask in other.items() if name not in self}})
 
     def zeroed(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A copy of a state_dict in which what is pruned is zero; tensors without a mask are passed on as they are."""
+        """A copy of a state_dict in which what is pruned is zero; tensors without a mask are passed on as they are.
+
+        It goes by name: of tied parameters, only the one that is masked. `Compressed.state_dict` knows them all.
+        """
         self._check({name: tuple(value.shape) for name, value in state.items()}, "the state_dict")
         return {
             name: value.where(self[name].to(value.device), 0) if name in self else value
@@ -92,26 +99,30 @@ class Masks(Mapping[str, Tensor]):
 
         Example:
             >>> small.masks.hold(model, optimizer)
-            >>> train(model, optimizer)  # fine-tunes the weights that are left
+            >>> loss(model(x), y).backward()
+            >>> optimizer.step()  # moves the weights that are left
         """
         if not hasattr(optimizer, "register_step_post_hook"):
             raise InvalidInput(f"hold needs a torch.optim.Optimizer, got {type(optimizer).__name__}")
         params = named_parameters(model)
         self._check({name: tuple(param.shape) for name, param in params.items()}, type(model).__name__)
         trained = {id(param) for group in optimizer.param_groups for param in group["params"]}
-        if self and not any(id(params[name]) in trained for name in self):
+        strangers = [name for name in self if params[name].requires_grad and id(params[name]) not in trained]
+        if strangers:
             raise InvalidInput(
-                f"the {type(optimizer).__name__} trains none of the masked parameters of {type(model).__name__}: "
-                "make it from this model's parameters, after the model is on its device"
+                f"the {type(optimizer).__name__} does not train {listed(strangers)} of {type(model).__name__}: make it "
+                "from this model's parameters; with several optimizers, hold the masks of each one's parameters"
             )
-        return Hold({params[name]: mask for name, mask in self.items()}, optimizer)
+        held: dict[Tensor, Tensor] = {}
+        for name, mask in self.items():  # tied parameters can have a mask under each of their names
+            held[params[name]] = held[params[name]] & mask if params[name] in held else mask
+        return Hold(held, optimizer)
 
     def _check(self, shapes: Mapping[str, tuple[int, ...]], owner: str) -> None:
         for name, mask in self.items():
             if name not in shapes:
-                known = ", ".join(list(shapes)[:6]) + (", …" if len(shapes) > 6 else "")
                 raise InvalidParameters(
-                    f"there is a mask for '{name}', but {owner} has no such parameter; it has {known}"
+                    f"there is a mask for '{name}', but {owner} has no such parameter; it has {listed(shapes)}"
                 )
             if tuple(mask.shape) != shapes[name]:
                 raise InvalidParameters(

@@ -87,7 +87,7 @@ def tamis(
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to save the network.")] = Path("out/demo"),
 ) -> None:
-    """Train a small network in seconds, and look at it."""
+    """Train a small network in seconds, look at it, and prune it."""
     from tamis.cli.demo import demo
 
     demo(out)

@@ -18,7 +18,7 @@ from safetensors.torch import load_model
 from torch import nn
 
 from tamis.artifact.compressed import Compressed, load
-from tamis.errors import InvalidInput, InvalidParameters
+from tamis.errors import InvalidInput, InvalidParameters, listed
 from tamis.graph.network import Network
 from tamis.graph.trace import network_from_program, quietly, trace
 from tamis.train.models import EXAMPLE_SHAPES, MODELS
@@ -219,10 +219,6 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         missing, unexpected = load_model(module, path, strict=False)
         unexpected = set(unexpected) - wanted.keys()  # of tied tensors it needs only one, but may find them all
     complaints = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": wrong}
-    found = [f"{what}: {_some(names)}" for what, names in complaints.items() if names]
+    found = [f"{what}: {listed(names, most=4)}" for what, names in complaints.items() if names]
     if found:
         raise InvalidParameters(f"'{path}' does not fit {type(module).__name__}; {'; '.join(found)}")
-
-
-def _some(names: list[str], most: int = 4) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

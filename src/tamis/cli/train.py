@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from rich.text import Text
 from safetensors.torch import save_model
-from torch import Tensor, nn
+from torch import nn
 
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
@@ -23,6 +23,7 @@ from tamis.graph.trace import trace
 from tamis.train.checkpoint import read_checkpoint
 from tamis.train.data import Data, load_data
 from tamis.train.distributed import join_team
+from tamis.train.fits import check_fits
 from tamis.train.loop import Settings, Trained
 from tamis.train.loop import train as train_module
 
@@ -45,7 +46,7 @@ def train(
     examples, test_examples = load_data(data), None if test is None else load_data(test)
     for each in (examples, test_examples):
         if each is not None:
-            _check_fits(model, loaded.module, each)
+            check_fits(loaded.module, each, called=model)
     # Now: what cannot be traced is better refused before training than after it.
     network = _traced(loaded, examples) if out.suffix == ".tamis" else None
     if team.leads:
@@ -107,31 +108,11 @@ def _recipe(loaded: LoadedModule) -> tuple[dict[str, Any], ...]:
     return loaded.compressed.recipe if loaded.compressed else ()
 
 
-def _check_fits(model: str, module: nn.Module, data: Data) -> None:
-    """Run one example, so that a model and data that do not fit are found before training, and named."""
-    example = _example(data)
-    try:
-        with torch.no_grad():
-            scores = module.eval()(example)
-    except Exception as error:  # whatever the user's own module trips over
-        reason = f"{type(error).__name__}: {error}"
-        raise InvalidInput(f"{model} does not take '{data.name}', of shape {tuple(example.shape)}: {reason}") from error
-    shape = tuple(scores.shape) if isinstance(scores, Tensor) else ()
-    if len(shape) != 2 or shape[1] < data.classes:
-        got = f"shape {shape}" if isinstance(scores, Tensor) else type(scores).__name__
-        wanted = f"(1, {data.classes}), a score for each class of '{data.name}'"
-        raise InvalidInput(f"{model} must turn one input into scores of shape {wanted}; got {got}")
-
-
-def _example(data: Data) -> Tensor:
-    return data.batch(torch.arange(1))[0]
-
-
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def _traced(loaded: LoadedModule, data: Data) -> Network:
-    return loaded.compressed.network if loaded.compressed else trace(loaded.module, _example(data))
+    return loaded.compressed.network if loaded.compressed else trace(loaded.module, data.example)
 
 
 def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list[dict[str, Any]], out: Path) -> None:
@@ -161,10 +142,9 @@ def _described(data: Data, test: Data | None, settings: Settings) -> dict[str, s
 
 def _result(trained: Trained, out: Path) -> Text:
     last = trained.history[-1]
-    what, accuracy = ("training", last.accuracy) if last.test_accuracy is None else ("test", last.test_accuracy)
     return Text.assemble(
-        f"{what} accuracy ",
-        (f"{accuracy:.1%}", "bold green"),
+        f"{'training' if last.test_accuracy is None else 'test'} accuracy ",
+        (f"{last.reported_accuracy:.1%}", "bold green"),
         f" after {last.epoch} epochs\n",
         f"saved {out}, {out.stat().st_size:,} bytes",
     )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tamis.errors import InvalidInput, InvalidParameters
+from tamis.errors import InvalidInput, InvalidParameters, listed
 
 
 @dataclass(frozen=True)
@@ -143,6 +143,9 @@ class Network:
         if name in self.__dict__:
             raise AttributeError(f"a Network is immutable: '{name}' cannot be set; with_params returns a changed copy")
         super().__setattr__(name, value)
+
+    def __deepcopy__(self, memo: Any) -> Network:
+        return self  # nothing in it changes
 
     def __repr__(self) -> str:
         size = sum(self.params[name].numel() for name in self.trainable)
@@ -277,7 +280,7 @@ class Network:
         for name, value in changes.items():
             known = self.aliases.get(name, name)
             if known not in params:
-                raise InvalidParameters(f"the network has no parameter '{name}'; it has {self._some_names()}")
+                raise InvalidParameters(f"the network has no parameter '{name}'; it has {listed(self.params)}")
             if tuple(value.shape) != tuple(params[known].shape):
                 expected = tuple(params[known].shape)
                 raise InvalidParameters(f"parameter '{name}' has shape {expected}, got {tuple(value.shape)}")
@@ -316,7 +319,3 @@ class Network:
                         f"parameter '{name}' of shape {tuple(value.shape)} has {len(wrong)} entries that are not "
                         f"finite, the first at {at}: {value[at].item()}"
                     )
-
-    def _some_names(self, most: int = 6) -> str:
-        names = list(self.params)
-        return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")

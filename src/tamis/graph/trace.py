@@ -61,16 +61,21 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
     examples = _checked(model, example)
     with _evaluation_mode(model), torch.no_grad():
         program, batched = _export(model, examples)
-        net = _Builder(program, batched, tied_names(model.state_dict(keep_vars=True))).build()
-    return trace_as_given(model, examples) if batched and _mixes_samples(net, examples) else net
+        net = _built(model, program, batched)
+        return _built(model, _export_as_given(model, examples), False) if _mixes_samples(net, examples) else net
 
 
-def trace_as_given(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
-    """Trace a model with the whole example as one sample, whether or not samples could be told apart."""
+def trace_as(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bool) -> Network:
+    """Trace a model where it is known whether the first dimension is a batch of any size; the model is not run."""
     examples = _checked(model, example)
     with _evaluation_mode(model), torch.no_grad():
-        tied = tied_names(model.state_dict(keep_vars=True))
-        return _Builder(_export_as_given(model, examples), False, tied).build()
+        if batched:
+            return _built(model, *_export(model, examples))
+        return _built(model, _export_as_given(model, examples), False)
+
+
+def _built(model: nn.Module, program: ExportedProgram, batched: bool) -> Network:
+    return _Builder(program, batched, tied_names(model.state_dict(keep_vars=True))).build()
 
 
 def _checked(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -133,6 +138,8 @@ def _export_as_given(model: nn.Module, examples: tuple[Tensor, ...]) -> Exported
 
 def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
     """Whether what comes out for a sample depends on those around it, or on how many they are."""
+    if not net.batched:
+        return False
 
     def second_outputs(around: list[Tensor], after: int) -> list[Tensor]:
         pairs = zip(examples, around, strict=True)

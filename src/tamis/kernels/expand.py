@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from tamis.errors import InvalidInput
@@ -17,7 +16,7 @@ def expand(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
 
     Args:
         values: a row of numbers of 1, 2, 4 or 8 bytes, as many as the mask has true entries.
-        mask: a row of booleans.
+        mask: a row of booleans; of the bytes of one that is a view of other memory, all but 0 are true.
 
     Example:
         >>> expand(np.array([7, 8]), np.array([False, True, False, True])).tolist()
@@ -31,7 +30,11 @@ def expand(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
         out = np.zeros(len(mask), dtype=values.dtype)
         out[np.flatnonzero(mask)] = values
         return out
-    # torch's memory, unlike numpy's, begins at a multiple of 64 bytes, so that it can be written past the cache.
-    out = torch.empty(len(mask) * values.itemsize, dtype=torch.uint8).numpy().view(values.dtype)
+    # numpy's memory, unlike torch's, comes in huge pages where it is large, but not at a multiple of 64 bytes, which is
+    # what it takes to be written past the cache.
+    size = len(mask) * values.itemsize
+    memory = np.empty(size + 63, dtype=np.uint8)
+    start = -memory.ctypes.data % 64
+    out = memory[start : start + size].view(values.dtype)
     extension.expand(np.ascontiguousarray(values), np.ascontiguousarray(mask), out)
     return out

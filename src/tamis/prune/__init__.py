@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from tamis.artifact.compressed import Compressed
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
-from tamis.prune.amount import Amount, count_of, counts_by_layer
+from tamis.prune.amount import Amount, count_of, counts_by_layer, plain
 from tamis.prune.magnitude import magnitude_scores
 from tamis.prune.phi import phi_scores
 from tamis.prune.prunable import Patterns, as_patterns, candidates
@@ -70,9 +71,11 @@ def prune(
         raise InvalidInput(f"by={by!r} is not a criterion; these are: {', '.join(CRITERIA)}")
     if scope not in SCOPES:
         raise InvalidInput(f"scope={scope!r} must be one of: {', '.join(SCOPES)}")
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+        raise InvalidInput(f"seed={seed!r} must be a whole number from 0 to 2⁶³ − 1")
+    amount, seed = plain(amount), int(seed)
     before = _compressed(net, example)
     before.network.check_finite()
-    include, exclude = as_patterns(include), as_patterns(exclude)
     chosen = candidates(before.network, include, exclude, biases)
     pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
     left = {name: before.params[name].numel() - pruned[name] for name in chosen.names}
@@ -81,10 +84,9 @@ def prune(
         for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
     }
     kept = _kept(CRITERIA[by](before.network, chosen.names, seed), before.masks, counts)
-    # A copy of whatever can change, in types that a file gives back as they are.
-    given = dict(amount) if isinstance(amount, Mapping) else amount
-    options = {"include": list(include), "exclude": list(exclude), "biases": biases, "halve_final": halve_final}
-    step: dict[str, Any] = {"step": "prune", "by": by, "scope": scope, "amount": given, "seed": seed}
+    patterns = {"include": list(as_patterns(include)), "exclude": list(as_patterns(exclude))}
+    options = {**patterns, "biases": biases, "halve_final": halve_final}
+    step: dict[str, Any] = {"step": "prune", "by": by, "scope": scope, "amount": amount, "seed": seed}
     step |= {name: value for name, value in options.items() if value}
     return before.pruned({name: kept[name] for name in chosen.names}, step)
 

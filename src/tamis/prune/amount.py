@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral, Real
 
-from tamis.errors import InvalidInput
-from tamis.prune.prunable import matches, some
+from tamis.errors import InvalidInput, listed
+from tamis.prune.prunable import matches
 
 Amount = float | int | Mapping[str, float | int]
 
 
+def plain(amount: Amount) -> Amount:
+    """The same amount in Python's own numbers (numpy's will do, but a recipe does not take them)."""
+    if isinstance(amount, Mapping):
+        return {name: plain(each) for name, each in amount.items()}  # type: ignore[misc]
+    if isinstance(amount, bool) or not isinstance(amount, Real):
+        raise InvalidInput(f"the amount to prune must be a fraction (float) or a count (int), got {amount!r}")
+    return int(amount) if isinstance(amount, Integral) else float(amount)
+
+
 def count_of(amount: float | int, size: int, what: str) -> int:
     """How many of `size` weights an amount is: an int is a count, a float a fraction, rounded to the nearest count."""
-    if isinstance(amount, bool) or not isinstance(amount, (int, float)):
-        raise InvalidInput(f"the amount to prune must be a fraction (float) or a count (int), got {amount!r}")
     if isinstance(amount, int):
         if not 0 <= amount <= size:
             raise InvalidInput(f"amount={amount} is more or less than {what} has: between 0 and {size:,} weights")
@@ -33,16 +41,21 @@ def counts_by_layer(amount: Amount, sizes: Mapping[str, int], halved: str | None
         }
     if halved is not None:
         raise InvalidInput("halve_final and an amount for each layer exclude each other: halve it in the dict")
-    chosen: dict[str, str] = {}
+    given = _given_to_each(amount, sizes)
+    return {name: count_of(given.get(name, 0), size, f"'{name}'") for name, size in sizes.items()}
+
+
+def _given_to_each(amount: Mapping[str, float | int], names: Mapping[str, int]) -> dict[str, float | int]:
+    """Amounts by parameter, from amounts by name, which go first, and by pattern."""
+    chosen = {name: name for name in amount if name in names}
     for pattern in amount:
-        named = [pattern] if pattern in sizes else [name for name in sizes if matches(name, (pattern,))]
+        if pattern in names:
+            continue
+        named = [name for name in names if matches([name], (pattern,))]
         if not named:
-            raise InvalidInput(
-                f"amount names '{pattern}', which matches no parameter to prune; these are: {some(list(sizes))}"
-            )
+            known = listed(names)
+            raise InvalidInput(f"amount names '{pattern}', which matches no parameter to prune; these are: {known}")
         for name in named:
-            if name in chosen and name not in amount:
+            if chosen.setdefault(name, pattern) not in (name, pattern):
                 raise InvalidInput(f"amount names '{name}' twice, as '{chosen[name]}' and as '{pattern}'")
-            if name not in amount or pattern == name:
-                chosen[name] = pattern
-    return {name: count_of(amount[chosen[name]], sizes[name], f"'{name}'") if name in chosen else 0 for name in sizes}
+    return {name: amount[pattern] for name, pattern in chosen.items()}

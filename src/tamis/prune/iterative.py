@@ -11,16 +11,17 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from tamis.artifact.compressed import Compressed
+from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.masks import Masks
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
 from tamis.progress import Listener, Progress, reporting
 from tamis.prune import prune
+from tamis.prune.amount import plain
 from tamis.train.checkpoint import kept_weights
 from tamis.train.data import Data
-from tamis.train.distributed import join_team
+from tamis.train.distributed import Team, join_team, training_device
 from tamis.train.loop import Settings, Trained, train
 
 
@@ -59,8 +60,9 @@ def prune_iteratively(
     trains for the remaining epochs. The defaults are those of the lottery-ticket protocol, the final layer at half the
     rate as in the thesis.
 
-    Each training leaves its checkpoints in `directory`/round_K, and each round its network there as network.tamis. The
-    same call goes on where a kill left off: finished rounds are read, a broken one continues from its last epoch.
+    A round leaves the pruned network in `directory`/round_K as pruned.tamis, its checkpoints beside it, and the trained
+    network as network.tamis. The same call goes on where a kill left off: finished rounds are read, a broken one
+    continues from its last epoch.
 
     Args:
         model, data, settings, test, device: as `train` takes them; the model is left as it is.
@@ -86,14 +88,15 @@ def prune_iteratively(
         raise InvalidInput(f"rewind={rewind!r} must be an epoch from 0 to {settings.epochs - 1}")
     rule: dict[str, Any] = {"by": by, "scope": scope, "halve_final": halve_final}
     prune(_traced(model, data), amount, **rule)  # what cannot be pruned so is refused now, not after a training
-    folder, home = Path(directory), next(model.parameters()).device
-    leads = join_team(home if device is None else torch.device(device)).leads
+    folder, team = Path(directory), join_team(training_device(model, device))
     finished: list[Round] = []
     total = settings.epochs + rounds * (settings.epochs - rewind)
-    with reporting(progress if leads else False, "iterative pruning", total) as report:
+    with reporting(progress if team.leads else False, "iterative pruning", total) as report:
         for number in range(rounds + 1):
             place = folder / f"round_{number}"
-            small = prune(finished[-1].compressed, amount, **rule) if finished else None
+            small = (
+                _pruned(finished[-1].compressed, {"amount": plain(amount), **rule}, place, team) if finished else None
+            )
             listener = _listener(report, number, settings.epochs, rewind, small)
             common: dict[str, Any] = {"test": test, "directory": place, "device": device, "progress": listener}
             if small is None:
@@ -104,14 +107,34 @@ def prune_iteratively(
                 trained = train(rewound, data, settings, masks=small.masks, first_epoch=rewind, **common)
             step = {"step": "train", "data": data.name, **settings.in_effect, "first_epoch": rewind if small else 0}
             finished.append(_round(number, trained, small, _traced(trained.model, data), step, place))
-            if leads:
+            if team.leads:
                 finished[-1].compressed.save(finished[-1].path)
+            team.wait()
     return tuple(finished)
 
 
 def _traced(model: nn.Module, data: Data) -> Network:
     """A copy of the model on the CPU as a graph."""
-    return trace(deepcopy(model).cpu(), data.batch(torch.arange(1))[0].cpu())
+    return trace(deepcopy(model).cpu(), data.example.cpu())
+
+
+def _pruned(before: Compressed, rule: dict[str, Any], place: Path, team: Team) -> Compressed:
+    """Prune, once: what is chosen lies in a file before training begins, for whoever goes on from there.
+
+    Chosen again, with another number of threads or on another processor, weights whose scores differ by rounding alone
+    could change places, and the training that was begun with the first choice could not go on.
+    """
+    path = place / "pruned.tamis"
+    if team.leads and not path.exists():
+        place.mkdir(parents=True, exist_ok=True)
+        prune(before, **rule).save(path)
+    team.wait()
+    small = load(path, before.network)
+    *steps, last = small.recipe or ({},)
+    found = {name: last.get(name, False) for name in rule}
+    if found != rule or tuple(steps) != before.recipe:
+        raise InvalidInput(f"{path} was pruned otherwise: by {found} after {len(steps)} steps; use another directory")
+    return small
 
 
 def _listener(
@@ -128,11 +151,10 @@ def _round(
 ) -> Round:
     """A trained network with the masks that were held, and how it went."""
     masks, recipe = (small.masks, small.recipe) if small else (Masks({}), ())
-    last = trained.history[-1]
     return Round(
         number,
         masks.sparsity,
-        last.accuracy if last.test_accuracy is None else last.test_accuracy,
+        trained.history[-1].reported_accuracy,
         trained,
         Compressed(network, masks, [*recipe, step]),
         place / "network.tamis",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from tamis.errors import UnsupportedOp
 from tamis.graph.network import Network
 from tamis.paths.cost import path_costs
 
@@ -23,5 +24,9 @@ def phi_scores(net: Network, names: Sequence[str], seed: int) -> Mapping[str, Te
 
     Reference: gonon2024thesis.
     """
-    costs = path_costs(net).values
+    try:
+        costs = path_costs(net).values
+    except UnsupportedOp as error:
+        advice = "prune by 'magnitude' or 'random' instead"
+        raise UnsupportedOp(error.wanted_by, error.needed, error.op, error.module, advice) from error
     return {name: costs[name] for name in names}

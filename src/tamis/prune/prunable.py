@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from tamis.errors import InvalidInput
+from tamis.errors import InvalidInput, listed
 from tamis.graph.network import Network, references_in
 from tamis.graph.ops import Capability, capability, describe
 from tamis.graph.ops.conv import Conv, ConvTranspose
@@ -28,41 +28,43 @@ class Candidates:
     final: str
 
 
+def candidates(net: Network, include: Patterns = None, exclude: Patterns = None, biases: bool = False) -> Candidates:
+    """The parameters that the user's patterns choose among those that can be pruned."""
+    met = list(_met(net, "multipliers"))
+    if not met:
+        raise InvalidInput(
+            f"there is nothing to prune: {net!r} has no linear or convolution layer with trainable weights"
+        )
+    known = tuple(dict.fromkeys([*met, *(_met(net, "addends") if biases else ())]))
+    names = {name: [name, *(alias for alias, first in net.aliases.items() if first == name)] for name in known}
+    wanted, unwanted = as_patterns(include), as_patterns(exclude)
+    for pattern in (*wanted, *unwanted):
+        if not any(matches(names[name], (pattern,)) for name in known):
+            raise InvalidInput(f"'{pattern}' matches no parameter that can be pruned; these can: {listed(known)}")
+    included = [name for name in known if include is None or matches(names[name], wanted)]
+    chosen = tuple(name for name in included if not matches(names[name], unwanted))
+    if not chosen:
+        raise InvalidInput(f"there is nothing to prune: {include=} and {exclude=} leave none of {listed(known)}")
+    for name in chosen:
+        _refuse_computed(net, name)
+    return Candidates(chosen, met[-1])
+
+
 def as_patterns(patterns: Patterns) -> tuple[str, ...]:
     """One pattern, several, or none, as a tuple."""
     return () if patterns is None else (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
-def candidates(net: Network, include: Sequence[str], exclude: Sequence[str], biases: bool) -> Candidates:
-    """The parameters that the user's patterns choose among those that can be pruned."""
-    weights = dict.fromkeys(_met(net, "multipliers"))
-    if not weights:
-        raise InvalidInput(
-            f"there is nothing to prune: {net!r} has no linear or convolution layer with trainable weights"
-        )
-    known = tuple(dict.fromkeys([*weights, *(_met(net, "addends") if biases else ())]))
-    for pattern in (*include, *exclude):
-        if not any(matches(name, (pattern,)) for name in known):
-            raise InvalidInput(f"'{pattern}' matches no parameter that can be pruned; these can: {some(known)}")
-    included = [name for name in known if not include or matches(name, include)]
-    chosen = tuple(name for name in included if not matches(name, exclude))
-    if not chosen:
-        raise InvalidInput(f"there is nothing to prune: {include=} and {exclude=} leave none of {some(known)}")
-    for name in chosen:
-        _refuse_computed(net, name)
-    return Candidates(chosen, list(weights)[-1])
+def matches(names: Iterable[str], patterns: Sequence[str]) -> bool:
+    """Whether a parameter, by one of its names, or a module that it is in, is named by a pattern.
 
-
-def matches(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a parameter, or a module that it is in, is named by a pattern: 'layer1', 'layer1.*.conv1', '*.bias'."""
-    parts = name.split(".")
-    paths = [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
+    Example:
+        >>> matches(["layer1.0.conv1.weight"], ["layer1"]), matches(["layer1.0.conv1.weight"], ["*.conv1.*"])
+        (True, True)
+    """
+    parts = [name.split(".") for name in names]
+    paths = [".".join(each[:length]) for each in parts for length in range(1, len(each) + 1)]
     return any(fnmatchcase(path, pattern) for path in paths for pattern in patterns)
-
-
-def some(names: Sequence[str], most: int = 6) -> str:
-    """The first few names, for a message."""
-    return ", ".join(names[:most]) + (f", … ({len(names)} in all)" if len(names) > most else "")
 
 
 def _met(net: Network, role: str) -> Iterator[str]:
@@ -97,7 +99,7 @@ def _refuse_computed(net: Network, param: str) -> None:
             if others or not homogeneous or not isinstance(describe(node), ENTRY_BY_ENTRY):
                 raise InvalidInput(
                     f"'{param}' cannot be pruned entry by entry: a weight is computed from it by '{node.op}' at "
-                    f"{node.module or 'the top level'}{' with ' + some(sorted(others)) if others else ''}; "
+                    f"{node.module or 'the top level'}{' with ' + listed(sorted(others)) if others else ''}; "
                     f"bake the parametrization into the weight first, or pass exclude='{param}'"
                 )
             names.append(node.name)

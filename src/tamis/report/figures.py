@@ -41,7 +41,7 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
     figure, axes = _panels(len(networks))
     correlations = {}
     for axis, (title, net) in zip(axes, networks.items(), strict=True):
-        names = candidates(net, (), (), biases=False).names
+        names = candidates(net).names
         costs = path_costs(net)
         magnitudes = {name: net.params[name].abs() for name in names}
         correlations[title] = rank_correlation(magnitudes, costs.values)

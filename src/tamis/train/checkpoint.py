@@ -78,18 +78,28 @@ class Journal:
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
         """Bring both to where training was broken off; the records of the epochs until then."""
-        if self.directory is None or (checkpoint := read_checkpoint(self.directory)) is None:
+        if self.directory is None:
             return []
-        checkpoint.check_origin(self.directory / CHECKPOINT, self.origin, self.masks)
-        missed = {epoch for epoch in self.epochs_to_keep if epoch <= checkpoint.epoch} - {*kept_epochs(self.directory)}
-        if missed:
-            raise InvalidInput(
-                f"the weights of epoch {min(missed)} were not kept in {self.directory}, which is at epoch "
-                f"{checkpoint.epoch} already; train in another directory to keep them"
-            )
+        self.directory.mkdir(parents=True, exist_ok=True)
+        checkpoint = read_checkpoint(self.directory)
+        if checkpoint is not None:
+            checkpoint.check_origin(self.directory / CHECKPOINT, self.origin, self.masks)
+            self._check_kept(self.directory, checkpoint.epoch)
+        if self.team.leads:  # the one that writes, and has not begun to; only now is it known to be its directory
+            _remove_unfinished(self.directory)
+        if checkpoint is None:
+            return []
         model.load_state_dict(checkpoint.model)
         optimizer.load_state_dict(checkpoint.optimizer)
         return checkpoint.history
+
+    def _check_kept(self, directory: Path, begun: int) -> None:
+        missed = {epoch for epoch in self.epochs_to_keep if epoch <= begun} - {*kept_epochs(directory)}
+        if missed:
+            raise InvalidInput(
+                f"the weights of epoch {min(missed)} were not kept in {directory}, which is at epoch "
+                f"{begun} already; train in another directory to keep them"
+            )
 
     def write(self, epoch: int, model: nn.Module, optimizer: Optimizer, history: list[dict[str, Any]]) -> None:
         """The state after an epoch."""
@@ -120,7 +130,7 @@ def read_checkpoint(directory: str | Path) -> Checkpoint | None:
         raise
     except Exception as error:  # torch, pickle and zipfile each have their own, and a changed byte can meet any of them
         raise CorruptArtifact(
-            f"{path} is damaged or not a checkpoint of tamis ({error}); delete it to begin anew"
+            f"{path} is damaged or not a checkpoint of tamis ({_reason(error)}); delete it to begin anew"
         ) from error
 
 
@@ -159,6 +169,20 @@ def kept_epochs(directory: str | Path) -> list[int]:
     """The epochs whose weights `kept_weights` can load, in order."""
     found = [re.fullmatch(r"epoch_(\d+)\.safetensors", path.name) for path in Path(directory).glob("*")]
     return sorted(int(match[1]) for match in found if match)
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """What `replacing` leaves behind where it is killed."""
+    for pattern in (f".{CHECKPOINT}.*.part", ".epoch_*.safetensors.*.part"):
+        for part in directory.glob(pattern):
+            part.unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    """One plain line: torch tells what stopped it in colours, and below advice on how to load the file all the same."""
+    met = error.__context__ or error
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(met)).strip().splitlines()
+    return lines[0].rstrip() if lines else type(met).__name__
 
 
 def _kept_path(directory: Path, epoch: int) -> Path:

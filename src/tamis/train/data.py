@@ -126,6 +126,11 @@ class Data:
         indices = indices.to(self.inputs.device)
         return self._normalise(self.inputs[indices]), self.labels[indices]
 
+    @property
+    def example(self) -> Tensor:
+        """The first input as `batch` gives it, in a batch of one."""
+        return self._normalise(self.inputs[:1])
+
     def normalised(self) -> Tensor:
         """All inputs, as `batch` gives them; a new tensor."""
         return self._normalise(self.inputs)

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from tamis.errors import InvalidInput
 
 DEVICES = ("cpu", "cuda")
+LOCAL_RANK = "LOCAL_RANK"  # the environment variable in which torchrun numbers the processes of one machine
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,14 @@ class Team:
             dist.all_reduce(total)
         return total
 
+    def extremes(self, number: int) -> tuple[int, int]:
+        """The least and the greatest of the team's numbers, the same in every process."""
+        both = torch.tensor([-number, number], device=self.device)
+        if self.connected:
+            dist.all_reduce(both, dist.ReduceOp.MAX)
+        negated_least, greatest = both.tolist()
+        return -negated_least, greatest
+
     def agree_on_buffers(self, model: nn.Module) -> None:
         """Every process takes the buffers of the first, whose statistics of batch-norm are the ones kept."""
         if self.connected:
@@ -62,6 +71,23 @@ class Team:
         """Go on when everyone has come here."""
         if self.connected:
             dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+
+
+def training_device(model: nn.Module, device: str | torch.device | None) -> torch.device:
+    """The device to join a team with: the one asked for, or else that of the model.
+
+    Under `torchrun`, every process has its model on the same GPU unless it was told otherwise. So of a model's own
+    device only the type counts there, and `join_team` gives each process the GPU of its LOCAL_RANK.
+    """
+    if device is not None:
+        return torch.device(device)
+    home = device_of(model)
+    return torch.device(home.type) if LOCAL_RANK in os.environ else home
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """That of its parameters."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def join_team(device: torch.device) -> Team:
@@ -77,11 +103,13 @@ def join_team(device: torch.device) -> Team:
     if device.type not in DEVICES:
         raise InvalidInput(f"training runs on {' or '.join(DEVICES)}, got device '{device}'")
     if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", torch.cuda.current_device())))
+        # To ask for the current GPU is to take memory on it, so only where it is the one.
+        given = os.environ.get(LOCAL_RANK)
+        device = torch.device("cuda", torch.cuda.current_device() if given is None else int(given))
     if not dist.is_available():
         return Team(device)
     if not dist.is_initialized():
-        if not {"WORLD_SIZE", "RANK", "LOCAL_RANK"} <= os.environ.keys():
+        if not {"WORLD_SIZE", "RANK", LOCAL_RANK} <= os.environ.keys():
             return Team(device)
         _initialise(device)
     return Team(device, dist.get_rank(), dist.get_world_size(), connected=True)

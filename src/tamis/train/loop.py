@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import operator
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,8 @@ from tamis.progress import Listener, reporting
 from tamis.train.augment import crop_and_flip
 from tamis.train.checkpoint import Journal
 from tamis.train.data import Data
-from tamis.train.distributed import Team, join_team
+from tamis.train.distributed import Team, device_of, join_team, training_device
+from tamis.train.fits import check_fits, check_smallest_step
 
 OPTIMIZERS = ("sgd", "adamw")
 SCHEDULES = ("cosine", "multistep")
@@ -68,24 +70,40 @@ class Settings:
     amp: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "milestones", tuple(self.milestones))
+        self._take_plain_values()
         _demand("epochs", self.epochs, "a whole number ≥ 1", _whole(self.epochs, least=1))
         _demand("batch", self.batch, "a whole number ≥ 1", _whole(self.batch, least=1))
         _demand("optimizer", self.optimizer, " or ".join(OPTIMIZERS), self.optimizer in OPTIMIZERS)
-        _demand("learning_rate", self.learning_rate, "a number > 0", 0 < self.learning_rate < math.inf)
-        _demand("momentum", self.momentum, "in [0, 1)", 0 <= self.momentum < 1)
-        _demand("weight_decay", self.weight_decay, "a number ≥ 0", 0 <= self.weight_decay < math.inf)
+        right = _real(self.learning_rate) and 0 < self.learning_rate < math.inf
+        _demand("learning_rate", self.learning_rate, "a number > 0", right)
+        _demand("momentum", self.momentum, "in [0, 1)", _real(self.momentum) and 0 <= self.momentum < 1)
+        right = _real(self.weight_decay) and 0 <= self.weight_decay < math.inf
+        _demand("weight_decay", self.weight_decay, "a number ≥ 0", right)
         _demand("schedule", self.schedule, " or ".join(SCHEDULES), self.schedule in SCHEDULES)
         inside = all(_whole(milestone, least=1) and milestone < self.epochs for milestone in self.milestones)
-        rising = list(self.milestones) == sorted(set(self.milestones))
+        rising = inside and list(self.milestones) == sorted(set(self.milestones))
         wanted = f"different epochs in rising order, from 1 to {self.epochs - 1}"
-        _demand("milestones", self.milestones, wanted, inside and rising)
+        _demand("milestones", self.milestones, wanted, rising)
         wanted = "given with schedule='multistep', and only then"
         _demand("milestones", self.milestones, wanted, bool(self.milestones) == (self.schedule == "multistep"))
         wanted = f"a whole number from 0 to {self.epochs - 1}"
         right = _whole(self.warmup_epochs, least=0) and self.warmup_epochs < self.epochs
         _demand("warmup_epochs", self.warmup_epochs, wanted, right)
         _demand("seed", self.seed, "a whole number ≥ 0", _whole(self.seed, least=0))
+        _demand("augment", self.augment, "True or False", isinstance(self.augment, bool))
+        _demand("amp", self.amp, "True or False", isinstance(self.amp, bool))
+
+    def _take_plain_values(self) -> None:
+        """Python's own numbers for those of numpy and torch, which a checkpoint cannot be read back with."""
+        for names, plain in (
+            (("epochs", "batch", "warmup_epochs", "seed"), _plain_whole),
+            (("learning_rate", "momentum", "weight_decay"), _plain_real),
+            (("optimizer", "schedule"), lambda value: str(value) if isinstance(value, str) else value),
+            (("milestones",), lambda values: tuple(map(_plain_whole, values))),
+            (("augment", "amp"), lambda value: bool(value) if value in (True, False) else value),
+        ):
+            for name in names:
+                object.__setattr__(self, name, plain(getattr(self, name)))
 
     @property
     def in_effect(self) -> dict[str, Any]:
@@ -108,6 +126,11 @@ class Epoch:
     test_accuracy: float | None
     learning_rate: float
     seconds: float
+
+    @property
+    def reported_accuracy(self) -> float:
+        """On the test data, or on the training data where there is no test."""
+        return self.accuracy if self.test_accuracy is None else self.test_accuracy
 
 
 @dataclass(frozen=True)
@@ -163,6 +186,12 @@ def train(
     Order, augmentation and dropout are drawn anew for each epoch from `settings.seed` and the epoch, and the caller's
     random state is put back. The learning rate is set before each step, to that of the step's beginning.
 
+    Every module of the copy is in train mode while it is trained, those too that the caller had put in eval mode:
+    `requires_grad_(False)` keeps weights as they are, but the statistics of a batch-norm move.
+
+    What does not fit is refused before anything is written: inputs that the model does not take, fewer scores than
+    classes, a last step on one example where batch-norm cannot have it.
+
     Under `torchrun` the processes share each batch, and the steps are those of one process with the whole batch, but
     for batch-norm, whose statistics are over each process' share, and for augmentation and dropout, which every process
     draws on its own. The first process writes and reports; all of them must see the directory.
@@ -184,9 +213,9 @@ def train(
         >>> model.load_state_dict(kept_weights("runs/dense", 5))
         >>> sparse = train(model, data, settings, masks=masks, first_epoch=5)  # rewound and retrained
     """
+    first_epoch, keep = _plain_whole(first_epoch), tuple(map(_plain_whole, keep))
     _check_arguments(model, settings, directory, first_epoch, keep)
-    home = _device_of(model)
-    team = join_team(home if device is None else torch.device(device))
+    team = join_team(training_device(model, device))
     training = _Training(model, data, test, settings, team)
     journal = Journal(directory, keep, _origin(model, data, test, settings, first_epoch), masks, team)
     history = [Epoch(**record) for record in journal.resume(training.model, training.optimizer)]
@@ -203,7 +232,7 @@ def train(
             history.append(training.epoch(epoch))
             journal.write(epoch, training.model, training.optimizer, [asdict(record) for record in history])
             report(epoch, **_figures(history[-1], masks))
-    return Trained(training.result(home), tuple(history))
+    return Trained(training.result(device_of(model)), tuple(history))
 
 
 def evaluate(
@@ -222,8 +251,8 @@ def evaluate(
         0.975
     """
     _demand("batch", batch, "a whole number ≥ 1", _whole(batch, least=1))
-    where = _device_of(model) if device is None else torch.device(device)
-    if where != _device_of(model):
+    where = device_of(model) if device is None else torch.device(device)
+    if where != device_of(model):
         model = copy.deepcopy(model).to(where)
     data = data.to(where)
     with _eval_mode(model):
@@ -241,9 +270,17 @@ class _Training:
         images = data.inputs.dim() == 4
         self.layout = torch.channels_last if on_cuda and images else torch.contiguous_format
         self.model = _laid_out(copy.deepcopy(model).to(team.device), self.layout)
+        self.autocast = torch.autocast(team.device.type, torch.bfloat16, enabled=settings.amp and on_cuda)
+        self._check_fits()
         self.optimizer = _optimizer(self.model, settings)
         self.parallel = team.wrapped(self.model)
-        self.autocast = torch.autocast(team.device.type, torch.bfloat16, enabled=settings.amp and on_cuda)
+
+    def _check_fits(self) -> None:
+        if self.test is not None:
+            check_fits(self.model, self.test)
+        with self.autocast:  # as in training, but not in testing
+            check_fits(self.model, self.data)
+            check_smallest_step(self.model, self.data, self.settings.batch, self.team.size)
 
     def epoch(self, epoch: int) -> Epoch:
         """Go through the data once."""
@@ -320,18 +357,18 @@ def _optimizer(model: nn.Module, settings: Settings) -> Optimizer:
 
 def _origin(model: nn.Module, data: Data, test: Data | None, settings: Settings, first_epoch: int) -> dict[str, Any]:
     """What must be the same for training to go on, in the words of the message that says what is not."""
+    state = [(name, value) for name, value in model.state_dict().items() if isinstance(value, Tensor)]
     return {
         **asdict(settings),
         "first_epoch": first_epoch,
         "the data": f"{data.name} ({len(data)} examples)",
         "the test data": None if test is None else f"{test.name} ({len(test)} examples)",
-        **{f"the shape of '{name}'": tuple(value.shape) for name, value in model.state_dict().items()},
+        **{f"the shape of '{name}'": tuple(value.shape) for name, value in state},
     }
 
 
 def _figures(epoch: Epoch, masks: Masks | None) -> dict[str, float]:
-    accuracy = epoch.accuracy if epoch.test_accuracy is None else epoch.test_accuracy
-    figures = {"loss": epoch.loss, "accuracy": accuracy, "learning_rate": epoch.learning_rate}
+    figures = {"loss": epoch.loss, "accuracy": epoch.reported_accuracy, "learning_rate": epoch.learning_rate}
     return figures if masks is None else {**figures, "sparsity": masks.sparsity}
 
 
@@ -379,35 +416,57 @@ def _derived_seed(*parts: int | str) -> int:
 
 
 def _check_arguments(
-    model: nn.Module, settings: Settings, directory: str | Path | None, first_epoch: int, keep: Sequence[int]
+    model: nn.Module, settings: Settings, directory: str | Path | None, first_epoch: int, keep: tuple[int, ...]
 ) -> None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InvalidInput(f"{type(model).__name__} has no parameter to train (one with requires_grad)")
     right = _whole(first_epoch, least=0) and first_epoch < settings.epochs
     _demand("first_epoch", first_epoch, f"a whole number from 0 to {settings.epochs - 1}", right)
     right = all(_whole(epoch, least=first_epoch) and epoch <= settings.epochs for epoch in keep)
-    _demand("keep", tuple(keep), f"epochs from {first_epoch} to {settings.epochs}", right)
+    _demand("keep", keep, f"epochs from {first_epoch} to {settings.epochs}", right)
     if keep and directory is None:
-        raise InvalidInput(f"to keep the weights of epochs {tuple(keep)} give a directory to write them to")
-    if directory is not None:
-        Path(directory).mkdir(parents=True, exist_ok=True)
+        raise InvalidInput(f"to keep the weights of epochs {keep} give a directory to write them to")
+    other = {name: value for name, value in model.state_dict().items() if not isinstance(value, Tensor)}
+    if other and directory is not None:
+        name, value = next(iter(other.items()))
+        raise InvalidInput(
+            f"'{name}' in the state of {type(model).__name__} is no tensor but of type {type(value).__name__}, which "
+            "checkpoints do not hold; train without a directory"
+        )
 
 
 def _agree_on(begin: int, team: Team) -> None:
     """Processes at different epochs would wait for each other forever."""
-    if int(team.summed(torch.tensor(begin, device=team.device))) != begin * team.size:
+    earliest, latest = team.extremes(begin)
+    if earliest != latest:
         raise InvalidInput(
-            f"process {team.rank} of {team.size} would go on after epoch {begin}, others elsewhere: "
-            "the directory must be one that all of them see"
+            f"process {team.rank} of {team.size} would go on after epoch {begin}, but the team's are {earliest} to "
+            f"{latest}: the directory must be one that all of them see"
         )
 
 
-def _device_of(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+def _plain_whole(value: Any) -> Any:
+    """The int that a value stands for; itself where it stands for none."""
+    try:
+        return value if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return value
+
+
+def _plain_real(value: Any) -> Any:
+    """The float that a value stands for; itself where it stands for none. A text is no number, whatever it says."""
+    try:
+        return value if isinstance(value, bool | str | bytes) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return value
 
 
 def _whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _real(value: object) -> bool:
+    return isinstance(value, float)
 
 
 def _demand(name: str, value: object, wanted: str, right: bool) -> None:

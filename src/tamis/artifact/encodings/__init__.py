@@ -12,10 +12,10 @@ from torch import Tensor
 from .base import Encoded as Encoded
 from .base import Encoding as Encoding
 from .dense import Dense as Dense
-from .half import Half as Half
+from .narrow import Narrow as Narrow
 from .sparse import Sparse as Sparse
 
-ENCODINGS: dict[str, Encoding] = {encoding.name: encoding for encoding in (Dense(), Half(), Sparse())}
+ENCODINGS: dict[str, Encoding] = {encoding.name: encoding for encoding in (Dense(), Narrow(), Sparse())}
 
 
 def shortest(tensor: Tensor, mask: Tensor | None) -> tuple[str, Encoded]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from tamis.artifact.encodings.base import Array
 from tamis.errors import CorruptArtifact
 
 GO_ON = 255
+BLOCK = 1 << 16  # bytes that are read at a time: each becomes numbers of 8 bytes, of which few should exist at once
 
 
 def to_bytes(naturals: Array) -> Array:
@@ -27,11 +30,24 @@ def to_bytes(naturals: Array) -> Array:
     return coded
 
 
-def from_bytes(coded: Array) -> Array:
-    """The naturals that `to_bytes` wrote, as int64: at most 255 times as large, together, as there are bytes."""
+def running_sums(coded: Array, plus: int = 0) -> Iterator[Array]:
+    """For each natural that `to_bytes` wrote, the sum of all up to it, as int64: one row of them after the other.
+
+    Args:
+        coded: the bytes.
+        plus: what to add to each natural.
+
+    Example:
+        >>> [sums.tolist() for sums in running_sums(to_bytes(np.array([3, 255, 600])), plus=1)]
+        [[4, 260, 861]]
+    """
     if len(coded) and coded[-1] == GO_ON:
         raise CorruptArtifact("has a sequence of numbers that breaks off within one")
-    ends = np.flatnonzero(coded != GO_ON)
-    more = np.diff(ends, prepend=-1) - 1
-    naturals: Array = GO_ON * more + coded[ends]
-    return naturals
+    before = 0
+    for start in range(0, len(coded), BLOCK):
+        block = coded[start : start + BLOCK]
+        last = block != GO_ON  # the last byte of a number; the first may stand in the block before
+        sums = before + np.cumsum(block + plus * last, dtype=np.int64)
+        before = sums[-1]
+        if last.any():
+            yield sums[last]

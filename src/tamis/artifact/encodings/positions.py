@@ -5,6 +5,11 @@
     runs     lengths of runs, in turn of pruned and of kept entries; the first may be 0, the last is of kept ones
 
 What follows the last kept entry is pruned. Gaps and runs are written as naturals.py says.
+
+A natural n takes ⌊n / 255⌋ + 1 bytes: at most n + 1, and at most n unless it is 0. A gap of n stands for n + 1 entries,
+so gaps never take more bytes than there are entries; of runs only the first may be 0, so they never take more than one
+byte beyond that. Longer ones are refused unread, and others are read block by block: whatever a file says, reading a
+mask takes little more memory than the mask.
 """
 
 from __future__ import annotations
@@ -55,11 +60,13 @@ class Gaps(Coding):
         return naturals.to_bytes(np.diff(np.flatnonzero(mask), prepend=-1) - 1)
 
     def read(self, coded: Array, entries: int) -> Array:
-        kept = np.cumsum(naturals.from_bytes(coded) + 1) - 1
-        if len(kept) and kept[-1] >= entries:
-            raise CorruptArtifact(f"has gaps that lead to entry {kept[-1]} of {entries}")
+        if len(coded) > entries:
+            raise CorruptArtifact(f"has gaps of {len(coded)} bytes for {entries} entries")
         mask = np.zeros(entries, dtype=np.bool_)
-        mask[kept] = True
+        for ends in naturals.running_sums(coded, plus=1):  # a gap and the kept entry after it
+            if ends[-1] > entries:
+                raise CorruptArtifact(f"has gaps that lead to entry {ends[-1] - 1} of {entries}")
+            mask[ends - 1] = True
         return mask
 
 
@@ -72,13 +79,21 @@ class Runs(Coding):
         return naturals.to_bytes(np.diff(ends, prepend=0))
 
     def read(self, coded: Array, entries: int) -> Array:
-        lengths = naturals.from_bytes(coded)
-        if len(lengths) % 2 or not lengths[1:].all():
-            raise CorruptArtifact("has runs of pruned and kept entries that do not alternate")
-        if (covered := int(lengths.sum())) > entries:
-            raise CorruptArtifact(f"has runs of {covered} entries together, of which there are {entries}")
+        if len(coded) > entries + 1:
+            raise CorruptArtifact(f"has runs of {len(coded)} bytes for {entries} entries")
         mask = np.zeros(entries, dtype=np.bool_)
-        mask[:covered] = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+        number, start = 0, 0  # of the runs that were read, and where the next begins
+        for ends in naturals.running_sums(coded):
+            lengths = np.diff(ends, prepend=start)
+            if not lengths[1 if number == 0 else 0 :].all():  # only the very first may be 0
+                raise CorruptArtifact("has runs of pruned and kept entries that do not alternate")
+            if ends[-1] > entries:
+                raise CorruptArtifact(f"has runs that cover {ends[-1]} entries of {entries}")
+            kept = np.arange(number, number + len(ends)) % 2 == 1
+            mask[start : ends[-1]] = np.repeat(kept, lengths)
+            number, start = number + len(ends), ends[-1]
+        if number % 2:
+            raise CorruptArtifact("has runs of pruned and kept entries that do not alternate")
         return mask
 
 

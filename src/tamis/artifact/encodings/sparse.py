@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tamis.artifact.encodings.base import Encoded, Encoding, bits, flat_bytes, from_bits
-from tamis.artifact.encodings.narrow import narrowed, widened
+from tamis.artifact.encodings.narrowing import narrowed, widened
 from tamis.artifact.encodings.positions import CODINGS
-from tamis.errors import CorruptArtifact
+from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.kernels.expand import expand
 
 
@@ -37,8 +36,10 @@ class Sparse(Encoding):
         stored.require({"values", coding})
         values, entries = stored.parts["values"], math.prod(shape)
         mask = CODINGS[coding].read(flat_bytes(stored.parts[coding], coding), entries)
-        kept = int(np.count_nonzero(mask))
-        if tuple(values.shape) != (kept,):
-            raise CorruptArtifact(f"has values of shape {tuple(values.shape)} for {kept} kept entries")
-        tensor = expand(bits(widened(values, dtype)), mask)
+        if values.dim() != 1:
+            raise CorruptArtifact(f"has values of shape {tuple(values.shape)}, not in a row")
+        try:
+            tensor = expand(bits(widened(values, dtype)), mask)
+        except InvalidInput as error:
+            raise CorruptArtifact(f"has another number of values than of kept entries ({error})") from error
         return from_bits(tensor, shape, dtype), torch.from_numpy(mask).reshape(shape)

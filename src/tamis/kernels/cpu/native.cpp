@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <cstdint>
 #include <stdexcept>
 
 #include "expand.h"
@@ -48,7 +49,9 @@ void expand(const ConstRow& values, const MaskRow& mask, const Row& out) {
     if (values.dtype() != out.dtype() || mask.size() != out.size())
         throw std::invalid_argument("expand needs values of the type of the result, and a mask of its length");
     nb::gil_scoped_release released;
-    tamis::expand(values.data(), values.size(), mask.data(), mask.size(), values.itemsize(), out.data());
+    // As bytes: memory that numpy calls boolean may hold others than 0 and 1, which no C++ bool may.
+    const auto* truths = reinterpret_cast<const std::uint8_t*>(mask.data());
+    tamis::expand(values.data(), values.size(), truths, mask.size(), values.itemsize(), out.data());
 }
 
 }  // namespace
