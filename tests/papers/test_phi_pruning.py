@@ -186,7 +186,7 @@ def test_workers_change_nothing_and_seeds_begin_elsewhere(
     assert all(torch.equal(value, last[name]) for name, value in net.params.items())
     show(studies, TINY)
     dense = 100 * torch.tensor([each["dense"] for each in studies], dtype=torch.float64)
-    assert f"dense: {dense.mean():.1f} ± {dense.std():.1f}\n" in capsys.readouterr().out
+    assert f"dense: {dense.mean():.1f} ± {dense.std():.1f} (67.7)\n" in capsys.readouterr().out
 
 
 # -- tables --------------------------------------------------------------------------------------------------------

@@ -247,8 +247,10 @@ def test_random_pruning_follows_its_seed_alone(net: tamis.Network) -> None:
     assert equal_masks(first, tamis.prune(net, 0.5, "random", seed=1))
     assert equal_masks(first, tamis.prune(tamis.rescale(net), 0.5, "random", seed=1))
     assert not equal_masks(first, tamis.prune(net, 0.5, "random", seed=2))
-    scores = random_scores(net, ["4.weight", "0.weight"], 5)
-    assert all(torch.equal(scores[n], v) for n, v in random_scores(net, ["0.weight", "4.weight"], 5).items())
+    scores: list[dict[str, Tensor]] = [{}, {}]
+    random_scores(net, ["4.weight", "0.weight"], 5)(scores[0].__setitem__)
+    random_scores(net, ["0.weight", "4.weight"], 5)(scores[1].__setitem__)
+    assert all(torch.equal(scores[0][name], scores[1][name]) for name in ("0.weight", "4.weight"))
 
 
 def test_random_pruning_is_uniform() -> None:

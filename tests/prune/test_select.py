@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.prune import select
-from tamis.prune.select import keep_all_but_smallest
+from tamis.prune.select import keep_all_but_smallest, over
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INFINITY = float("inf")
@@ -29,7 +29,7 @@ def literally(scores: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
 
 
 def assert_equal_to_a_sort(scores: Mapping[str, Tensor], count: int) -> None:
-    kept, expected = keep_all_but_smallest(scores, list(scores), count), literally(scores, count)
+    kept, expected = keep_all_but_smallest(over(scores), {tuple(scores): count}), literally(scores, count)
     assert kept.keys() == expected.keys()
     for name, mask in kept.items():
         assert mask.dtype is torch.bool and torch.equal(mask, expected[name]), name
@@ -62,7 +62,7 @@ def test_equals_a_sort(drawn: tuple[dict[str, Tensor], int]) -> None:
 def test_all_equal(count: int) -> None:
     """The first by name, then by index."""
     scores = {"second": torch.full((10, 100), 0.25), "first": torch.full((1000,), 0.25)}
-    kept = keep_all_but_smallest(scores, scores, count)
+    kept = keep_all_but_smallest(over(scores), {tuple(scores): count})
     order = torch.cat([kept["first"], kept["second"].flatten()])
     assert torch.equal(order, torch.arange(2000) >= count)
 
@@ -89,7 +89,7 @@ def test_an_order_that_a_sample_sees_through(order: str, count: int, monkeypatch
     if order == "shuffled":
         values = values[torch.randperm(61000, generator=torch.Generator().manual_seed(1))]
     brackets = gatherings(monkeypatch)
-    kept = keep_all_but_smallest({"w": values}, ["w"], count)["w"]
+    kept = keep_all_but_smallest(over({"w": values}), {("w",): count})["w"]
     assert torch.equal(kept, values >= count)
     assert len(brackets) == 1, "one pass is enough where the sample is a fair one"
 
@@ -97,13 +97,13 @@ def test_an_order_that_a_sample_sees_through(order: str, count: int, monkeypatch
 def gatherings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, float]]:
     """The brackets that are tried from now on."""
     tried: list[tuple[float, float]] = []
-    gather = select._Bracketed._gather
+    gather = select._Group.gather
 
-    def recorded(self: Any, low: float, high: float) -> None:
-        tried.append((low, high))
-        gather(self, low, high)
+    def recorded(self: Any, name: str, score: Tensor) -> None:
+        tried.append((self.low, self.high))
+        gather(self, name, score)
 
-    monkeypatch.setattr(select._Bracketed, "_gather", recorded)
+    monkeypatch.setattr(select._Group, "gather", recorded)
     return tried
 
 
@@ -111,7 +111,7 @@ def test_close_scores_of_several_dtypes_are_not_rounded_together() -> None:
     """0.1 in half precision is a little below 0.1 in double; the threshold is compared with each exactly."""
     scores = {"half": torch.tensor([0.1], dtype=torch.float16), "double": torch.tensor([0.1], dtype=torch.float64)}
     assert float(scores["half"]) < float(scores["double"])
-    kept = keep_all_but_smallest(scores, scores, 1)
+    kept = keep_all_but_smallest(over(scores), {tuple(scores): 1})
     assert not kept["half"].item() and kept["double"].item()
     assert_equal_to_a_sort(scores, 1)
 
@@ -145,12 +145,26 @@ class Lazy(Mapping[str, Tensor]):
 
 def test_scores_may_be_computed_when_asked_for() -> None:
     lazy = Lazy({"a": 700, "bb": 900})
-    kept = keep_all_but_smallest(lazy, lazy, 300)
+    kept = keep_all_but_smallest(over(lazy), {tuple(lazy): 300})
     expected = literally({name: lazy[name] for name in lazy}, 300)
     assert all(torch.equal(kept[name], expected[name]) for name in lazy)
 
 
-def test_only_the_scores_named_take_part() -> None:
-    scores = {"in": torch.tensor([2.0, 3.0]), "out": torch.tensor([0.0, 1.0])}
-    kept = keep_all_but_smallest(scores, iter(["in"]), 1)
-    assert list(kept) == ["in"] and kept["in"].tolist() == [False, True]
+def test_groups_share_their_sweeps_and_nothing_else() -> None:
+    """Each group on its own gives the same; two sweeps in any order are enough for all of them."""
+    generator = torch.Generator().manual_seed(3)
+    scores = {name: torch.rand(4000, generator=generator).round(decimals=2) for name in "abcde"}
+    counts = {("a", "c"): 1234, ("b",): 4000, ("d",): 0, ("e",): 17}
+    sweeps = 0
+
+    def backwards(visit: Any) -> None:
+        nonlocal sweeps
+        sweeps += 1
+        for name in reversed(scores):
+            visit(name, scores[name].clone())
+
+    kept = keep_all_but_smallest(backwards, counts)
+    assert sweeps == 2 and sorted(kept) == list("abcde")
+    for names, count in counts.items():
+        expected = literally({name: scores[name] for name in names}, count)
+        assert all(torch.equal(kept[name], expected[name]) for name in names)

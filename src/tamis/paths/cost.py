@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,19 @@ def path_costs(net: Network) -> PathCosts:
 
     Reference: gonon2024thesis.
     """
+    values: dict[str, Tensor] = {}
+    log_scale = each_path_cost(net, values.__setitem__)
+    return PathCosts({name: values[name] for name in net.params if name in net.trainable}, log_scale)
+
+
+def each_path_cost(net: Network, visit: Callable[[str, Tensor], None]) -> float:
+    """Call `visit` with each parameter's name and costs, in no particular order, as soon as they are known.
+
+    Whoever does not keep them all needs much less memory than `path_costs`: costs are float64, one for every weight.
+
+    Returns:
+        The logarithm of the scale that all of them are in.
+    """
     if not isinstance(net, Network):
         raise InvalidInput(f"path_costs needs a Network, got {type(net).__name__}: trace the model first")
     require(net, Capability.HOMOGENEOUS, "path_costs")
@@ -56,10 +70,12 @@ def path_costs(net: Network) -> PathCosts:
     folded = fold_batch_norm(net)
     _refuse_repeated(folded)
     backward = _Backward(folded)
-    log_scale = backward.run()
     routes = _Routes(folded, backward.derivatives)
-    costs = {name: routes.cost(name) for name in net.params if name in net.trainable}
-    return PathCosts(costs, log_scale)
+    log_scale = backward.run(lambda finished: routes.visit_known(finished, backward.unfinished, visit))
+    for name in net.params:
+        if name in net.trainable and name not in routes.visited:
+            visit(name, routes.cost(name))
+    return log_scale
 
 
 class _Backward:
@@ -73,26 +89,40 @@ class _Backward:
         self.net = net
         self.weights = Powers(net, 1, "path_costs")
         self.derivatives: dict[str, Tensor] = {}
+        self.unfinished: Counter[str] = Counter()  # how many nodes' contributions to a derivative are missing
 
-    def run(self) -> float:
-        """Fill `derivatives`; the logarithm of the scale that they are in."""
+    def run(self, finished: Callable[[str], None]) -> float:
+        """Fill `derivatives`, calling `finished` with a name once its own is complete; the logarithm of their scale."""
+        self.finished = finished
         token = torch.zeros((), dtype=torch.float64, requires_grad=True)  # what makes autograd follow the weights
+        adding = adding_nodes(self.net, self.weights)
 
         def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
             met = {name: self.weights[name] for name in node.references if name not in self.net.carries_data}
-            met = {
-                name: _Recorded.apply(value, token, self, name) if is_weight(value) else value
-                for name, value in met.items()
-            }
+            # A bias that is zero is left out of the sum: no derivative by it will ever come.
+            idle = () if node.name in adding else references_in([node.arguments.get(a) for a in describe(node).addends])
+            recorded = {name for name, value in met.items() if is_weight(value)} - {*idle}
+            self.unfinished.update(recorded)
+            for name in recorded:
+                met[name] = _Recorded.apply(met[name], token, self, name)
             with self._forgetting(met):
                 return [magnitude(self.net, node, lookups[0], met, 1, one)]
 
         with torch.enable_grad():
-            outputs = walk(self.net, [ones_input(self.net)], step, adding_nodes(self.net, self.weights))
+            outputs = walk(self.net, [ones_input(self.net)], step, adding)
             total, exponent = gather(self.net, outputs, 0)
             if total.requires_grad:
                 torch.autograd.grad(total.sum(), token)
+        del self.finished  # whatever it refers to may refer to us: memory would wait for the garbage collector
         return exponent * math.log(2)
+
+    def record(self, name: str, derivative: Tensor) -> None:
+        """Add what one node contributes to a derivative."""
+        before = self.derivatives.get(name)
+        self.derivatives[name] = derivative if before is None else before + derivative
+        self.unfinished[name] -= 1
+        if self.unfinished[name] == 0:
+            self.finished(name)
 
     def _forgetting(self, met: dict[str, Any]) -> AbstractContextManager[None]:
         """Autograd keeps the names of these weights, and computes them again when it needs them."""
@@ -122,8 +152,7 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        before = ctx.record.derivatives.get(ctx.name)
-        ctx.record.derivatives[ctx.name] = gradient if before is None else before + gradient
+        ctx.record.record(ctx.name, gradient)
         return None, torch.zeros((), dtype=torch.float64), None, None
 
 
@@ -173,10 +202,28 @@ class _Routes:
         self.sources = _sources(net)
         self.fixed = FixedValues(net, dtype=torch.float64)
         self.shares: dict[str, Tensor] = {}
+        self.missing: Counter[str] = Counter()  # how many derivatives that a parameter's costs need are not known yet
+        self.visited: set[str] = set()
+
+    def visit_known(self, name: str, recorded: Iterable[str], visit: Callable[[str, Tensor], None]) -> None:
+        """Visit the parameters whose costs are known now that one of the derivatives is; forget what nobody needs."""
+        if not self.missing:  # the first to be known
+            self.missing.update(param for other in recorded for param in self._sources_of(other))
+        for param in self._sources_of(name):
+            self.missing[param] -= 1
+            if self.missing[param] == 0:
+                self.visited.add(param)
+                visit(param, self.cost(param))
+        for other in [other for other in self.derivatives if self._sources_of(other) <= self.visited]:
+            del self.derivatives[other]
+            self.shares.pop(other, None)
+
+    def _sources_of(self, name: str) -> frozenset[str]:
+        return self.sources.get(name, frozenset())
 
     def cost(self, param: str) -> Tensor:
         """The costs of one parameter's entries."""
-        met = [name for name in self.derivatives if param in self.sources.get(name, frozenset())]
+        met = [name for name in self.derivatives if param in self._sources_of(name)]
         flows = [self._back(param, name, self._flow(param, name)) for name in met]
         if not flows:
             return torch.zeros_like(self.net.params[param], dtype=torch.float64)
@@ -192,10 +239,9 @@ class _Routes:
         return self.shares[name]
 
     def _share(self, name: str) -> Tensor:
-        """|E| ⊙ ∂‖Φ‖₁/∂|E|, in the place of the derivative where no other parameter needs that."""
-        only_products = all(self._is_product(param, name) for param in self.sources[name])
-        derivative = self.derivatives[name]
-        return derivative.mul_(self.fixed[name].abs_()) if only_products else derivative * self.fixed[name].abs_()
+        """|E| ⊙ ∂‖Φ‖₁/∂|E|; in a place of its own, because autograd may still need the derivative."""
+        share: Tensor = self.fixed[name].abs_()
+        return share.mul_(self.derivatives[name])
 
     def _input(self, param: str, node: Node) -> str:
         """The argument through which a node depends on the parameter, entry by entry and affinely."""

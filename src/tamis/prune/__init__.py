@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -17,10 +17,10 @@ from tamis.prune.magnitude import magnitude_scores
 from tamis.prune.phi import phi_scores
 from tamis.prune.prunable import Patterns, as_patterns, candidates
 from tamis.prune.random import random_scores
-from tamis.prune.select import keep_all_but_smallest
+from tamis.prune.select import Sweep, Visitor, keep_all_but_smallest
 from tamis.rooms import make_callable
 
-CRITERIA: dict[str, Callable[[Network, Sequence[str], int], Mapping[str, Tensor]]] = {
+CRITERIA: dict[str, Callable[[Network, Sequence[str], int], Sweep]] = {
     "phi": phi_scores,
     "magnitude": magnitude_scores,
     "random": random_scores,
@@ -83,7 +83,8 @@ def prune(
         names: count + sum(pruned[name] for name in names)
         for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
     }
-    kept = _kept(CRITERIA[by](before.network, chosen.names, seed), before.masks, counts)
+    scores = _remaining(CRITERIA[by](before.network, chosen.names, seed), before.masks)
+    kept = keep_all_but_smallest(scores, counts)
     patterns = {"include": list(as_patterns(include)), "exclude": list(as_patterns(exclude))}
     options = {**patterns, "biases": biases, "halve_final": halve_final}
     step: dict[str, Any] = {"step": "prune", "by": by, "scope": scope, "amount": amount, "seed": seed}
@@ -114,31 +115,16 @@ def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | 
     return {tuple(sizes): count_of(amount, sum(sizes.values()), "the network")}
 
 
-def _kept(
-    scores: Mapping[str, Tensor], masks: Mapping[str, Tensor], counts: Mapping[tuple[str, ...], int]
-) -> dict[str, Tensor]:
-    """What is kept when so many of the smallest scores go, among the parameters of each group."""
-    kept: dict[str, Tensor] = {}
-    for names, count in counts.items():
-        kept |= keep_all_but_smallest(_Remaining(scores, masks), names, count)
-    return kept
-
-
-class _Remaining(Mapping[str, Tensor]):
+def _remaining(scores: Sweep, masks: Mapping[str, Tensor]) -> Sweep:
     """Scores in which whatever is pruned already comes first."""
 
-    def __init__(self, scores: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> None:
-        self.scores, self.masks = scores, masks
+    def sweep(visit: Visitor) -> None:
+        def show(name: str, score: Tensor) -> None:
+            visit(name, score.masked_fill(~masks[name], float("-inf")) if name in masks else score)
 
-    def __getitem__(self, name: str) -> Tensor:
-        score = self.scores[name]
-        return score.masked_fill(~self.masks[name], float("-inf")) if name in self.masks else score
+        scores(show)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.scores)
-
-    def __len__(self) -> int:
-        return len(self.scores)
+    return sweep
 
 
 make_callable(__name__, prune)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
-from torch import Tensor
+from collections.abc import Sequence
 
 from tamis.errors import UnsupportedOp
 from tamis.graph.network import Network
-from tamis.paths.cost import path_costs
+from tamis.paths.cost import each_path_cost
+from tamis.prune.select import Sweep, Visitor
 
 
-def phi_scores(net: Network, names: Sequence[str], seed: int) -> Mapping[str, Tensor]:
+def phi_scores(net: Network, names: Sequence[str], seed: int) -> Sweep:
     """Φ-Cost(θ, i) of (3.16) for every entry of the parameters named, up to one common factor.
 
     Invariant under neuron-wise rescaling. Pruning the weights I changes the output for x by at most
@@ -22,11 +21,17 @@ def phi_scores(net: Network, names: Sequence[str], seed: int) -> Mapping[str, Te
     Costs of networks whose path-norm overflows float64 keep their order: the common factor is left out. What float64
     cannot hold beside the largest, a factor of 10³⁰⁰ or so away, comes out as zero, all alike.
 
+    A sweep is a forward and a backward pass; costs are shown as the latter finds them, and need not be kept.
+
     Reference: gonon2024thesis.
     """
-    try:
-        costs = path_costs(net).values
-    except UnsupportedOp as error:
-        advice = "prune by 'magnitude' or 'random' instead"
-        raise UnsupportedOp(error.wanted_by, error.needed, error.op, error.module, advice) from error
-    return {name: costs[name] for name in names}
+    wanted = frozenset(names)
+
+    def sweep(visit: Visitor) -> None:
+        try:
+            each_path_cost(net, lambda name, cost: visit(name, cost) if name in wanted else None)
+        except UnsupportedOp as error:
+            advice = "prune by 'magnitude' or 'random' instead"
+            raise UnsupportedOp(error.wanted_by, error.needed, error.op, error.module, advice) from error
+
+    return sweep

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from tamis.graph.network import Network
+from tamis.prune.select import Sweep, Visitor
 
 
-def random_scores(net: Network, names: Sequence[str], seed: int) -> Mapping[str, Tensor]:
-    """Independent uniform scores; the same seed and names give the same ones on any device."""
-    generator = torch.Generator().manual_seed(seed)
-    # float64: among the 2⁵³ values it tells apart, ties are rare enough for networks of any size.
-    return {
-        name: torch.rand(net.params[name].shape, generator=generator, dtype=torch.float64).to(net.params[name].device)
-        for name in sorted(names)
-    }
+def random_scores(net: Network, names: Sequence[str], seed: int) -> Sweep:
+    """Independent uniform scores; the same seed and names give the same ones on any device, in every sweep."""
+
+    def sweep(visit: Visitor) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        for name in sorted(names):
+            param = net.params[name]
+            # float64: among the 2⁵³ values it tells apart, ties are rare enough for networks of any size.
+            visit(name, torch.rand(param.shape, generator=generator, dtype=torch.float64).to(param.device))
+
+    return sweep

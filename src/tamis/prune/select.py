@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -11,84 +11,114 @@ SAMPLED = 257  # one in so many scores is looked at to guess the threshold; a pr
 SPREAD = 5.0  # standard deviations of the sample's rank that the guess allows for
 INFINITY = float("inf")
 
+Visitor = Callable[[str, Tensor], None]
+Sweep = Callable[[Visitor], None]
 
-def keep_all_but_smallest(scores: Mapping[str, Tensor], names: Iterable[str], count: int) -> dict[str, Tensor]:
-    """False for the `count` smallest of the scores named, True for the others.
+
+def keep_all_but_smallest(sweep: Sweep, counts: Mapping[tuple[str, ...], int]) -> dict[str, Tensor]:
+    """False for so many of the smallest scores in each group of parameters, True for the others.
 
     Of equal scores, those of the alphabetically first name go first, and within it those of the lowest index.
 
-    A sample brackets the `count`-th smallest score; one pass counts what lies below the bracket and gathers what lies
-    inside, another compares every score with the threshold. So `scores` may compute its tensors when they are asked
-    for, and needs to hold only one at a time.
+    One sweep over the scores takes a sample, which brackets each group's threshold; a second one compares every score
+    with the bracket and gathers what lies inside. So no more than one parameter's scores need to exist at a time.
+
+    Args:
+        sweep: shows every parameter's scores, in any order, to the function that it is called with.
+        counts: how many scores go in each group, by the names of its parameters; no parameter is in two.
 
     Example:
-        >>> keep_all_but_smallest({"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([1.0, 2.0])}, "ab", 1)
+        >>> scores = {"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([1.0, 2.0])}
+        >>> keep_all_but_smallest(over(scores), {("a", "b"): 1})
         {'a': tensor([ True, False]), 'b': tensor([True, True])}
     """
-    if count == 0:
-        return {name: torch.ones_like(scores[name], dtype=torch.bool) for name in names}
-    bracketed = _Bracketed(scores, names, count)
-    threshold, ties = bracketed.threshold()
-    kept = {}
-    for name in bracketed.names:
-        score, equal = bracketed.score(name), int((bracketed.inside[name] == threshold).count_nonzero())
-        kept[name] = score > threshold
-        if equal > ties:  # the first of them go, the others stay
-            kept[name].view(-1)[(score == threshold).flatten().nonzero()[ties:, 0]] = True
-        ties = max(ties - equal, 0)
-    return kept
+    groups = [_Group(names, count) for names, count in counts.items()]
+    group_of = {name: group for group in groups for name in group.names}
+    sweep(lambda name, score: group_of[name].sample(name, score))
+    for group in groups:
+        group.guess()
+    while any(group.missed for group in groups):  # once, but where a sample misleads
+        sweep(lambda name, score: group_of[name].gather(name, score))
+        for group in groups:
+            group.widen()
+    return {name: mask for group in groups for name, mask in group.kept().items()}
 
 
-class _Bracketed:
-    """Scores around the `count`-th smallest: how many lie `below` a bracket, and which lie `inside` it, by name."""
+def over(scores: Mapping[str, Tensor]) -> Sweep:
+    """A sweep over scores that are at hand, or that a mapping computes when it is asked for them."""
 
-    def __init__(self, scores: Mapping[str, Tensor], names: Iterable[str], count: int) -> None:
-        self.scores, self.names, self.count = scores, sorted(names), count
-        sample, total = self._sample()
-        assert 0 < count <= total, f"{count} of {total} scores"
+    def sweep(visit: Visitor) -> None:
+        for name in scores:
+            visit(name, scores[name])
+
+    return sweep
+
+
+class _Group:
+    """The scores of some parameters around the `count`-th smallest of them."""
+
+    def __init__(self, names: Sequence[str], count: int) -> None:
+        self.names, self.count = sorted(names), count
+        self.samples: dict[str, Tensor] = {}
+        self.total, self.low, self.high = 0, -INFINITY, INFINITY
+        self.missed = True
+        self.below: dict[str, int] = {}  # how many scores are less than `low`
+        self.above: dict[str, Tensor] = {}  # which are greater than `high`
+        self.places: dict[str, Tensor] = {}  # where the others are,
+        self.inside: dict[str, Tensor] = {}  # and what
+
+    def sample(self, name: str, score: Tensor) -> None:
+        """Look at some scores."""
+        self.samples[name] = score.flatten()[::SAMPLED].clone().cpu()  # a mere view would keep all of them
+        self.total += score.numel()
+
+    def guess(self) -> None:
+        """Bracket the threshold: very likely, judging by the sample."""
+        assert 0 <= self.count <= self.total, f"{self.count} of {self.total} scores"
+        sample = torch.cat([self.samples.pop(name) for name in self.names])
         # Comparing across dtypes would round the threshold.
         self.dtype = torch.promote_types(sample.dtype, torch.float32)
-        low, high = _guess(sample, count / total)
-        self._gather(low, high)
-        if self.below >= count:
-            self._gather(-INFINITY, high)
-        if self.below + sum(inside.numel() for inside in self.inside.values()) < count:
-            self._gather(low, INFINITY)
+        if self.count == 0:
+            self.high = -INFINITY
+            return
+        fraction = self.count / self.total
+        rank, spread = fraction * len(sample), SPREAD * (len(sample) * fraction * (1 - fraction)) ** 0.5 + 1
+        ordered, low, high = sample.to(self.dtype).sort().values, int(rank - spread), int(rank + spread)
+        self.low = float(ordered[low]) if low >= 0 else -INFINITY
+        self.high = float(ordered[high]) if high < len(ordered) else INFINITY
 
-    def score(self, name: str) -> Tensor:
-        """The scores of one parameter in the dtype in which all are compared, laid out in the order of their index."""
-        return self.scores[name].to(self.dtype).contiguous()
+    def gather(self, name: str, score: Tensor) -> None:
+        """Compare one parameter's scores with the bracket."""
+        if not self.missed:
+            return
+        score = score.to(self.dtype).contiguous()  # laid out in the order of the index
+        self.above[name], inside = score > self.high, score >= self.low
+        self.below[name] = score.numel() - int(inside.count_nonzero())
+        self.places[name] = inside.logical_xor_(self.above[name]).flatten().nonzero()[:, 0]
+        self.inside[name] = score.flatten()[self.places[name]]
 
-    def threshold(self) -> tuple[Tensor, int]:
-        """The `count`-th smallest score, and how many scores equal to it are among the `count` smallest."""
+    def widen(self) -> None:
+        """Open the bracket on the side on which it missed the threshold, if it did."""
+        if not self.missed:
+            return
+        below = sum(self.below.values())
+        too_high = self.count > 0 and below >= self.count
+        too_low = below + sum(inside.numel() for inside in self.inside.values()) < self.count
+        self.low, self.high = -INFINITY if too_high else self.low, INFINITY if too_low else self.high
+        self.missed = too_high or too_low
+
+    def kept(self) -> dict[str, Tensor]:
+        """What is left when the smallest are gone."""
+        if self.count == 0:
+            return {name: torch.ones_like(self.above[name]) for name in self.names}
         inside = torch.cat([self.inside[name] for name in self.names])
-        rank = self.count - self.below
+        rank = self.count - sum(self.below.values())
         threshold = inside.kthvalue(rank).values
-        return threshold, rank - int((inside < threshold).count_nonzero())
-
-    def _sample(self) -> tuple[Tensor, int]:
-        parts, total = [], 0
+        ties = rank - int((inside < threshold).count_nonzero())
         for name in self.names:
-            score = self.scores[name].flatten()
-            parts.append(score[::SAMPLED].cpu())
-            total += score.numel()
-        return torch.cat(parts), total
-
-    def _gather(self, low: float, high: float) -> None:
-        self.below = 0
-        self.inside: dict[str, Tensor] = {}
-        for name in self.names:
-            score = self.score(name)
-            self.below += int((score < low).count_nonzero())
-            self.inside[name] = score[(score >= low) & (score <= high)]
-
-
-def _guess(sample: Tensor, fraction: float) -> tuple[float, float]:
-    """Where the quantile of all scores lies, very likely, judging by a sample of them."""
-    rank, spread = fraction * len(sample), SPREAD * (len(sample) * fraction * (1 - fraction)) ** 0.5 + 1
-    ordered = sample.to(torch.promote_types(sample.dtype, torch.float32)).sort().values
-    low, high = int(rank - spread), int(rank + spread)
-    return (
-        float(ordered[low]) if low >= 0 else -INFINITY,
-        float(ordered[high]) if high < len(ordered) else INFINITY,
-    )
+            equal = (self.inside[name] == threshold).nonzero()[:, 0]
+            stays = self.inside[name] > threshold
+            stays[equal[ties:]] = True  # of those that are equal, the first go
+            ties = max(ties - len(equal), 0)
+            self.above[name].view(-1)[self.places[name]] = stays
+        return {name: self.above[name] for name in self.names}
