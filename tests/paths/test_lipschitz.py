@@ -6,25 +6,22 @@ A few architectures are traced once; thousands of parameter sets and inputs are 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from draws import normal
-from safetensors.torch import load_file
+from pretrained import pretrained
 from torch import Tensor, nn
 
 import tamis
 from tamis.errors import UnsupportedOp
-from tamis.train.models import gcn, resnet20
+from tamis.train.models import gcn
 
-PRETRAINED = Path(__file__).parents[2].parent / "shared" / "models" / "resnet20_cifar10.safetensors"
 ROUNDING = 1e-9  # relative
 EVALUATION = 1e-13  # what evaluating a network rounds, relative to its path-norm times the size of the input
 Params = dict[str, Tensor]
@@ -488,11 +485,7 @@ def test_tiny_samples_beside_huge_ones() -> None:
 
 
 def test_a_pretrained_resnet_and_its_pruned_copy() -> None:
-    if not PRETRAINED.exists() and not os.environ.get("CI"):
-        pytest.skip(f"{PRETRAINED.name} is not at hand")
-    model = resnet20()
-    model.load_state_dict(load_file(PRETRAINED))
-    net = tamis.trace(model, torch.zeros(1, 3, 32, 32)).to(torch.float64)
+    net = tamis.trace(pretrained("resnet20"), torch.zeros(1, 3, 32, 32)).to(torch.float64)
     weights = [n for n in net.trainable if net.params[n].dim() > 1]
     threshold = torch.cat([net.params[n].abs().flatten() for n in weights]).quantile(0.3)
     small = net.with_params({n: net.params[n] * (net.params[n].abs() > threshold) for n in weights})

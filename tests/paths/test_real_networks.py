@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from pretrained import pretrained
 from torch import Tensor, nn
 
 import tamis
 from tamis.train.models import MODELS, example_input
-
-PRETRAINED = Path(__file__).parents[2].parent / "shared" / "models"
 
 
 class OneOverMax(nn.Module):
@@ -50,15 +46,6 @@ def plain_path_norm(model: nn.Module, shape: tuple[int, ...]) -> float:
                 module.running_mean.zero_()
                 module.running_var.fill_(1 - module.eps)
         return float(model(torch.ones(1, *shape, dtype=torch.float64)).sum())
-
-
-def pretrained(name: str) -> nn.Module:
-    path = PRETRAINED / f"{name}_cifar10.safetensors"
-    if not path.exists() and not os.environ.get("CI"):
-        pytest.skip(f"{path.name} is not at hand")
-    model = MODELS[name]()
-    model.load_state_dict(load_file(path))
-    return model
 
 
 @pytest.mark.parametrize("name", ["resnet20", "resnet32"])

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import os
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from pretrained import pretrained
 from torch import Tensor
 
 import tamis
 from tamis.errors import DataNotFound
 from tamis.prune.compare import overlap
 from tamis.train.data import load_data
-from tamis.train.models import MODELS
 
-PRETRAINED = Path(__file__).parents[2].parent / "shared" / "models"
 AMOUNTS = (0.1, 0.2, 0.4, 0.6, 0.8)
 SCOPES: tuple[Any, ...] = ("global", "layer")
 SEEDS = range(5)
 
 
 @cache
-def pretrained(name: str) -> tamis.Network:
-    path = PRETRAINED / f"{name}_cifar10.safetensors"
-    if not path.exists() and not os.environ.get("CI"):
-        pytest.skip(f"{path.name} is not at hand")
-    model = MODELS[name]()
-    model.load_state_dict(load_file(path))
-    return tamis.trace(model, torch.zeros(1, 3, 32, 32))
+def traced(name: str) -> tamis.Network:
+    return tamis.trace(pretrained(name), torch.zeros(1, 3, 32, 32))
 
 
 @cache
@@ -62,7 +54,7 @@ def assert_invariant(net: tamis.Network, seed: int, scope: Any, amount: float) -
 @pytest.mark.parametrize("name", ["resnet20", "resnet32"])
 @pytest.mark.parametrize("scope", SCOPES)
 def test_phi_masks_do_not_see_a_rescaling(name: str, scope: Any) -> None:
-    assert_invariant(pretrained(name), 0, scope, 0.4)
+    assert_invariant(traced(name), 0, scope, 0.4)
 
 
 @pytest.mark.slow
@@ -71,14 +63,14 @@ def test_phi_masks_do_not_see_a_rescaling(name: str, scope: Any) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", ["resnet20", "resnet32"])
 def test_phi_masks_see_no_rescaling_at_any_amount(name: str, seed: int, scope: Any, amount: float) -> None:
-    assert_invariant(pretrained(name), seed, scope, amount)
+    assert_invariant(traced(name), seed, scope, amount)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scope", SCOPES)
 def test_accuracy_without_retraining(scope: Any) -> None:
     """By Φ-cost it is the same for both networks; by magnitude it collapses where only the scales have changed."""
-    net = pretrained("resnet20")
+    net = traced("resnet20")
     rescaled = tamis.rescale(net, seed=1)
     inputs, labels = images(1000)
     whole = accuracy(net, inputs, labels)
@@ -103,7 +95,7 @@ def assert_bounded(net: tamis.Network, amount: float, by: Any, scope: Any, x: Te
 
 @pytest.mark.parametrize("by", ["phi", "magnitude", "random"])
 def test_the_change_of_real_outputs_is_below_the_path_metric(by: Any) -> None:
-    assert_bounded(pretrained("resnet20"), 0.4, by, "global", images(1000)[0][:4])
+    assert_bounded(traced("resnet20"), 0.4, by, "global", images(1000)[0][:4])
 
 
 @pytest.mark.slow
@@ -112,4 +104,4 @@ def test_the_change_of_real_outputs_is_below_the_path_metric(by: Any) -> None:
 @pytest.mark.parametrize("by", ["phi", "magnitude", "random"])
 @pytest.mark.parametrize("name", ["resnet20", "resnet32"])
 def test_the_bound_holds_for_every_criterion_and_amount(name: str, by: Any, scope: Any, amount: float) -> None:
-    assert_bounded(pretrained(name), amount, by, scope, images(1000)[0][:16])
+    assert_bounded(traced(name), amount, by, scope, images(1000)[0][:16])

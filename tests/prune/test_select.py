@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.prune import select
-from tamis.prune.select import keep_all_but_smallest, over
+from tamis.prune.select import Sweep, Visitor, keep_all_but_smallest
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INFINITY = float("inf")
@@ -26,6 +26,16 @@ def literally(scores: Mapping[str, Tensor], count: int) -> dict[str, Tensor]:
     for _, name, index in entries[:count]:
         kept[name][index] = False
     return {name: kept[name].view(scores[name].shape) for name in scores}
+
+
+def over(scores: Mapping[str, Tensor]) -> Sweep:
+    """A sweep over scores that are at hand, or that a mapping computes when it is asked for them."""
+
+    def sweep(visit: Visitor) -> None:
+        for name in scores:
+            visit(name, scores[name])
+
+    return sweep
 
 
 def assert_equal_to_a_sort(scores: Mapping[str, Tensor], count: int) -> None:

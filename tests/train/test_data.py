@@ -12,14 +12,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from pretrained import pretrained
 
 from tamis.errors import DataNotFound, InvalidInput
 from tamis.train.data import NORMALISATION, Data, data_folder, load_data
 from tamis.train.digits import digits
-from tamis.train.models import MODELS
 
-PRETRAINED = Path(__file__).parents[2].parent / "shared" / "models"
 IN_CI = os.environ.get("CI") == "true"  # where everything must be at hand: a missing file fails there
 needs_pillow = pytest.mark.skipif(not IN_CI and find_spec("PIL") is None, reason="Pillow is not installed")
 
@@ -557,10 +555,8 @@ def test_the_training_sets_have_the_mean_and_std_that_they_are_normalised_by(nam
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "right"), [("resnet20", 9173), ("resnet32", 9263)])
 def test_pretrained_networks_have_their_published_accuracy(name, right):
-    weights = PRETRAINED / f"{name}_cifar10.safetensors"
-    skip_without(data_folder() / "cifar10_test.npz", weights)
-    model = MODELS[name]().eval()
-    model.load_state_dict(load_file(weights))
+    skip_without(data_folder() / "cifar10_test.npz")
+    model = pretrained(name).eval()
     data = load_data("cifar10:test")
     found = 0
     with torch.inference_mode():

@@ -112,7 +112,7 @@ class Compressed:
 
     def save(self, path: str | Path) -> None:
         """Write the network to a `.tamis` file, whole or not at all; docs/format.md specifies it."""
-        format.write(path, self.params, self.masks, self._about)
+        self.nbytes = format.write(path, self.params, self.masks, self._about)  # known now, without encoding again
 
     def summary(self) -> str:
         """What is left of each pruned parameter, and of the whole, in words and a table."""

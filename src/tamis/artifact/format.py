@@ -22,7 +22,7 @@ from torch import Tensor
 from tamis.artifact.atomic import replacing
 from tamis.artifact.encodings import ENCODINGS, Encoded, shortest
 from tamis.artifact.encodings.base import Array, bits, zero_bits
-from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 
 FORMAT, VERSION = "tamis", 1
 START = rb'{"__metadata__":{"tamis":"{\"sha256\":\"'  # how the header of every file begins, from byte 8 on
@@ -147,7 +147,7 @@ def _lay_out(
 ) -> tuple[bytes, list[Tensor]]:
     """The file's first bytes, with zeros for the checksum, and the tensors that follow them."""
     if strangers := [name for name in masks if name not in tensors]:
-        raise InvalidParameters(f"there are masks for {_some(_quoted(strangers))}, but no such tensors")
+        raise InvalidParameters(f"there are masks for {listed(_quoted(strangers), most=4)}, but no such tensors")
     claims: dict[str, Any] = {}
     parts: dict[str, Tensor] = {}
     for name in sorted(tensors):
@@ -392,7 +392,7 @@ def _check_expected(
             here, there = (_kind(claim.shape, claim.dtype), _kind(*expected[name]))
             different.append(f"{name!r:.200} ({here} in the file, {there} in the model)")
     differences = {"it lacks": _quoted(missing), "it also has": _quoted(unexpected), "different are": different}
-    if problems := [f"{what} {_some(names)}" for what, names in differences.items() if names]:
+    if problems := [f"{what} {listed(names, most=4)}" for what, names in differences.items() if names]:
         raise InvalidParameters(f"{path} was made for another model than this one: {'; '.join(problems)}")
 
 
@@ -437,7 +437,3 @@ def _kind(shape: Shape, dtype: torch.dtype) -> str:
 def _quoted(names: list[str]) -> list[str]:
     """Names in quotes and not too long; what a terminal would take for a command is escaped."""
     return [f"{name!r:.200}" for name in names]
-
-
-def _some(words: list[str]) -> str:
-    return ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")

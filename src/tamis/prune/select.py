@@ -28,8 +28,10 @@ def keep_all_but_smallest(sweep: Sweep, counts: Mapping[tuple[str, ...], int]) -
         counts: how many scores go in each group, by the names of its parameters; no parameter is in two.
 
     Example:
-        >>> scores = {"a": torch.tensor([3.0, 1.0]), "b": torch.tensor([1.0, 2.0])}
-        >>> keep_all_but_smallest(over(scores), {("a", "b"): 1})
+        >>> def sweep(visit):
+        ...     visit("b", torch.tensor([1.0, 2.0]))
+        ...     visit("a", torch.tensor([3.0, 1.0]))
+        >>> keep_all_but_smallest(sweep, {("a", "b"): 1})
         {'a': tensor([ True, False]), 'b': tensor([True, True])}
     """
     groups = [_Group(names, count) for names, count in counts.items()]
@@ -42,16 +44,6 @@ def keep_all_but_smallest(sweep: Sweep, counts: Mapping[tuple[str, ...], int]) -
         for group in groups:
             group.widen()
     return {name: mask for group in groups for name, mask in group.kept().items()}
-
-
-def over(scores: Mapping[str, Tensor]) -> Sweep:
-    """A sweep over scores that are at hand, or that a mapping computes when it is asked for them."""
-
-    def sweep(visit: Visitor) -> None:
-        for name in scores:
-            visit(name, scores[name])
-
-    return sweep
 
 
 class _Group:
