@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tamis.graph.rescale import normalize as normalize
     from tamis.graph.rescale import rescale as rescale
     from tamis.graph.trace import trace as trace
+    from tamis.layerwise.repair import repair as repair
     from tamis.paths.cost import PathCosts as PathCosts
     from tamis.paths.cost import path_costs as path_costs
     from tamis.paths.lifting import Lifting as Lifting
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from tamis.paths.norm import path_norms as path_norms
     from tamis.paths.norm import product_norm as product_norm
     from tamis.prune import prune as prune
+    from tamis.quantize import quantize as quantize
 
 __version__ = "0.1.0"
 
@@ -46,7 +48,9 @@ _HOMES = {
     "path_norm": "tamis.paths.norm",
     "path_norms": "tamis.paths.norm",
     "product_norm": "tamis.paths.norm",
+    "repair": "tamis.layerwise.repair",
     "prune": "tamis.prune",
+    "quantize": "tamis.quantize",
 }
 __all__ = [*_HOMES]
 

@@ -305,7 +305,7 @@ def test_the_summary_has_exact_counts(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(40, 50), nn.ReLU(), nn.Linear(50, 4))
     small = tamis.prune(model, {"0.weight": 1234, "2.weight": 7}, example=torch.zeros(1, 40))
     header, *rows, total, size = small.summary().splitlines()
-    assert header.split() == ["parameter", "weights", "left", "pruned"]
+    assert header.split() == ["parameter", "weights", "left", "zeros"]
     assert [row.split() for row in rows] == [
         ["0.weight", "2,000", "766", "61.7%"],
         ["2.weight", "200", "193", "3.5%"],

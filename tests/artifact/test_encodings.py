@@ -13,7 +13,7 @@ from any_tensors import raw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tamis.artifact.encodings import ENCODINGS, shortest
+from tamis.artifact.encodings import ENCODINGS, Decoded, shortest
 from tamis.artifact.encodings import naturals as as_bytes
 from tamis.artifact.encodings.base import Array
 from tamis.artifact.encodings.narrowing import NARROWER, narrowed
@@ -169,7 +169,7 @@ def test_whatever_bytes_are_a_mask_that_they_code_or_refused(name: str, coded: l
 )
 def test_positions_take_the_shortest_coding(coding: str, kept: list[bool]) -> None:
     mask = torch.tensor(kept)
-    assert set(ENCODINGS["sparse"].encode(mask.float() * 0.1, mask).parts) == {"values", coding}
+    assert set(ENCODINGS["sparse"].encode(Decoded(mask.float() * 0.1, mask)).parts) == {"values", coding}
 
 
 # -- narrower types ------------------------------------------------------------------------------------------------
@@ -209,22 +209,22 @@ def test_values_are_narrowed_where_and_only_where_they_survive(dtype: torch.dtyp
 def test_every_half_number_is_stored_as_such() -> None:
     every = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16)
     numbers = every[~every.isnan()].float()
-    name, stored = shortest(numbers, None)
+    name, stored = shortest(Decoded(numbers))
     assert (name, stored.parts["values"].dtype) == ("narrow", torch.float16)
-    again, _ = ENCODINGS["narrow"].decode(stored, tuple(numbers.shape), torch.float32)
-    assert raw(again) == raw(numbers)
+    again = ENCODINGS["narrow"].decode(stored, tuple(numbers.shape), torch.float32)
+    assert raw(again.tensor) == raw(numbers)
 
 
 def test_a_thread_that_flushes_denormals_reads_the_same_bits() -> None:
     numbers = torch.tensor([2.0**-149, 2.0**-130, 2.0**-126, 1.0], dtype=torch.float64)
     halves = torch.tensor([2.0**-24, 3 * 2.0**-20, 1.0])
-    stored = [shortest(tensor, None) for tensor in (numbers, numbers[2:], halves)]
+    stored = [shortest(Decoded(tensor)) for tensor in (numbers, numbers[2:], halves)]
     assert [name for name, _ in stored] == ["dense", "narrow", "narrow"]
     if not torch.set_flush_denormal(True):
         pytest.skip("this processor does not flush denormals")
     try:
         again = [
-            ENCODINGS[name].decode(encoded, tuple(tensor.shape), tensor.dtype)[0]
+            ENCODINGS[name].decode(encoded, tuple(tensor.shape), tensor.dtype).tensor
             for (name, encoded), tensor in zip(stored, (numbers, numbers[2:], halves), strict=True)
         ]
     finally:

@@ -10,6 +10,7 @@ import struct
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,21 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
-from any_tensors import from_raw, masked_tensors, raw, same
+from any_tensors import from_raw, masked_tensors, quantized_tensors, raw, same, same_codes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.artifact import format as tamis_format
+from tamis.artifact.codes import Codes
+from tamis.artifact.encodings import ENCODINGS, Decoded
+from tamis.artifact.encodings.packing import pack
 from tamis.artifact.format import CODES, read, size, write
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "format.md"
 one_file = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-States = dict[str, tuple[Tensor, Tensor | None]]
+States = dict[str, Decoded]
 Kinds = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 names = st.text(st.characters(codec="utf-8"), max_size=8) | st.sampled_from(
@@ -57,13 +61,13 @@ json_values = st.recursive(
     max_leaves=8,
 )
 abouts = st.dictionaries(st.text(), json_values, max_size=3)
-states = st.dictionaries(names, masked_tensors(), max_size=4)
+states = st.dictionaries(names, masked_tensors() | quantized_tensors(), max_size=4)
 
 
-def split(state: States) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    return {name: tensor for name, (tensor, _) in state.items()}, {
-        name: mask for name, (_, mask) in state.items() if mask is not None
-    }
+def split(state: States) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Codes]]:
+    tensors = {name: each.tensor for name, each in state.items()}
+    masks = {name: each.mask for name, each in state.items() if each.mask is not None}
+    return tensors, masks, {name: each.codes for name, each in state.items() if each.codes is not None}
 
 
 def kinds(tensors: dict[str, Tensor]) -> Kinds:
@@ -121,6 +125,65 @@ def read_positions(parts: dict[str, tuple[str, bytes]], entries: int) -> list[bo
     return kept
 
 
+PACKED = {"float16": "<e", "float32": "<f", "float64": "<d"}
+FLOORS = {"float16": 2.0**-24, "bfloat16": 2.0**-125, "float32": 2.0**-125, "float64": 2.0**-1021}
+
+
+def to_number(entry: bytes, dtype: str) -> float:
+    entry, dtype = (b"\0\0" + entry, "float32") if dtype == "bfloat16" else (entry, dtype)
+    (number,) = struct.unpack(PACKED[dtype], entry)
+    return float(number)
+
+
+def from_product(scale: float, level: float, dtype: str) -> bytes:
+    """Products of two numbers of at most 24 bits are exact in Python; that of two float64 is rounded there."""
+    number = scale * level
+    if dtype == "bfloat16" and number:
+        mantissa, exponent = math.frexp(number)
+        number = math.ldexp(round(mantissa * 2**8), exponent - 8)
+    packed = struct.pack(PACKED.get(dtype, "<f"), number)
+    rounded = packed[2:] if dtype == "bfloat16" else packed
+    small = min(abs(value) for value in (scale, level, to_number(rounded, dtype))) < FLOORS[dtype]
+    return bytes(len(rounded)) if small else rounded
+
+
+def read_indices(row: bytes, levels: int, count: int) -> list[int]:
+    if levels == 3:
+        assert len(row) == -(-count // 5) and all(byte < 243 for byte in row)
+        digits = [byte // 3**digit % 3 for byte in row for digit in range(5)]
+        assert not any(digits[count:])
+        return digits[:count]
+    width = math.ceil(math.log2(levels))
+    assert len(row) == -(-width * count // 8)
+    integer = int.from_bytes(row, "little")
+    assert integer < 2 ** (width * count)
+    return [integer // 2 ** (width * i) % 2**width for i in range(count)]
+
+
+def read_levels(
+    entry: dict[str, Any], parts: dict[str, tuple[str, bytes]], shapes: dict[str, list[int]]
+) -> tuple[str, list[int], bytes, list[bool] | None]:
+    dtype, shape, units = entry["dtype"], entry["shape"], shapes["scales"]
+    numbers = {}
+    for label in ("levels", "scales"):
+        code, data = parts[label]
+        entries = [data[i : i + WIDTH[code]] for i in range(0, len(data), WIDTH[code])]
+        numbers[label] = [to_number(widen(each, code, dtype), dtype) for each in entries]
+    kept = None if len(parts) == 3 else read_positions(parts, math.prod(shape))
+    count = math.prod(shape) if kept is None else sum(kept)
+    indices = iter(read_indices(parts["codes"][1], len(numbers["levels"]), count))
+    content = []
+    for number, place in enumerate(product(*map(range, shape))):
+        if kept is not None and not kept[number]:
+            content.append(from_product(0.0, 0.0, dtype))
+            continue
+        unit = 0
+        for i, u, n in zip(place, units, shape, strict=True):
+            unit = unit * u + i * u // n
+        content.append(from_product(numbers["scales"][unit], numbers["levels"][next(indices)], dtype))
+    return dtype, shape, b"".join(content), kept
+
+
 def read_literally(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[str, list[int], bytes, list[bool] | None]]]:
     """`about`, and of each tensor its dtype, shape, bytes and mask."""
     assert content[8:48] == b'{"__metadata__":{"tamis":"{\\"sha256\\":\\"'
@@ -132,12 +195,16 @@ def read_literally(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[str,
     assert description["format"] == "tamis" and description["version"] == 1
     found = {}
     for name, entry in description["tensors"].items():
-        parts = {}
+        parts, shapes = {}, {}
         for full_name, part in header.items():
             if full_name[: full_name.rindex("/")] == name:
                 start, stop = (8 + length + offset for offset in part["data_offsets"])
                 assert start % WIDTH[part["dtype"]] == 0
-                parts[full_name[full_name.rindex("/") + 1 :]] = part["dtype"], content[start:stop]
+                label = full_name[full_name.rindex("/") + 1 :]
+                parts[label], shapes[label] = (part["dtype"], content[start:stop]), part["shape"]
+        if entry["encoding"] == "levels":
+            found[name] = read_levels(entry, parts, shapes)
+            continue
         code, data = parts["values"]
         numbers = [data[i : i + WIDTH[code]] for i in range(0, len(data), WIDTH[code])]
         if entry["encoding"] != "dense":
@@ -158,14 +225,18 @@ def read_literally(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[str,
 @one_file
 @given(states, abouts)
 def test_everything_comes_back_bit_for_bit(tmp_path: Path, state: States, about: dict[str, Any]) -> None:
-    tensors, masks = split(state)
+    tensors, masks, codes = split(state)
     path = tmp_path / "any.tamis"
-    written = write(path, tensors, masks, about)
+    written = write(path, tensors, masks, about, codes)
     contents = read(path, kinds(tensors))
     assert_same_state(contents.tensors, tensors)
     assert_same_state(contents.masks, masks)
+    assert contents.codes.keys() == codes.keys()
+    assert all(same_codes(contents.codes[name], codes[name]) for name in codes)
     assert contents.about == about
-    assert written == path.stat().st_size == size(tensors, masks, about)
+    assert written == path.stat().st_size == size(tensors, masks, about, codes)
+    write(tmp_path / "again.tamis", contents.tensors, contents.masks, contents.about, contents.codes)
+    assert (tmp_path / "again.tamis").read_bytes() == path.read_bytes()
 
 
 @one_file
@@ -173,9 +244,9 @@ def test_everything_comes_back_bit_for_bit(tmp_path: Path, state: States, about:
 def test_a_reader_written_from_the_specification_reads_the_same(
     tmp_path: Path, state: States, about: dict[str, Any]
 ) -> None:
-    tensors, masks = split(state)
+    tensors, masks, codes = split(state)
     path = tmp_path / "any.tamis"
-    write(path, tensors, masks, about)
+    write(path, tensors, masks, about, codes)
     its_about, found = read_literally(path.read_bytes())
     assert its_about == about and found.keys() == tensors.keys()
     for name, (dtype, shape, content, kept) in found.items():
@@ -188,10 +259,10 @@ def test_a_reader_written_from_the_specification_reads_the_same(
 @one_file
 @given(states, abouts)
 def test_safetensors_reads_it_and_order_does_not_matter(tmp_path: Path, state: States, about: dict[str, Any]) -> None:
-    tensors, masks = split(state)
-    write(tmp_path / "one.tamis", tensors, masks, about)
-    reversed_about = dict(reversed(about.items()))
-    write(tmp_path / "two.tamis", dict(reversed(tensors.items())), dict(reversed(masks.items())), reversed_about)
+    tensors, masks, codes = split(state)
+    write(tmp_path / "one.tamis", tensors, masks, about, codes)
+    backwards: list[Any] = [dict(reversed(each.items())) for each in (tensors, masks, about, codes)]
+    write(tmp_path / "two.tamis", *backwards)
     assert (tmp_path / "one.tamis").read_bytes() == (tmp_path / "two.tamis").read_bytes()
     parts = safetensors.torch.load_file(tmp_path / "one.tamis")
     assert {name.rpartition("/")[0] for name in parts} == tensors.keys()
@@ -224,6 +295,25 @@ def test_the_example_of_the_specification(tmp_path: Path) -> None:
     w[0, 1], w[1, 0], w[1, 4] = 1.5, -2.0, 0.1
     assert write(tmp_path / "x.tamis", {"w": w, "b": torch.tensor([0.5, -1.0])}, {"w": w != 0}, {"note": "é"}) == 546
     assert (tmp_path / "x.tamis").read_bytes() == bytes.fromhex("".join(dump))
+
+
+def test_the_examples_of_levels_in_the_specification() -> None:
+    page = SPECIFICATION.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(codes|levels|scales)` \| `(\w+)` \| (\[.*\]) \| `([0-9a-f ]+)` \|$", page, re.MULTILINE)
+    indices = torch.tensor([[2, 1, 0, 2], [1, 1, 0, 0]], dtype=torch.uint8)
+    codes = Codes(indices, torch.tensor([-1.0, 0, 1]), torch.tensor([[0.5], [0.1]]))
+    assert codes.values().tolist() == torch.tensor([[0.5, 0, -0.5, 0.5], [0, 0, -0.1, -0.1]]).tolist()
+    stored = ENCODINGS["levels"].encode(Decoded(codes.values(), None, codes))
+    assert stored is not None
+    assert {part: (code, json.loads(shape), bytes.fromhex(row)) for part, code, shape, row in rows} == {
+        part: (CODES[value.dtype], list(value.shape), raw(value)) for part, value in stored.parts.items()
+    }
+    kept = torch.ones(2, 4, dtype=torch.bool)
+    kept[0, 3] = False
+    stored = ENCODINGS["levels"].encode(Decoded(codes.values(kept), kept, codes))
+    assert stored is not None and f"the codes `{raw(stored.parts['codes']).hex(' ')}`" in page
+    fields = pack(indices.new_tensor([1, 4, 0, 3]).numpy(), 5).tobytes().hex(" ")
+    assert f"The indices 1, 4, 0, 3 of five levels are `{fields}`" in page
 
 
 # -- what the caller passed and gets -------------------------------------------------------------------------------
@@ -287,6 +377,24 @@ def test_the_writer_repeats_what_is_wrong(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_writer_repeats_what_is_wrong_with_codes(tmp_path: Path) -> None:
+    codes = Codes(torch.tensor([[0, 1, 2]], dtype=torch.uint8), torch.tensor([-1.0, 0, 1]), torch.ones(1, 1))
+    mask = torch.tensor([[False, True, True]])
+    refused: list[tuple[str, Any, Any, Any]] = [
+        (r"codes for 'fc\.bias', but no such", {"w": codes.values()}, {}, {"fc.bias": codes}),
+        (r"codes of 'w' .* \(3,\), got torch.float32 and \(1, 3\)", {"w": codes.values()[0]}, {}, {"w": codes}),
+        (r"codes of 'w' must be of torch.float64", {"w": codes.values().double()}, {}, {"w": codes}),
+        (r"'w' has entries other than its codes say", {"w": codes.values() * 2}, {}, {"w": codes}),
+        (r"'w' has entries other than its codes say", {"w": -codes.values().abs()}, {}, {"w": codes}),
+        (r"'w' has entries other than its codes say", {"w": codes.values(mask)}, {}, {"w": codes}),
+    ]
+    for message, tensors, masks, its_codes in refused:
+        with pytest.raises(InvalidParameters, match=message):
+            write(tmp_path / "x.tamis", tensors, masks, {}, its_codes)
+    write(tmp_path / "x.tamis", {"w": codes.values(mask)}, {"w": mask}, {}, {"w": codes})
+    assert read(tmp_path / "x.tamis", {"w": ((1, 3), torch.float32)}).codes["w"].indices.tolist() == [[0, 1, 2]]
+
+
 def test_a_header_no_library_would_read_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tamis_format, "LONGEST_HEADER", 1000)
     with pytest.raises(InvalidInput, match="over 1,000 for 0 tensors"):
@@ -312,13 +420,22 @@ def test_names_and_shapes_always_fit_into_their_room(tmp_path: Path) -> None:
     shape, mask = (*[0] * 63, 2**60), torch.ones(1, dtype=torch.bool)
     sparse = {name: torch.ones(1, dtype=torch.float8_e4m3fn) for name in names}
     dense = {name: torch.empty(shape, dtype=torch.float8_e4m3fn) for name in names}
-    for state, masks in ((sparse, dict.fromkeys(names, mask)), (dense, {})):
-        content = written(tmp_path / "x.tamis", state, {}, masks)
+    codes = Codes(
+        torch.zeros([1] * 64, dtype=torch.uint8), torch.tensor([0.0, 1.0]).bfloat16(), torch.ones([1] * 64).bfloat16()
+    )
+    quantized = dict.fromkeys(names, codes.values())
+    masks = dict.fromkeys(names, mask.reshape(codes.indices.shape))
+    for state, its_masks, its_codes in (
+        (sparse, dict.fromkeys(names, mask), {}),
+        (dense, {}, {}),
+        (quantized, masks, dict.fromkeys(names, codes)),
+    ):
+        content = written(tmp_path / "x.tamis", state, {}, its_masks, its_codes)
         assert int.from_bytes(content[:8], "little") < sum(2**12 + 64 * len(name) for name in names)
 
 
-def written(path: Path, tensors: Any, about: Any, masks: Any = None) -> bytes:
-    write(path, tensors, masks or {}, about)
+def written(path: Path, tensors: Any, about: Any, masks: Any = None, codes: Any = None) -> bytes:
+    write(path, tensors, masks or {}, about, codes)
     return path.read_bytes()
 
 
@@ -430,6 +547,80 @@ def test_forged_descriptions(path: Path) -> None:
     ]
     for message, change in forged:
         assert_corrupt(path, rewritten(content, change), message)
+
+
+QUANTIZED = {  # seven entries of three levels, of five, and of five with a mask
+    name: Codes(torch.arange(7, dtype=torch.uint8) % levels, torch.arange(float(levels)) - 1, torch.tensor([0.5]))
+    for name, levels in (("fields", 5), ("masked", 5), ("ternary", 3))
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "content", "message"),
+    [
+        ("ternary", "codes", b"\xf3\0", "byte 243 where five ternary digits make at most 242"),
+        ("ternary", "codes", b"\0\x09", "codes that go on after the last of 7 entries"),
+        ("ternary", "codes", b"\0\xff", "byte 255"),
+        ("ternary", "codes", b"\0", "1 bytes of codes for 7 entries of 3 levels"),
+        ("ternary", "codes", b"\0\0\0", "3 bytes of codes for 7 entries of 3 levels"),
+        ("fields", "codes", b"\5\0\0", "indices must be 0 to 4, of 5 levels, but go from 0 to 5"),
+        ("fields", "codes", b"\0\0\x20", "codes that go on after the last of 7 entries"),
+        ("masked", "codes", b"\0\0\4", "codes that go on after the last of 6 entries"),
+        ("masked", "codes", b"\0\0", "2 bytes of codes for 6 entries of 5 levels"),
+        ("masked", "bitmask", b"\xff", "after the last of 7"),
+        ("masked", "bitmask", b"\x80", "3 bytes of codes for 1 entries of 5 levels"),
+        ("ternary", "levels", struct.pack("<3e", -1, 0, 0), "ascending, but level 2 is 0.0 after 0.0"),
+        ("ternary", "levels", struct.pack("<3e", 1, 0, 2), "ascending, but level 1 is 0.0 after 1.0"),
+        ("ternary", "levels", struct.pack("<3e", -1, -0.0, 1), "a level of −0.0"),
+        ("ternary", "levels", struct.pack("<3e", -1, 0, math.inf), "finite and ascending, but level 2 is inf"),
+        ("ternary", "levels", struct.pack("<3e", math.nan, 0, 1), "finite and ascending, but level 0 is nan"),
+        ("ternary", "levels", struct.pack("<1e", 0), "levels of shape .1,., not 2 to 65536"),
+        ("ternary", "levels", struct.pack("<2e", 0, 1), "2 bytes of codes for 7 entries of 2 levels"),
+        ("ternary", "levels", bytes(2 * 65537), "levels of shape .65537,., not 2 to 65536"),
+        ("ternary", "scales", struct.pack("<e", 0), "positive and finite, but there is 0.0"),
+        ("ternary", "scales", struct.pack("<e", -1), "positive and finite, but there is -1.0"),
+        ("ternary", "scales", struct.pack("<e", math.nan), "positive and finite, but there is nan"),
+        ("ternary", "scales", struct.pack("<e", math.inf), "positive and finite, but there is inf"),
+        ("ternary", "scales", struct.pack("<2e", 1, 1), r"scales of shape \(2,\), which does not divide \(7,\)"),
+        ("ternary", "scales", b"", r"scales of shape \(0,\), which does not divide \(7,\)"),
+        ("ternary", "scales", struct.pack("<14e", *[1] * 14), r"scales of shape \(14,\), which does not divide"),
+    ],
+)
+def test_forged_codes(tmp_path: Path, name: str, part: str, content: bytes, message: str) -> None:
+    path, mask = tmp_path / "x.tamis", torch.arange(7) != 3
+    tensors = {each: codes.values(mask if each == "masked" else None) for each, codes in QUANTIZED.items()}
+    whole = written(path, tensors, {}, {"masked": mask}, QUANTIZED)
+    data = whole[8 + int.from_bytes(whole[:8], "little") :]
+
+    def replaced(_: dict[str, Any], parts: dict[str, Any]) -> None:
+        pieces, start = {each: data[slice(*entry["data_offsets"])] for each, entry in parts.items()}, 0
+        pieces[f"{name}/{part}"] = content
+        for each, entry in parts.items():
+            entry["shape"] = [len(pieces[each]) // WIDTH[entry["dtype"]]]
+            entry["data_offsets"] = [start, start + len(pieces[each])]
+            start += len(pieces[each])
+        body.append(b"".join(pieces.values()))
+
+    body: list[bytes] = []
+    forged = rewritten(whole, replaced)
+    path.write_bytes(sealed(forged[: -len(data)] + body[0]))
+    with pytest.raises(CorruptArtifact, match=f"'{name}' has .*{message}"):
+        read(path, kinds(tensors))
+
+
+def test_codes_longer_than_their_tensor_are_not_unpacked(tmp_path: Path) -> None:
+    codes = QUANTIZED["ternary"]
+    whole = written(tmp_path / "x.tamis", {"w": codes.values()}, {}, {}, {"w": codes})
+    long = 8_000_000
+
+    def lengthened(_: dict[str, Any], parts: dict[str, Any]) -> None:
+        start = parts["w/codes"]["data_offsets"][0]
+        parts["w/codes"] |= {"shape": [2 + long], "data_offsets": [start, start + 2 + long]}
+
+    (tmp_path / "x.tamis").write_bytes(rewritten(whole + bytes(long), lengthened))
+    expected: Kinds = {"w": ((7,), torch.float32)}
+    message = "8000002 bytes of codes for 7 entries of 3 levels"
+    assert peak_of_refusing(tmp_path / "x.tamis", expected, CorruptArtifact, message) < long + 2_000_000
 
 
 def test_json_that_is_not_json(path: Path) -> None:

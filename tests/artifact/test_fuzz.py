@@ -21,6 +21,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tamis.artifact.codes import Codes
 from tamis.artifact.format import Contents, read, write
 from tamis.errors import CorruptArtifact, InvalidParameters
 
@@ -42,7 +43,7 @@ def test_no_file_does_anything_but_load_or_be_refused(files: int) -> None:
 # -- valid files to begin with -------------------------------------------------------------------------------------
 
 
-def specimens() -> list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]]:
+def specimens() -> list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any], dict[str, Codes]]]:
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(9, 7, generator=generator)
     large = weight.where(weight > 0.5, 0.0)
@@ -56,11 +57,19 @@ def specimens() -> list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, An
         "brain": torch.randn(6, generator=generator).bfloat16(),
         "a/b": torch.arange(6, dtype=torch.int16).reshape(2, 3),
     }
+    codes = {
+        "ternary": Codes((weight > 0).byte() + (weight > 1), torch.tensor([-1.0, 0, 1]), weight[:, :1].abs()),
+        "masked": Codes((weight > 0).byte() * 4, torch.arange(5.0) - 2, weight[:3, :1].abs()),
+        "many": Codes(torch.arange(600).int() % 300, long[:300].sort().values, torch.ones(1).double()),
+    }
+    kept = weight > -0.5
+    quantized = {name: each.values(kept if name == "masked" else None) for name, each in codes.items()}
     return [
-        ({"fc.weight": large, "fc.bias": weight[0]}, {"fc.weight": large > 0}, {"recipe": ["prune"]}),
-        ({"gaps": long.where(rare, 0.0), "runs": long.where(early, 0.0)}, {"gaps": rare, "runs": early}, {}),
-        (everything, {}, {"nested": {"a": [1, 2.5, None, "é"]}}),
-        ({}, {}, {}),
+        ({"fc.weight": large, "fc.bias": weight[0]}, {"fc.weight": large > 0}, {"recipe": ["prune"]}, {}),
+        ({"gaps": long.where(rare, 0.0), "runs": long.where(early, 0.0)}, {"gaps": rare, "runs": early}, {}, {}),
+        (everything, {}, {"nested": {"a": [1, 2.5, None, "é"]}}, {}),
+        (quantized, {"masked": kept}, {}, codes),
+        ({}, {}, {}, {}),
     ]
 
 
@@ -108,6 +117,7 @@ HOSTILE += [
     "dense",
     "narrow",
     "sparse",
+    "levels",
     "float32",
     "float64",
     "bool",
@@ -206,6 +216,8 @@ def check_well_formed(contents: Contents, expected: Kinds) -> None:
         tensor = contents.tensors[name]
         assert mask.dtype is torch.bool and mask.shape == tensor.shape
         assert not tensor[~mask].any()
+    for name, codes in contents.codes.items():
+        assert torch.equal(codes.values(contents.masks.get(name)), contents.tensors[name])
     for tensor in contents.tensors.values():
         assert tensor.is_contiguous() and tensor.clone().numel() == tensor.numel()
 
@@ -231,8 +243,8 @@ def main(files: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "any.tamis"
         valid: list[tuple[bytes, Kinds]] = []
-        for tensors, masks, about in specimens():
-            write(path, tensors, masks, about)
+        for tensors, masks, about, codes in specimens():
+            write(path, tensors, masks, about, codes)
             valid.append((path.read_bytes(), {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}))
             assert outcome(path, valid[-1][1]) == "loaded"
         limit_memory()

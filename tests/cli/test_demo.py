@@ -69,6 +69,17 @@ def test_rescaling_leaves_pruning_by_phi_and_not_by_magnitude(demo):
             assert f"{100 * float((scores.argmax(1) == labels).float().mean()):.1f}" == accuracy
 
 
+def test_three_levels_are_enough(demo):
+    directory, finished = demo
+    found = re.search(r"^on 3 levels\s+(\S+)%\s+(\S+)\s*$", finished.stdout, re.MULTILINE)
+    images, labels = digits("test")
+    net = network_from_program(torch.export.load(directory / "out" / "demo" / "digits.pt2"))
+    small = tamis.quantize(net, "digits:train", 3, progress=False)
+    accuracy = 100 * float((small.network(images).argmax(1) == labels).float().mean())
+    assert float(found[1]) == pytest.approx(accuracy, abs=0.6) and accuracy > 96  # two images: sums may be rounded
+    assert int(found[2].replace(",", "")) < 4 * 28_842 / 8
+
+
 def test_the_pruned_network_is_saved(demo):
     directory, finished = demo
     saved = directory / "out" / "demo"

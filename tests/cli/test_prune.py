@@ -15,6 +15,7 @@ from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.cli.prune import as_plain_data, parse_amount, pruning
 from tamis.errors import InvalidInput
+from tamis.layerwise.journal import Journal
 from tamis.train.models import MODELS
 
 MLP = "tamis.train.models:mlp"
@@ -160,6 +161,45 @@ def test_a_pt2_file_pruned_twice() -> None:
     assert pruned_as_json("m.pt2", "--amount", 5, "--weights", "small.tamis", "-o", "s.tamis")["total"]["left"] == 10
 
 
+# -- by data -----------------------------------------------------------------------------------------------------------
+
+
+def test_pruning_by_data_is_that_of_the_library(net: tamis.Network) -> None:
+    options = ("--by", "obs", "--amount", "70%", "--scope", "layer", "--calibration", "digits:train[:150]")
+    result = invoke(MLP, *options, "-o", "small.tamis")
+    assert result.exit_code == 0
+    assert all(line.startswith("prune ") for line in result.stderr.splitlines())  # how far it is
+    expected = tamis.prune(net, 0.7, by="obs", scope="layer", calibration="digits:train[:150]", progress=False)
+    assert_same(tamis.load("small.tamis", MODELS["mlp"]()), expected)
+    rows = {words[0]: words[1:] for words in map(str.split, result.stdout.splitlines()) if words}
+    for name, size in SIZES.items():
+        left, error = int(expected.masks[name].sum()), expected.recipe[-1]["layers"][name]["error"]
+        assert rows[name] == [f"{size:,}", f"{left:,}", f"{1 - left / size:.1%}", f"{error:.3g}"]
+    assert "max(‖x‖∞, 1)" in result.stdout  # the bound asks for no equal signs
+    assert [path.name for path in Path().iterdir()] == ["small.tamis"]
+
+
+def test_pruning_by_data_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = (MLP, "--by", "obs", "--amount", "0.5", "--calibration", "digits:train[:150]", "--json")
+    original = Journal.record
+
+    def record(journal: Journal, number: int, *rest: Any) -> None:
+        original(journal, number, *rest)
+        if number == 0:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "record", record)
+        assert invoke(*arguments, "-o", "small.tamis").exit_code == 130
+    result = invoke(*arguments, "-o", "small.tamis")
+    assert result.stderr.startswith("going on from small.tamis.partial, where 1 layer is finished\n")
+    whole = json.loads(invoke(*arguments, "-o", "whole.tamis").stdout)
+    assert json.loads(result.stdout) == {**whole, "file": "small.tamis"}
+    assert all(layer["error"] > 0 for layer in whole["layers"])
+    assert Path("small.tamis").read_bytes() == Path("whole.tamis").read_bytes()
+    assert sorted(path.name for path in Path().iterdir()) == ["small.tamis", "whole.tamis"]
+
+
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +276,12 @@ def test_a_network_that_is_not_homogeneous_has_no_bound() -> None:
         ([MLP, "--amount", "10", "-o", "s.tamis", "--halve-final"], "halve_final halves a rate, and amount=10 is a"),
         ([MLP, "--amount", "0.5", "-o", "s.tamis", "--weights", "x.tamis"], "no such file or directory: x.tamis"),
         (["mlp", "--amount", "0.5", "-o", "s.tamis"], "tamis.train.models:mlp"),
+        ([MLP, "--amount", "0.5", "-o", "s.tamis", "--by", "obs"], "by='obs' chooses weights by what data makes"),
+        ([MLP, "--amount", "0.5", "-o", "s.tamis", "--calibration", "digits"], "by='phi' looks at no data"),
+        (
+            [MLP, "--shape", "64", "--amount", "0.5", "-o", "s.tamis", "--by", "obs", "--calibration", "digits"],
+            f"{MLP} takes inputs of shape (batch, 64); those of 'digits' have shape (batch, 1, 8, 8)",
+        ),
         (["tamis.train.models:vit_tiny_test", "--amount", "0.5", "-o", "s.tamis"], "'aten.layer_norm' at blocks.0"),
     ],
 )

@@ -4,27 +4,46 @@ from __future__ import annotations
 
 import pytest
 import torch
-from any_tensors import masked_tensors, same
+from any_tensors import masked_tensors, quantized_tensors, same, same_codes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
-from tamis.artifact.encodings import ENCODINGS, Encoded, shortest
+from tamis.artifact.codes import Codes
+from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
 from tamis.errors import CorruptArtifact
 
 many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-Masked = tuple[Tensor, Tensor | None]
-
-WEIGHT = torch.tensor([[0.0, 1.5, 0.0], [-2.0, 0.0, 0.25]])
-SPECIMENS: dict[str, Masked] = {  # for each encoding, something it accepts
-    "dense": (WEIGHT, None),
-    "narrow": (WEIGHT, None),
-    "sparse": (WEIGHT, WEIGHT != 0),
-}
+anything = masked_tensors() | quantized_tensors()
 
 
-def decoded(name: str, stored: Encoded, tensor: Tensor) -> Masked:
-    return ENCODINGS[name].decode(stored, tuple(tensor.shape), tensor.dtype)
+def specimens(name: str) -> list[Decoded]:
+    """For each encoding, 2 × 3 entries that it accepts."""
+    weight = torch.tensor([[0.0, 1.5, 0.0], [-2.0, 0.0, 0.25]])
+    indices = torch.tensor([[2, 1, 0], [0, 2, 2]], dtype=torch.uint8)
+    codes = Codes(indices, torch.tensor([-1.5, 0, 1]), torch.tensor([[0.5], [0.1]]))
+    kept = torch.tensor([[True, False, True], [True, True, True]])
+    masked = codes.masked(kept)
+    return {
+        "dense": [Decoded(weight)],
+        "narrow": [Decoded(weight)],
+        "sparse": [Decoded(weight, weight != 0)],
+        "levels": [Decoded(codes.values(), None, codes), Decoded(masked.values(kept), kept, masked)],
+    }[name]
+
+
+SPECIMENS = [(name, number) for name in ENCODINGS for number in range(len(specimens(name)))]
+every_specimen = pytest.mark.parametrize(("name", "number"), SPECIMENS)
+
+
+def decoded(name: str, stored: Encoded, like: Decoded) -> Decoded:
+    return ENCODINGS[name].decode(stored, tuple(like.tensor.shape), like.tensor.dtype)
+
+
+def assert_same(one: Decoded, other: Decoded) -> None:
+    assert same(one.tensor, other.tensor) and one.tensor.is_contiguous()
+    assert (one.mask is None) == (other.mask is None)
+    assert one.mask is None or same(one.mask, other.mask)
+    assert same_codes(one.codes, other.codes)
 
 
 @pytest.mark.parametrize("name", ENCODINGS)
@@ -32,9 +51,9 @@ def test_its_name_is_the_one_it_is_registered_under(name: str) -> None:
     assert ENCODINGS[name].name == name
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_it_accepts_its_specimen_and_names_its_parts_in_letters(name: str) -> None:
-    stored = ENCODINGS[name].encode(*SPECIMENS[name])
+@every_specimen
+def test_it_accepts_its_specimen_and_names_its_parts_in_letters(name: str, number: int) -> None:
+    stored = ENCODINGS[name].encode(specimens(name)[number])
     assert stored is not None
     assert all(part.isascii() and part.isalpha() and part.islower() for part in stored.parts)
     assert not {"encoding", "shape", "dtype"} & set(stored.parameters)
@@ -43,36 +62,35 @@ def test_it_accepts_its_specimen_and_names_its_parts_in_letters(name: str) -> No
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @many
-@given(masked_tensors())
-def test_what_it_accepts_comes_back_bit_for_bit(name: str, masked: Masked) -> None:
-    tensor, mask = masked
-    stored = ENCODINGS[name].encode(tensor, mask)
+@given(anything)
+def test_what_it_accepts_comes_back_bit_for_bit(name: str, content: Decoded) -> None:
+    stored = ENCODINGS[name].encode(content)
     if stored is None:
         return
     assert all(part.is_contiguous() for part in stored.parts.values())
-    again, its_mask = decoded(name, stored, tensor)
-    assert same(again, tensor) and again.is_contiguous()
-    assert (mask is None) == (its_mask is None)
-    assert mask is None or same(its_mask, mask)
+    assert_same(decoded(name, stored, content), content)
 
 
 @many
-@given(masked_tensors())
-def test_the_shortest_is_the_shortest(masked: Masked) -> None:
-    name, stored = shortest(*masked)
-    candidates = [encoding.encode(*masked) for encoding in ENCODINGS.values()]
+@given(anything)
+def test_the_shortest_is_the_shortest(content: Decoded) -> None:
+    name, stored = shortest(content)
+    candidates = [encoding.encode(content) for encoding in ENCODINGS.values()]
     assert stored.nbytes == min(candidate.nbytes for candidate in candidates if candidate is not None)
-    assert same(decoded(name, stored, masked[0])[0], masked[0])
+    assert_same(decoded(name, stored, content), content)
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_what_it_returns_has_memory_of_its_own(name: str) -> None:
-    stored = ENCODINGS[name].encode(*SPECIMENS[name])
-    results = [result for result in decoded(name, stored, SPECIMENS[name][0]) if result is not None]
-    kept = [result.clone() for result in results]
+@every_specimen
+def test_what_it_returns_has_memory_of_its_own(name: str, number: int) -> None:
+    content = specimens(name)[number]
+    stored = ENCODINGS[name].encode(content)
+    result = decoded(name, stored, content)
+    codes = [] if result.codes is None else [result.codes.indices, result.codes.levels, result.codes.scales]
+    results = [value for value in (result.tensor, result.mask, *codes) if value is not None]
+    kept = [value.clone() for value in results]
     for part in stored.parts.values():
         part.copy_(torch.ones_like(part))
-    assert all(same(result, before) for result, before in zip(results, kept, strict=True))
+    assert all(same(value, before) for value, before in zip(results, kept, strict=True))
 
 
 def spoilt(stored: Encoded, part: str) -> dict[str, Encoded]:
@@ -93,14 +111,14 @@ def spoilt(stored: Encoded, part: str) -> dict[str, Encoded]:
     }
 
 
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_what_does_not_fit_is_refused(name: str) -> None:
-    tensor, mask = SPECIMENS[name]
-    stored = ENCODINGS[name].encode(tensor, mask)
+@every_specimen
+def test_what_does_not_fit_is_refused(name: str, number: int) -> None:
+    content = specimens(name)[number]
+    stored = ENCODINGS[name].encode(content)
     for part in stored.parts:
         for why, wrong in spoilt(stored, part).items():
             with pytest.raises(CorruptArtifact):
-                decoded(name, wrong, tensor)
+                decoded(name, wrong, content)
                 pytest.fail(f"{name} with its part '{part}' {why}")
     for shape, dtype in (((2, 2), torch.float32), ((2, 3, 9), torch.float32), ((2, 3), torch.int64)):
         with pytest.raises(CorruptArtifact):
@@ -109,21 +127,23 @@ def test_what_does_not_fit_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", ENCODINGS)
 @many
-@given(masked_tensors(), st.data())
-def test_forged_parts_decode_to_the_right_shape_or_not_at_all(name: str, masked: Masked, data: st.DataObject) -> None:
-    tensor, mask = masked
-    stored = ENCODINGS[name].encode(tensor, mask)
-    if stored is None or stored.nbytes == 0 or tensor.dtype is torch.bool:
+@given(anything, st.data())
+def test_forged_parts_decode_to_the_right_shape_or_not_at_all(name: str, content: Decoded, data: st.DataObject) -> None:
+    stored = ENCODINGS[name].encode(content)
+    if stored is None or stored.nbytes == 0 or content.tensor.dtype is torch.bool:
         return
     parts = {part: value.clone() for part, value in stored.parts.items()}
     forged = data.draw(st.sampled_from(sorted(part for part, value in parts.items() if value.numel())))
-    content = parts[forged].reshape(-1).view(torch.uint8)
+    changed = parts[forged].reshape(-1).view(torch.uint8)
     for _ in range(3):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
     try:
-        again, its_mask = decoded(name, Encoded(parts, stored.parameters), tensor)
+        again = decoded(name, Encoded(parts, stored.parameters), content)
     except CorruptArtifact:
         return
-    assert again.shape == tensor.shape and again.dtype is tensor.dtype
-    assert (its_mask is None) == (mask is None)
-    assert its_mask is None or (its_mask.shape == tensor.shape and its_mask.dtype is torch.bool)
+    assert again.tensor.shape == content.tensor.shape and again.tensor.dtype is content.tensor.dtype
+    assert (again.mask is None) == (content.mask is None) and (again.codes is None) == (content.codes is None)
+    assert again.mask is None or (again.mask.shape == content.tensor.shape and again.mask.dtype is torch.bool)
+    assert again.codes is None or same(again.codes.values(again.mask), again.tensor)
+    its_name, once_more = shortest(again)
+    assert_same(decoded(its_name, once_more, content), again)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.errors import AssumptionViolated, InvalidInput, UnsupportedOp
-from tamis.prune.prunable import as_patterns, candidates, matches
+from tamis.graph.selection import as_patterns, matches
+from tamis.prune.prunable import candidates
 from tamis.train.models import MODELS, example_input
 
 
@@ -269,9 +270,9 @@ def test_patterns_are_told_apart_by_what_can_be_pruned() -> None:
         with pytest.raises(InvalidInput, match=f"'{wrong}' matches no parameter"):
             tamis.prune(net, 0.5, exclude=wrong)
     assert list(tamis.prune(net, 0.5, include="*.bias", biases=True).masks) == ["0.bias", "2.0.bias", "3.bias"]
-    with pytest.raises(InvalidInput, match=r"nothing to prune: include='0' and exclude='\*' leave none of"):
+    with pytest.raises(InvalidInput, match=r"nothing is left to be pruned: include='0' and exclude='\*' leave none of"):
         tamis.prune(net, 0.5, include="0", exclude="*")
-    with pytest.raises(InvalidInput, match=r"nothing to prune: include=\[\] and exclude=None leave none of"):
+    with pytest.raises(InvalidInput, match=r"nothing is left to be pruned: include=\[\] and exclude=None leave none of"):
         tamis.prune(net, 0.5, include=[])
 
 

@@ -16,12 +16,18 @@ import tamis
 from tamis.errors import InvalidInput
 from tamis.prune.compare import rank_correlation
 from tamis.report import figures
-from tamis.report.figures import magnitude_against_cost, training_curves
+from tamis.report.figures import Panel, line_panels, magnitude_against_cost, training_curves
 from tamis.train.data import load_data
 from tamis.train.loop import Settings, train
 from tamis.train.models import digits_cnn, example_input, mlp
 
 CURVES = {"dense": [(1, 0.2), (2, 0.5), (3, 0.9)], "pruned 80%": [(2, 0.3), (3, 0.4)]}
+PANELS = (
+    Panel(
+        {"GPFQ": [(64, 0.4), (256, 0.2)], "bound": [(64, 0.4), (256, 0.3)]}, "N₀", "error", "m = 8", ("bound",), True
+    ),
+    Panel({"by hand": [(1, -2), (2, 5), (3, 4)]}, "layers", "height", points=True),
+)
 BEGINNINGS = {"svg": b"<?xml", "png": b"\x89PNG\r\n", "pdf": b"%PDF-"}
 KINDS = tuple(BEGINNINGS)
 
@@ -53,6 +59,7 @@ def drawn(net: tamis.Network) -> dict[str, Callable[[Path], object]]:
     return {
         "scatter": lambda path: magnitude_against_cost({"as trained": net, "rescaled": tamis.rescale(net)}, path),
         "curves": lambda path: training_curves(CURVES, path, dashed=("pruned 80%",)),
+        "panels": lambda path: line_panels(PANELS, path),
     }
 
 
@@ -75,7 +82,7 @@ def words_in(svg: Path) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("figure", ["scatter", "curves"])
+@pytest.mark.parametrize("figure", ["scatter", "curves", "panels"])
 def test_files_of_each_kind_are_written_whole_and_twice_the_same(
     figure: str, kind: str, net: tamis.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +101,7 @@ def test_the_suffix_may_be_in_capitals_and_the_path_a_string(tmp_path: Path) -> 
     assert (tmp_path / "curves.PNG").read_bytes().startswith(BEGINNINGS["png"])
 
 
-@pytest.mark.parametrize("figure", ["scatter", "curves"])
+@pytest.mark.parametrize("figure", ["scatter", "curves", "panels"])
 @pytest.mark.parametrize("name", ["figure.gif7", "figure", "figure.svg.part"])
 def test_an_unknown_suffix_is_refused_and_nothing_written(
     name: str, figure: str, net: tamis.Network, tmp_path: Path
@@ -104,7 +111,7 @@ def test_an_unknown_suffix_is_refused_and_nothing_written(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("figure", ["scatter", "curves"])
+@pytest.mark.parametrize("figure", ["scatter", "curves", "panels"])
 def test_without_matplotlib_the_message_says_how_to_get_it(
     figure: str, net: tamis.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,6 +143,10 @@ def test_nothing_to_draw_is_refused(curves: Mapping[str, list[tuple[int, float]]
         training_curves(curves, tmp_path / "curves.svg")
     with pytest.raises(InvalidInput, match="nothing to draw: no networks"):
         magnitude_against_cost({}, tmp_path / "scatter.svg")
+    with pytest.raises(InvalidInput, match=r"nothing to draw: every curve needs a point, got \{"):
+        line_panels([*PANELS, Panel(curves, "x", "y")], tmp_path / "panels.svg")
+    with pytest.raises(InvalidInput, match="nothing to draw: no panels"):
+        line_panels([], tmp_path / "panels.svg")
     assert not list(tmp_path.iterdir())
 
 
@@ -245,3 +256,19 @@ def test_a_curve_is_drawn_in_per_cent_and_dashed_if_asked(tmp_path: Path, monkey
     ]
     words = words_in(tmp_path / "curves.svg")
     assert "dense" in words and "pruned 80%" in words and "accuracy, %" in words
+
+
+# -- panels of lines -----------------------------------------------------------------------------------------------
+
+
+def test_a_panel_has_its_own_lines_axes_and_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Any] = []
+    monkeypatch.setattr(figures, "_write", lambda figure, path: written.append(figure))
+    line_panels(PANELS, tmp_path / "panels.svg")
+    left, right = written[0].axes
+    assert [(axis.get_xscale(), axis.get_yscale()) for axis in (left, right)] == [("log", "log"), ("linear", "linear")]
+    assert (left.get_title(), left.get_xlabel(), left.get_ylabel()) == ("m = 8", "N₀", "error")
+    assert [(line.get_label(), line.get_linestyle()) for line in left.lines] == [("GPFQ", "-"), ("bound", "--")]
+    assert left.lines[1].get_xydata().tolist() == [[64, 0.4], [256, 0.3]]
+    assert left.lines[0].get_marker() == "None" and right.lines[0].get_marker() == "."
+    assert right.lines[0].get_xydata().tolist() == [[1, -2], [2, 5], [3, 4]]

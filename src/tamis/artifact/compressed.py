@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from tamis.artifact import format
+from tamis.artifact.codes import Codes
 from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.masks import Masks
-from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
+from tamis.artifact.summary import summary_of, weights_of
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph.network import Network
-from tamis.graph.trace import tied_names, trace_as
+from tamis.graph.trace import tied_names, trace, trace_as
 
+T = TypeVar("T")
 LARGEST_INPUT = 2**26  # numbers in the inputs that a file may ask us to trace a model with
 
 
@@ -30,6 +33,7 @@ class Compressed:
     Attributes:
         params: parameters and buffers by name, zero where they are pruned.
         masks: which entries are kept, for the parameters that were pruned.
+        codes: what entries are made of, for the parameters that were quantized: what is kept is `codes[name].values()`.
         recipe: the steps that led here, in order, each a dict of its name ("step") and its settings.
 
     Example:
@@ -44,20 +48,38 @@ class Compressed:
         network: Network,
         masks: Mapping[str, Tensor] | None = None,
         recipe: Iterable[Mapping[str, Any]] = (),
+        codes: Mapping[str, Codes] | None = None,
     ) -> None:
-        self._set(network, Masks({name: mask.clone() for name, mask in Masks(masks or {}).items()}), recipe)
-        self.masks.check_zeros(self.params)
+        kept = Masks({name: mask.clone() for name, mask in Masks(masks or {}).items()})
+        kept.check_zeros(network.params)
+        own = {name: code.clone() for name, code in _under_first_names(network, codes or {}).items()}
+        own = _canonical(own, network.params, kept)
+        _check_values(network.params, kept, own)
+        self._set(network, kept, own, recipe)
 
     @classmethod
-    def _sound(cls, source: Network | _Untraced, masks: Masks, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
-        """Without copies, and without a look at every weight: for new masks, and zeros that were set just now."""
+    def _sound(
+        cls,
+        source: Network | _Untraced,
+        masks: Masks,
+        codes: Mapping[str, Codes],
+        recipe: Iterable[Mapping[str, Any]],
+    ) -> Compressed:
+        """Without copies, and without a look at every weight: for new masks and codes, and values that follow them."""
         made = cls.__new__(cls)
-        made._set(source, masks, recipe)
+        made._set(source, masks, codes, recipe)
         return made
 
-    def _set(self, source: Network | _Untraced, masks: Masks, recipe: Iterable[Mapping[str, Any]]) -> None:
+    def _set(
+        self,
+        source: Network | _Untraced,
+        masks: Masks,
+        codes: Mapping[str, Codes],
+        recipe: Iterable[Mapping[str, Any]],
+    ) -> None:
         self.params: Mapping[str, Tensor] = source.params
         self.masks = masks
+        self.codes: Mapping[str, Codes] = MappingProxyType(dict(codes))
         self.recipe = tuple(dict(step) for step in recipe)
         self._source = source
 
@@ -66,7 +88,9 @@ class Compressed:
 
     def __repr__(self) -> str:
         steps = ", ".join(repr(step.get("step")) for step in self.recipe) or "nothing done"
-        return f"Compressed({self.masks.pruned:,} of {self.masks.total:,} weights pruned; {steps})"
+        done = [f"{self.masks.pruned:,} of {self.masks.total:,} weights pruned"] if self.masks or not self.codes else []
+        done += [f"{weights_of(self.codes):,} weights quantized"] if self.codes else []
+        return f"Compressed({', '.join(done)}; {steps})"
 
     @cached_property
     def network(self) -> Network:
@@ -80,12 +104,47 @@ class Compressed:
     @cached_property
     def nbytes(self) -> int:
         """How many bytes `save` writes."""
-        return format.size(self.params, self.masks, self._about)
+        return format.size(self.params, self.masks, self._about, self.codes)
 
     def pruned(self, kept: Mapping[str, Tensor], step: Mapping[str, Any]) -> Compressed:
         """The network with further entries set to zero, those that `kept` does not keep, by a step for the recipe."""
         params = Masks(kept).zeroed(self.params)
-        return Compressed._sound(self.network.replaced(params=params), self.masks & kept, [*self.recipe, step])
+        network, masks = self.network.replaced(params=params), self.masks & kept
+        codes = {name: code.masked(masks[name]) if name in kept else code for name, code in self.codes.items()}
+        return Compressed._sound(network, masks, codes, [*self.recipe, step])
+
+    def changed(
+        self,
+        changes: Mapping[str, Tensor],
+        codes: Mapping[str, Codes],
+        step: Mapping[str, Any],
+        kept: Mapping[str, Tensor] | None = None,
+    ) -> Compressed:
+        """The network with parameters changed, quantized and pruned further, by a step for the recipe.
+
+        What is pruned is zero. A parameter that is changed here without codes has none afterwards.
+
+        Args:
+            changes: new values, by any of a parameter's names: biases, means of batch-norms, refitted weights.
+            codes: what further parameters become, by any of their names.
+            step: what the recipe says of it.
+            kept: where it is False, further entries are pruned.
+
+        Example:
+            >>> small.changed({"fc.bias": bias}, {"fc.weight": codes}, {"step": "quantize", "bits": 4})
+        """
+        start = self.pruned(kept, step) if kept else self
+        network = start.network
+        codes, changes = _under_first_names(network, codes), _under_first_names(network, changes)
+        if both := [name for name in codes if name in changes]:
+            raise InvalidParameters(f"{listed(both)}: there are codes and new values; one of the two must go")
+        codes = _canonical(codes, start.params, start.masks)
+        new = {name: code.values(start.masks.get(name)) for name, code in codes.items()}
+        new |= _fitting(changes, start.params)
+        masks = Masks({name: mask for name, mask in start.masks.items() if name in changes})
+        network = network.replaced(params=masks.zeroed(network.with_params(new).params))
+        codes = {name: code for name, code in start.codes.items() if name not in new} | codes
+        return Compressed._sound(network, start.masks, codes, [*self.recipe, step])
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
@@ -112,30 +171,40 @@ class Compressed:
 
     def save(self, path: str | Path) -> None:
         """Write the network to a `.tamis` file, whole or not at all; docs/format.md specifies it."""
-        self.nbytes = format.write(path, self.params, self.masks, self._about)  # known now, without encoding again
+        # From now on the size is known, without encoding again.
+        self.nbytes = format.write(path, self.params, self.masks, self._about, self.codes)
 
     def summary(self) -> str:
-        """What is left of each pruned parameter, and of the whole, in words and a table."""
-        rows = [(name, mask.numel(), int(mask.count_nonzero())) for name, mask in self.masks.items()]
-        width = max([len("parameter"), *(len(name) for name in self.masks)])
-        lines = [f"{'parameter':{width}}  {'weights':>12}  {'left':>12}  pruned"] if rows else []
-        lines += [
-            f"{name:{width}}  {size:>12,}  {left:>12,}  {(size - left) / max(size, 1):6.1%}"
-            for name, size, left in rows
-        ]
-        dense = sum(value.numel() * value.element_size() for value in self.params.values())
-        total, pruned = self.masks.total, self.masks.pruned
-        lines.append(f"{pruned:,} of {total:,} weights pruned ({self.masks.sparsity:.2%}) in {len(rows)} parameters")
-        lines.append(
-            f"{self.nbytes:,} bytes in a file, {self.nbytes / max(dense, 1):.3f} of the {dense:,} of all parameters"
-        )
-        return "\n".join(lines)
+        """What became of each pruned or quantized parameter, and of the whole, in a table and in words."""
+        return summary_of(self.params, self.masks, self.codes, self.recipe, self.nbytes)
 
     @cached_property
     def _about(self) -> dict[str, Any]:
         """What the file says beside its tensors."""
         source = self._source
         return {"graph": _graph(source) if isinstance(source, Network) else source.graph, "recipe": list(self.recipe)}
+
+
+def compressed_of(
+    net: Network | Compressed | nn.Module, example: Tensor | tuple[Tensor, ...] | None, call: str
+) -> Compressed:
+    """What a transform begins with, of whatever it was given; `call` is its name, for messages."""
+    if isinstance(net, Compressed):
+        return net
+    if isinstance(net, nn.Module):
+        if example is None:
+            kind = type(net).__name__
+            raise InvalidInput(f"{call} needs an example of the input of {kind}: pass example=, or trace it")
+        net = trace(net, example)
+    if not isinstance(net, Network):
+        raise InvalidInput(f"{call} needs a Network, a Compressed or a module, got {type(net).__name__}")
+    return Compressed(net)
+
+
+def check_same_graph(small: Compressed, original: Network) -> None:
+    """Refuse two networks of which one is not made of the other: they must differ in their parameters only."""
+    if fingerprint(small.network) != fingerprint(original):
+        raise InvalidInput(f"{small!r} was not made from {original!r}: they compute different functions of parameters")
 
 
 def load(path: str | Path, model: nn.Module | Network) -> Compressed:
@@ -163,13 +232,67 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
     own, aliases = _tensors_of(model)
     contents = format.read(path, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
     places = {name: torch.device("cpu") if value.is_meta else value.device for name, value in own.items()}
-    params = {name: value.to(places[name]) for name, value in contents.tensors.items()}
+    params = {name: contents.tensors[name].to(place) for name, place in places.items()}  # in the model's order
     masks = Masks({name: mask.to(places[name]) for name, mask in contents.masks.items()})
+    codes = {name: code.to(places[name]) for name, code in contents.codes.items()}
     graph, recipe = _checked_about(path, contents.about)
     if isinstance(model, nn.Module):
-        return Compressed._sound(_Untraced(model, graph, MappingProxyType(params), aliases, str(path)), masks, recipe)
+        source = _Untraced(model, graph, MappingProxyType(params), aliases, str(path))
+        return Compressed._sound(source, masks, codes, recipe)
     _compare_graphs(path, graph, model)
-    return Compressed._sound(model.replaced(params=params), masks, recipe)
+    return Compressed._sound(model.replaced(params=params), masks, codes, recipe)
+
+
+def _under_first_names(net: Network, values: Mapping[str, T]) -> dict[str, T]:
+    """What is given by any of the names of tied parameters, by the name that the network has them under."""
+    result: dict[str, T] = {}
+    for name, value in values.items():
+        first = net.aliases.get(name, name)
+        if first not in net.params:
+            raise InvalidParameters(f"the network has no parameter '{name}'; it has {listed(net.params)}")
+        if first in result:
+            raise InvalidParameters(f"'{name}' and another name of the same tied parameter, '{first}', are both given")
+        result[first] = value
+    return result
+
+
+def _canonical(
+    codes: Mapping[str, Codes], params: Mapping[str, Tensor], masks: Mapping[str, Tensor]
+) -> dict[str, Codes]:
+    """Codes where the parameters are, with the index 0 for what is pruned, so that equal networks have equal codes."""
+    for name, code in codes.items():
+        shape, dtype = tuple(params[name].shape), params[name].dtype
+        if code.levels.dtype is not dtype or tuple(code.indices.shape) != shape:
+            raise InvalidParameters(
+                f"the codes of '{name}' are for {code.levels.dtype} of shape {tuple(code.indices.shape)}, but the "
+                f"parameter is {dtype} of shape {shape}"
+            )
+    moved = {name: code.to(params[name].device) for name, code in codes.items()}
+    return {name: code.masked(masks[name]) if name in masks else code for name, code in moved.items()}
+
+
+def _check_values(params: Mapping[str, Tensor], masks: Mapping[str, Tensor], codes: Mapping[str, Codes]) -> None:
+    """Raise InvalidParameters where a parameter is not exactly what its codes and its mask say."""
+    for name, code in codes.items():
+        found, said = params[name], code.values(masks.get(name))
+        wrong = (found != said) | (found.signbit() != said.signbit())
+        if wrong.any():
+            at = tuple(wrong.nonzero()[0].tolist())
+            raise InvalidParameters(
+                f"the codes of '{name}' do not say what the parameter is: its entry {list(at)} is "
+                f"{float(found[at])}, and {float(said[at])} by its codes; Compressed.changed replaces the parameter "
+                "by what they say"
+            )
+
+
+def _fitting(changes: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """New values where the parameters are; Network.with_params checks their shapes."""
+    for name, value in changes.items():
+        if value.dtype is not params[name].dtype:
+            raise InvalidParameters(
+                f"the new values of '{name}' are {value.dtype}, the parameter is {params[name].dtype}"
+            )
+    return {name: value.to(params[name].device) for name, value in changes.items()}
 
 
 def _tensors_of(model: nn.Module | Network) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:

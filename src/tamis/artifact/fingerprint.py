@@ -62,3 +62,12 @@ def _written(value: Any, labels: Mapping[str, str]) -> str:
 def _content(value: Tensor) -> str:
     data = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
     return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"
+
+
+def fingerprint_of_values(tensors: Mapping[str, Tensor]) -> str:
+    """The sha256 of named tensors: names, dtypes, shapes and every bit; the device does not count."""
+    digest = hashlib.sha256()
+    for name, value in sorted(tensors.items()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

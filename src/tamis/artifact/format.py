@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.atomic import replacing
-from tamis.artifact.encodings import ENCODINGS, Encoded, shortest
+from tamis.artifact.codes import Codes
+from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
 from tamis.artifact.encodings.base import Array, bits, zero_bits
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 
@@ -64,15 +65,21 @@ class Contents:
         tensors: every tensor, contiguous and on the CPU.
         masks: which entries are kept, for those that were saved with a mask.
         about: what the writer had to say of them.
+        codes: what entries are made of, for those that were saved with codes.
     """
 
     tensors: dict[str, Tensor]
     masks: dict[str, Tensor]
     about: dict[str, Any]
+    codes: dict[str, Codes]
 
 
 def write(
-    path: str | Path, tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], about: Mapping[str, Any]
+    path: str | Path,
+    tensors: Mapping[str, Tensor],
+    masks: Mapping[str, Tensor],
+    about: Mapping[str, Any],
+    codes: Mapping[str, Codes] | None = None,
 ) -> int:
     """Write tensors to a file, whole or not at all; the same content gives the same bytes.
 
@@ -81,6 +88,8 @@ def write(
         tensors: any names, shapes and devices; dtypes that safetensors knows. Each is read back bit for bit.
         masks: for some of the names, a boolean tensor. Where it is False, the tensor is exactly +0.0.
         about: anything that is JSON.
+        codes: for those that are quantized, what they are made of. Where the mask is True, or there is none, the tensor
+            is exactly what these say.
 
     Returns:
         The number of bytes written.
@@ -88,7 +97,7 @@ def write(
     Example:
         >>> write("small.tamis", {"fc.weight": weight}, {"fc.weight": weight != 0}, {"recipe": []})
     """
-    header, parts = _lay_out(tensors, masks, about)
+    header, parts = _lay_out(tensors, masks, about, codes or {})
     digest = hashlib.sha256(header)
     for part in parts:
         digest.update(bits(part).data)
@@ -99,14 +108,19 @@ def write(
         return file.tell()
 
 
-def size(tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], about: Mapping[str, Any]) -> int:
+def size(
+    tensors: Mapping[str, Tensor],
+    masks: Mapping[str, Tensor],
+    about: Mapping[str, Any],
+    codes: Mapping[str, Codes] | None = None,
+) -> int:
     """How many bytes `write` would write.
 
     Example:
         >>> size(tensors, masks, about) == write("small.tamis", tensors, masks, about)
         True
     """
-    header, parts = _lay_out(tensors, masks, about)
+    header, parts = _lay_out(tensors, masks, about, codes or {})
     return len(header) + sum(part.nbytes for part in parts)
 
 
@@ -143,16 +157,19 @@ def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) ->
 
 
 def _lay_out(
-    tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], about: Mapping[str, Any]
+    tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], about: Mapping[str, Any], codes: Mapping[str, Codes]
 ) -> tuple[bytes, list[Tensor]]:
     """The file's first bytes, with zeros for the checksum, and the tensors that follow them."""
-    if strangers := [name for name in masks if name not in tensors]:
-        raise InvalidParameters(f"there are masks for {listed(_quoted(strangers), most=4)}, but no such tensors")
+    for kind, names in (("masks", list(masks)), ("codes", list(codes))):
+        if strangers := [name for name in names if name not in tensors]:
+            raise InvalidParameters(f"there are {kind} for {listed(_quoted(strangers), most=4)}, but no such tensors")
     claims: dict[str, Any] = {}
     parts: dict[str, Tensor] = {}
     for name in sorted(tensors):
-        tensor, mask = _prepared(name, tensors[name], masks.get(name))
-        encoding, stored = shortest(tensor, mask)
+        tensor = _prepared_tensor(name, tensors[name])
+        mask = _prepared_mask(name, tensor, masks[name]) if name in masks else None
+        quantized = _prepared_codes(name, tensor, mask, codes[name]) if name in codes else None
+        encoding, stored = shortest(Decoded(tensor, mask, quantized))
         claims[name] = {**stored.parameters, "encoding": encoding}
         claims[name] |= {"shape": list(tensor.shape), "dtype": NAMES[tensor.dtype]}
         parts |= {f"{name}/{part}": value for part, value in stored.parts.items()}
@@ -167,8 +184,8 @@ def _lay_out(
     return header, [parts[name] for name in order]
 
 
-def _prepared(name: str, tensor: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """A tensor and its mask, checked, contiguous and on the CPU."""
+def _prepared_tensor(name: str, tensor: Tensor) -> Tensor:
+    """A tensor, checked, contiguous and on the CPU."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -182,9 +199,11 @@ def _prepared(name: str, tensor: Tensor, mask: Tensor | None) -> tuple[Tensor, T
         raise InvalidParameters(
             f"'{name}' has the shape {tuple(tensor.shape)}, beyond {MOST_DIMENSIONS} dimensions or 2^60 entries"
         )
-    tensor = tensor.detach().cpu().contiguous()
-    if mask is None:
-        return tensor, None
+    return tensor.detach().cpu().contiguous()
+
+
+def _prepared_mask(name: str, tensor: Tensor, mask: Tensor) -> Tensor:
+    """The mask of a prepared tensor, checked likewise."""
     if mask.dtype is not torch.bool or mask.shape != tensor.shape:
         raise InvalidParameters(
             f"the mask of '{name}' must be boolean and of shape {tuple(tensor.shape)}, "
@@ -195,7 +214,20 @@ def _prepared(name: str, tensor: Tensor, mask: Tensor | None) -> tuple[Tensor, T
         raise InvalidParameters(
             f"'{name}' has entries other than +0.0 where its mask is False; Masks.zeroed sets them to zero"
         )
-    return tensor, mask
+    return mask
+
+
+def _prepared_codes(name: str, tensor: Tensor, mask: Tensor | None, codes: Codes) -> Codes:
+    """The codes of a prepared tensor and its mask, checked likewise."""
+    if codes.levels.dtype is not tensor.dtype or codes.indices.shape != tensor.shape:
+        raise InvalidParameters(
+            f"the codes of '{name}' must be of {tensor.dtype} and shape {tuple(tensor.shape)}, "
+            f"got {codes.levels.dtype} and {tuple(codes.indices.shape)}"
+        )
+    codes = codes.to("cpu")
+    if not np.array_equal(bits(codes.values(mask)), bits(tensor)):
+        raise InvalidParameters(f"'{name}' has entries other than its codes say; Codes.values gives those")
+    return codes
 
 
 def _text(about: Mapping[str, Any], claims: Mapping[str, Any]) -> str:
@@ -286,15 +318,18 @@ def _decoded(path: Path, content: Array, expected: Mapping[str, tuple[Shape, tor
     described = _described(path, content, _longest_header(expected))
     stored = _stored(path, content, described)
     _check_expected(path, described.claims, expected)
-    tensors, masks = {}, {}
+    decoded: dict[str, Decoded] = {}
     for name, claim in described.claims.items():
         try:
-            tensors[name], mask = ENCODINGS[claim.encoding].decode(stored[name], claim.shape, claim.dtype)
+            decoded[name] = ENCODINGS[claim.encoding].decode(stored[name], claim.shape, claim.dtype)
         except CorruptArtifact as error:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} {error}") from error
-        if mask is not None:
-            masks[name] = mask
-    return Contents(tensors, masks, described.about)
+    return Contents(
+        tensors={name: each.tensor for name, each in decoded.items()},
+        masks={name: each.mask for name, each in decoded.items() if each.mask is not None},
+        about=described.about,
+        codes={name: each.codes for name, each in decoded.items() if each.codes is not None},
+    )
 
 
 def _described(path: Path, content: Array, longest_header: int) -> _Description:

@@ -1,4 +1,4 @@
-"""`tamis demo`: train a small network on handwritten digits, inspect it, rescale it, prune it, save it."""
+"""`tamis demo`: train a small network on handwritten digits, inspect it, rescale it, prune it, quantize it, save it."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from tamis.graph.rescale import rescale
 from tamis.graph.trace import quietly, trace
 from tamis.paths.norm import path_norm, product_norm
 from tamis.prune import prune
+from tamis.quantize import quantize
 from tamis.train.data import Data, load_data
 from tamis.train.loop import Settings, train
 from tamis.train.models.digits_cnn import digits_cnn
@@ -33,6 +34,7 @@ SETTINGS = Settings(
     epochs=20, batch=64, optimizer="adamw", learning_rate=0.01, weight_decay=0.01, warmup_epochs=5, seed=SEED
 )
 AMOUNT = 0.8
+LEVELS = 3
 NAME = "digits"
 
 
@@ -58,7 +60,10 @@ def _demo(directory: Path, out: Console) -> None:
     out.print(_comparison(net, rescaled, test))
     out.print(f"\nPrune {AMOUNT:.0%} of the weights: one function, one result by Φ-cost, but not by magnitude.\n")
     out.print(_pruned_comparison(net, rescaled, test))
-    _show_files(*save(model, prune(net, AMOUNT), images[:2], directory), out)
+    out.print(f"\nOr put the weights on {LEVELS} levels, layer by layer, without training.\n")
+    pruned, quantized = prune(net, AMOUNT), quantize(net, load_data("digits:train"), LEVELS, progress=False)
+    out.print(_small_comparison(net, {f"{AMOUNT:.0%} pruned": pruned, f"on {LEVELS} levels": quantized}, test))
+    _show_files(*save(model, pruned, images[:2], directory), out)
 
 
 @contextmanager
@@ -108,6 +113,18 @@ def _pruned_comparison(net: Network, rescaled: Network, test: Data) -> Table:
         },
         heading="test accuracy",
     )
+
+
+def _small_comparison(net: Network, small: dict[str, Compressed], test: Data) -> Table:
+    """What the network and what small ones made of it can do, and how large they are."""
+    rows = table()
+    rows.add_column("network")
+    rows.add_column("test accuracy", justify="right")
+    rows.add_column("bytes", justify="right")
+    rows.add_row("as trained", _accuracy(net, test), f"{sum(value.nbytes for value in net.params.values()):,}")
+    for name, each in small.items():
+        rows.add_row(name, _accuracy(each.network, test), f"{each.nbytes:,}")
+    return rows
 
 
 def _side_by_side(lines: dict[str, list[str]], heading: str = "") -> Table:

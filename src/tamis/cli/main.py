@@ -71,6 +71,12 @@ Shape = Annotated[
         "attribute `example_shape`.",
     ),
 ]
+CALIBRATION_HELP = "Inputs, as of training, some hundreds or thousands: a name or a path, as cifar10:train[:5000]."
+Calibration = Annotated[str, typer.Option(metavar="DATA", help=CALIBRATION_HELP)]
+TestData = Annotated[
+    str | None, typer.Option("--data", metavar="DATA", help="What to measure accuracies on, before and after.")
+]
+OutTamis = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .tamis file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 
 
@@ -87,7 +93,7 @@ def tamis(
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to save the network.")] = Path("out/demo"),
 ) -> None:
-    """Train a small network in seconds, look at it, and prune it."""
+    """Train a small network in seconds, look at it, prune it, and quantize it."""
     from tamis.cli.demo import demo
 
     demo(out)
@@ -118,8 +124,14 @@ def prune(
             "layer, as conv1=0.5, once for each layer, the others being left whole.",
         ),
     ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .tamis file to write.")],
-    by: Annotated[str, typer.Option(metavar="phi|magnitude|random", help="What the weights are compared by.")] = "phi",
+    out: OutTamis,
+    by: Annotated[
+        str, typer.Option(metavar="phi|magnitude|random|obs", help="What the weights are compared by.")
+    ] = "phi",
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help=f"For `--by obs`, which refits what is left to it. {CALIBRATION_HELP}"),
+    ] = None,
     scope: Annotated[
         str, typer.Option(metavar="global|layer", help="Compare weights across layers, or within each.")
     ] = "global",
@@ -140,12 +152,110 @@ def prune(
 ) -> None:
     """Set the weights that matter least to zero, and bound what that changes.
 
-    With a .tamis file as --weights, AMOUNT is pruned of the weights that are left in it.
+    With a .tamis file as --weights, AMOUNT is pruned of the weights that are left in it. With --by obs, layers that are
+    finished lie in FILE.partial until all of them are: after a kill, the same command goes on from there.
     """
     from tamis.cli.prune import prune
 
     chosen = {"by": by, "scope": scope, "include": include, "exclude": exclude, "biases": biases}
-    prune(model, weights, shape, amount, out, as_json, **chosen, halve_final=halve_final, seed=seed)
+    prune(model, weights, shape, amount, calibration, out, as_json, **chosen, halve_final=halve_final, seed=seed)
+
+
+@app.command()
+def quantize(
+    model: Model,
+    calibration: Calibration,
+    out: OutTamis,
+    levels: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LEVELS", help="How many (3, unless --bits is given), or which, as they are meant: -0.5,0,0.5."
+        ),
+    ] = None,
+    bits: Annotated[int | None, typer.Option(metavar="N", help="Instead of --levels, for 2^N of them.")] = None,
+    method: Annotated[
+        str, typer.Option(metavar="optq|gpfq|msq", help="How levels are chosen; optq is recommended.")
+    ] = "optq",
+    per: Annotated[
+        str, typer.Option(metavar="channel|layer", help="What has a scale of its own: each output channel, or a layer.")
+    ] = "channel",
+    c_alpha: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="The largest level, in medians of the weights: a number, or several to choose from, as 1,2,3. "
+            "Default: chosen from a list of ours.",
+        ),
+    ] = None,
+    conv: Annotated[
+        str,
+        typer.Option(
+            metavar="joint|per_channel", help="A convolution's weights all at once, or a 2-D kernel at a time."
+        ),
+    ] = "joint",
+    order: Annotated[
+        str | None,
+        typer.Option(
+            metavar="natural|norm", help="Of a neuron's weights; norm: largest inputs first. Default: the method's."
+        ),
+    ] = None,
+    biases: Annotated[bool, typer.Option("--biases", help="Quantize biases, too.")] = False,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Quantize only these parameters or modules; may be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Leave these parameters or modules as they are; may be repeated."),
+    ] = None,
+    prune: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="AMOUNT",
+            help="First prune so much by magnitude, as `tamis prune` takes it, and fit what is left to the original.",
+        ),
+    ] = None,
+    data: TestData = None,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Put the weights of every layer on a few levels, without training.
+
+    What a .tamis file as --weights has pruned stays pruned. Layers that are finished lie in FILE.partial until all of
+    them are: after a kill, the same command goes on from there.
+    """
+    from tamis.cli.quantize import quantize
+
+    how = {"bits": bits, "method": method, "per": per, "conv": conv, "order": order, "biases": biases}
+    which = {"include": include, "exclude": exclude}
+    quantize(model, weights, shape, calibration, data, levels, c_alpha, prune or [], out, as_json, **how, **which)
+
+
+@app.command()
+def repair(
+    model: Model,
+    small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
+    calibration: Calibration,
+    out: OutTamis,
+    damping: Annotated[
+        float | None,
+        typer.Option(metavar="FRACTION", help="How much weights are held to what they are; a small positive number."),
+    ] = None,
+    data: TestData = None,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Refit what pruning and quantization left to the original network, without training.
+
+    --weights are those of the original. Masks and levels stay; weights and scales are chosen anew. Layers that are
+    finished lie in FILE.partial until all of them are: after a kill, the same command goes on from there.
+    """
+    from tamis.cli.repair import repair
+
+    options = {} if damping is None else {"damping": damping}
+    repair(model, weights, shape, small, calibration, data, out, as_json, **options)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from safetensors.torch import load_model
 from torch import nn
 
 from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.summary import weights_of
 from tamis.errors import InvalidInput, InvalidParameters, listed
 from tamis.graph.network import Network
 from tamis.graph.trace import network_from_program, quietly, trace
@@ -95,8 +96,10 @@ def _load_compressed(weights: Path, architecture: nn.Module | Network) -> Loaded
 
 
 def _described(weights: Path, compressed: Compressed) -> str:
-    masks = compressed.masks
-    return f"{weights}, {masks.pruned:,} of {masks.total:,} weights pruned" if masks else str(weights)
+    masks, codes = compressed.masks, compressed.codes
+    pruned = [f"{masks.pruned:,} of {masks.total:,} weights pruned"] if masks else []
+    quantized = [f"{weights_of(codes):,} quantized"] if codes else []
+    return ", ".join([str(weights), *pruned, *quantized])
 
 
 # -- .pt2 --------------------------------------------------------------------------------------------------------------

@@ -6,23 +6,30 @@ import json
 import math
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.summary import NOTHING
+from tamis.cli.data_argument import load_calibration
 from tamis.cli.display import console, facts, from_logarithm, table
+from tamis.cli.layer_report import errors_of
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output
+from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import Network
 from tamis.paths.metric import path_metric
 from tamis.prune import prune as prune_network
 from tamis.prune.amount import Amount
+from tamis.train.distributed import join_team
 
 AMOUNTS = "a fraction (0.8), a percentage (80%), a count (1000), or NAME= and one of these for each layer"
 BOUND = "‖R(x) − R'(x)‖₁ ≤ {} · max(‖x‖∞, 1)"
@@ -30,11 +37,12 @@ BOUND = "‖R(x) − R'(x)‖₁ ≤ {} · max(‖x‖∞, 1)"
 
 @dataclass(frozen=True)
 class Layer:
-    """What is left of one parameter, or of all of them together."""
+    """What is left of one parameter, or of all of them together; its error, where data had a say."""
 
     name: str
     weights: int
     left: int
+    error: float | None = None
 
     @property
     def pruned(self) -> float:
@@ -58,17 +66,33 @@ class Pruning:
 
 
 def prune(
-    model: str, weights: Path | None, shape: str | None, amount: Sequence[str], out: Path, as_json: bool, **options: Any
+    model: str,
+    weights: Path | None,
+    shape: str | None,
+    amount: Sequence[str],
+    calibration: str | None,
+    out: Path,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """The command; arguments as on the command line, `options` as `tamis.prune` takes them."""
     wanted = parse_amount(amount)
     prepare_output(out, ".tamis")
-    with Console(stderr=True).status(Text(f"tracing {model}")) as status:
-        loaded = load_network(model, weights, shape)
-        status.update(Text(f"pruning {model}"))
-        small = prune_network(loaded.compressed or loaded.network, wanted, **options)
-        status.update(Text(f"bounding what that changes in {model}"))
-        found = pruning(loaded.network, small)
+    team = join_team(torch.device("cpu"))
+    # Without data there are no layers to wait for.
+    with nullcontext() if calibration is None else unfinished(out, team) as directory:
+        with Console(stderr=True).status(Text(f"tracing {model}")) as status:
+            loaded = load_network(model, weights, shape)
+            if calibration is None:
+                status.update(Text(f"pruning {model}"))
+            else:
+                options |= {"calibration": load_calibration(calibration, loaded.network, model), "directory": directory}
+                status.stop()  # a bar follows
+            small = prune_network(loaded.compressed or loaded.network, wanted, **options)
+        if not team.leads:
+            return
+        with Console(stderr=True).status(Text(f"bounding what that changes in {model}")):
+            found = pruning(loaded.network, small)
         small.save(out)
     origin = {"model": model, "weights": loaded.weights}
     if as_json:
@@ -80,7 +104,7 @@ def prune(
 # -- the amount --------------------------------------------------------------------------------------------------------
 
 
-def parse_amount(entries: Sequence[str]) -> Amount:
+def parse_amount(entries: Sequence[str], option: str = "--amount") -> Amount:
     """One number, or one for each layer.
 
     Example:
@@ -88,26 +112,26 @@ def parse_amount(entries: Sequence[str]) -> Amount:
         (0.8, {'conv1': 0.5, 'fc': 100})
     """
     if len(entries) == 1 and "=" not in entries[0]:
-        return _number(entries[0], entries[0])
+        return _number(entries[0], entries[0], option)
     amounts: dict[str, float | int] = {}
     for entry in entries:
         name, _, number = entry.rpartition("=")
         if not name:
-            raise InvalidInput(f"--amount must be {AMOUNTS}; got '{entry}' among {len(entries)} of them")
+            raise InvalidInput(f"{option} must be {AMOUNTS}; got '{entry}' among {len(entries)} of them")
         if name in amounts:
-            raise InvalidInput(f"--amount names '{name}' twice")
-        amounts[name] = _number(number, entry)
+            raise InvalidInput(f"{option} names '{name}' twice")
+        amounts[name] = _number(number, entry, option)
     return amounts
 
 
-def _number(text: str, entry: str) -> float | int:
+def _number(text: str, entry: str, option: str) -> float | int:
     if re.fullmatch(r"[0-9]+", text):
         return int(text)
     if not re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)%?", text):
-        raise InvalidInput(f"--amount must be {AMOUNTS}; got '{entry}'")
+        raise InvalidInput(f"{option} must be {AMOUNTS}; got '{entry}'")
     fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if fraction > 1:
-        raise InvalidInput(f"--amount '{entry}' is more than all there is; a whole number is a count")
+        raise InvalidInput(f"{option} '{entry}' is more than all there is; a whole number is a count")
     return fraction
 
 
@@ -117,7 +141,10 @@ def _number(text: str, entry: str) -> float | int:
 def pruning(before: Network, small: Compressed) -> Pruning:
     """What pruning left of a network, and how far it can have moved its outputs."""
     masks = {name: small.masks[name] for name in before.params if name in small.masks}  # in the order of the module
-    layers = tuple(Layer(name, mask.numel(), int(mask.count_nonzero())) for name, mask in masks.items())
+    errors = errors_of(small)
+    layers = tuple(
+        Layer(name, mask.numel(), int(mask.count_nonzero()), errors.get(name)) for name, mask in masks.items()
+    )
     float_bytes = sum(value.nbytes for value in before.params.values())
     try:
         return Pruning(small, layers, float_bytes, float(path_metric(before, small.network, log=True)), None)
@@ -169,10 +196,11 @@ def show(found: Pruning, origin: dict[str, str], out: Console) -> None:
 def _layer_table(found: Pruning) -> Table:
     rows = table()
     rows.add_column("parameter", overflow="fold")
-    for heading in ("weights", "left", "pruned"):
+    with_errors = any(layer.error is not None for layer in found.layers)
+    for heading in ("weights", "left", "pruned", *["relative error"] * with_errors):
         rows.add_column(heading, justify="right")
     for layer in found.layers:
-        rows.add_row(*_row(layer))
+        rows.add_row(*_row(layer), *[NOTHING if layer.error is None else f"{layer.error:.3g}"] * with_errors)
     rows.add_section()
     rows.add_row(*_row(found.total), style="bold")
     return rows

@@ -249,6 +249,14 @@ class Network:
         met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
         return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
 
+    def sources(self, name: str) -> Iterator[str]:
+        """The trainable parameters that a fixed tensor is computed from; its own name if it is one."""
+        if name in self.trainable:
+            yield name
+        elif name in self.node:
+            for source in self.node[name].references:
+                yield from self.sources(source)
+
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of anything by name, for a batch of one."""
         if name in self.inputs:

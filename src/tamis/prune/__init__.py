@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from tamis.artifact.compressed import Compressed
+from tamis.artifact.compressed import Compressed, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
-from tamis.graph.trace import trace
+from tamis.graph.selection import Patterns, as_patterns
+from tamis.layerwise.calibration import Calibration
+from tamis.layerwise.layers import find_layers
+from tamis.layerwise.transform import described, device_of, transformed
+from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
+from tamis.progress import Listener
 from tamis.prune.amount import Amount, count_of, counts_by_layer, plain
 from tamis.prune.magnitude import magnitude_scores
+from tamis.prune.obs import BrainSurgeon
 from tamis.prune.phi import phi_scores
-from tamis.prune.prunable import Patterns, as_patterns, candidates
+from tamis.prune.prunable import candidates
 from tamis.prune.random import random_scores
 from tamis.prune.select import Sweep, Visitor, keep_all_but_smallest
 from tamis.rooms import make_callable
+from tamis.train.distributed import join_team
 
 CRITERIA: dict[str, Callable[[Network, Sequence[str], int], Sweep]] = {
     "phi": phi_scores,
@@ -31,7 +39,7 @@ SCOPES = ("global", "layer")
 def prune(
     net: Network | Compressed | nn.Module,
     amount: Amount,
-    by: Literal["phi", "magnitude", "random"] = "phi",
+    by: Literal["phi", "magnitude", "random", "obs"] = "phi",
     scope: Literal["global", "layer"] = "global",
     include: Patterns = None,
     exclude: Patterns = None,
@@ -39,7 +47,11 @@ def prune(
     seed: int = 0,
     *,
     halve_final: bool = False,
+    calibration: Calibration = None,
+    directory: str | Path | None = None,
+    activation_budget: int = ACTIVATION_BUDGET,
     example: Tensor | tuple[Tensor, ...] | None = None,
+    progress: Listener = True,
 ) -> Compressed:
     """Set the weights that matter least to zero.
 
@@ -51,13 +63,17 @@ def prune(
             `amount` is pruned; or a module, with an example of its input.
         amount: a fraction (float) or a count (int) of weights, exact to one weight; or a dict of these for some
             layers, by name or pattern, the others being left whole. Of equal scores, the first by name and index go.
-        by: the criterion: "phi" (Φ-cost: invariant under rescaling, for ReLU networks), "magnitude" or "random".
-        scope: "global" compares weights across layers, "layer" prunes `amount` of each.
+        by: the criterion: "phi" (Φ-cost: invariant under rescaling, for ReLU networks), "magnitude", "random", or "obs"
+            (optimal brain surgeon: from calibration data, the weights that others can make up for best, which are then
+            refitted layer by layer, without training).
+        scope: "global" compares weights across layers, "layer" prunes `amount` of each. With "obs", "global" shares
+            the amount out among layers as magnitudes would.
         include, exclude: names or patterns ("layer1", "*.conv1.*") of parameters or of the modules they are in.
         biases: whether biases of linear and convolution layers are pruned as well.
         seed: of the random criterion.
         halve_final: prune the last layer's weights at half the rate (with scope "global": as many weights as that makes
             in all), as the thesis does in appendix E.1.
+        calibration, directory, activation_budget, progress: for "obs", as `tamis.quantize` takes them.
         example: an input, if `net` is a module.
 
     Example:
@@ -65,16 +81,17 @@ def prune(
         >>> small.masks.sparsity, small.nbytes
         >>> small.save("small.tamis")
 
-    Reference: gonon2024thesis.
+    Reference: gonon2024thesis, hassibi1993obs.
     """
-    if by not in CRITERIA:
-        raise InvalidInput(f"by={by!r} is not a criterion; these are: {', '.join(CRITERIA)}")
+    if by not in (*CRITERIA, "obs"):
+        raise InvalidInput(f"by={by!r} is not a criterion; these are: {', '.join(CRITERIA)}, obs")
+    _check_calibration(by, calibration, biases)
     if scope not in SCOPES:
         raise InvalidInput(f"scope={scope!r} must be one of: {', '.join(SCOPES)}")
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise InvalidInput(f"seed={seed!r} must be a whole number from 0 to 2⁶³ − 1")
     amount, seed = plain(amount), int(seed)
-    before = _compressed(net, example)
+    before = compressed_of(net, example, "prune")
     before.network.check_finite()
     chosen = candidates(before.network, include, exclude, biases)
     pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
@@ -83,27 +100,28 @@ def prune(
         names: count + sum(pruned[name] for name in names)
         for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
     }
-    scores = _remaining(CRITERIA[by](before.network, chosen.names, seed), before.masks)
-    kept = keep_all_but_smallest(scores, counts)
+    criterion = CRITERIA["magnitude" if by == "obs" else by]
+    kept = keep_all_but_smallest(_remaining(criterion(before.network, chosen.names, seed), before.masks), counts)
     patterns = {"include": list(as_patterns(include)), "exclude": list(as_patterns(exclude))}
     options = {**patterns, "biases": biases, "halve_final": halve_final}
     step: dict[str, Any] = {"step": "prune", "by": by, "scope": scope, "amount": amount, "seed": seed}
     step |= {name: value for name, value in options.items() if value}
-    return before.pruned({name: kept[name] for name in chosen.names}, step)
+    if by != "obs":
+        return before.pruned({name: kept[name] for name in chosen.names}, step)
+    original, step = before.network, {**step, "calibration": described(calibration)}
+    surgeon = BrainSurgeon(original.params, before.masks, {name: int((~kept[name]).sum()) for name in chosen.names})
+    layers = find_layers(original, chosen.names, None, "joint", done="pruned by 'obs'")
+    walk = Walk(original, before.params, calibration, False, activation_budget, join_team(device_of(original.params)))
+    return transformed(walk, layers, surgeon, before, step, directory, progress)
 
 
-def _compressed(net: Network | Compressed | nn.Module, example: Tensor | tuple[Tensor, ...] | None) -> Compressed:
-    if isinstance(net, Compressed):
-        return net
-    if isinstance(net, nn.Module):
-        if example is None:
-            raise InvalidInput(
-                f"prune needs an example of the input of {type(net).__name__}: pass example=, or trace it"
-            )
-        net = trace(net, example)
-    if not isinstance(net, Network):
-        raise InvalidInput(f"prune needs a Network, a Compressed or a module, got {type(net).__name__}")
-    return Compressed(net)
+def _check_calibration(by: str, calibration: Calibration, biases: bool) -> None:
+    if by == "obs" and calibration is None:
+        raise InvalidInput("by='obs' chooses weights by what data makes of them: pass calibration=")
+    if by == "obs" and biases:
+        raise InvalidInput("by='obs' prunes weights only: leave out biases=True")
+    if by != "obs" and calibration is not None:
+        raise InvalidInput(f"by={by!r} looks at no data: leave out calibration=, or call tamis.repair afterwards")
 
 
 def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from numbers import Integral, Real
 
 from tamis.errors import InvalidInput, listed
-from tamis.prune.prunable import matches
+from tamis.graph.selection import matches
 
 Amount = float | int | Mapping[str, float | int]
 

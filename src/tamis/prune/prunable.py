@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from tamis.errors import InvalidInput, listed
 from tamis.graph.network import Network, references_in
@@ -14,10 +13,10 @@ from tamis.graph.ops.linear import AddMM, Einsum, Linear, MatMul
 from tamis.graph.ops.merge import Multiply
 from tamis.graph.ops.pointwise import Negate
 from tamis.graph.ops.rearrange import Rearrange
+from tamis.graph.selection import Patterns, selected
 
 LAYERS = (Linear, MatMul, AddMM, Einsum, Conv, ConvTranspose)
 ENTRY_BY_ENTRY = (Rearrange, Multiply, Negate)  # where they are homogeneous: a zero in, a zero out
-Patterns = str | Iterable[str] | None
 
 
 @dataclass(frozen=True)
@@ -36,35 +35,10 @@ def candidates(net: Network, include: Patterns = None, exclude: Patterns = None,
             f"there is nothing to prune: {net!r} has no linear or convolution layer with trainable weights"
         )
     known = tuple(dict.fromkeys([*met, *(_met(net, "addends") if biases else ())]))
-    names = {name: [name, *(alias for alias, first in net.aliases.items() if first == name)] for name in known}
-    wanted, unwanted = as_patterns(include), as_patterns(exclude)
-    for pattern in (*wanted, *unwanted):
-        if not any(matches(names[name], (pattern,)) for name in known):
-            raise InvalidInput(f"'{pattern}' matches no parameter that can be pruned; these can: {listed(known)}")
-    included = [name for name in known if include is None or matches(names[name], wanted)]
-    chosen = tuple(name for name in included if not matches(names[name], unwanted))
-    if not chosen:
-        raise InvalidInput(f"there is nothing to prune: {include=} and {exclude=} leave none of {listed(known)}")
+    chosen = selected(net, known, include, exclude, done="pruned")
     for name in chosen:
         _refuse_computed(net, name)
     return Candidates(chosen, met[-1])
-
-
-def as_patterns(patterns: Patterns) -> tuple[str, ...]:
-    """One pattern, several, or none, as a tuple."""
-    return () if patterns is None else (patterns,) if isinstance(patterns, str) else tuple(patterns)
-
-
-def matches(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Whether a parameter, by one of its names, or a module that it is in, is named by a pattern.
-
-    Example:
-        >>> matches(["layer1.0.conv1.weight"], ["layer1"]), matches(["layer1.0.conv1.weight"], ["*.conv1.*"])
-        (True, True)
-    """
-    parts = [name.split(".") for name in names]
-    paths = [".".join(each[:length]) for each in parts for length in range(1, len(each) + 1)]
-    return any(fnmatchcase(path, pattern) for path in paths for pattern in patterns)
 
 
 def _met(net: Network, role: str) -> Iterator[str]:
@@ -75,16 +49,7 @@ def _met(net: Network, role: str) -> Iterator[str]:
             met = references_in([node.arguments.get(argument) for argument in getattr(op, role)])
             for name in met:
                 if name not in net.carries_data:
-                    yield from _sources(net, name)
-
-
-def _sources(net: Network, name: str) -> Iterator[str]:
-    """The trainable parameters that a fixed tensor is computed from."""
-    if name in net.trainable:
-        yield name
-    elif name in net.node:
-        for source in net.node[name].references:
-            yield from _sources(net, source)
+                    yield from net.sources(name)
 
 
 def _refuse_computed(net: Network, param: str) -> None:
@@ -94,7 +59,7 @@ def _refuse_computed(net: Network, param: str) -> None:
         for node in net.users.get(names.pop(), ()):
             if node.name in net.carries_data:
                 continue
-            others = {source for name in node.references for source in _sources(net, name)} - {param}
+            others = {source for name in node.references for source in net.sources(name)} - {param}
             homogeneous = capability(net, node) is Capability.HOMOGENEOUS  # w / 2 is, 2 / w is not
             if others or not homogeneous or not isinstance(describe(node), ENTRY_BY_ENTRY):
                 raise InvalidInput(

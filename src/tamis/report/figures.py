@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tamis.prune.prunable import candidates
 
 MOST_POINTS = 20_000  # of a scatter plot; more would only be darker
 INK = "#1f3b57"
+Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) -> dict[str, float]:
@@ -54,9 +56,7 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
     return correlations
 
 
-def training_curves(
-    curves: Mapping[str, Sequence[tuple[float, float]]], path: str | Path, dashed: Sequence[str] = ()
-) -> None:
+def training_curves(curves: Curves, path: str | Path, dashed: Sequence[str] = ()) -> None:
     """Accuracy against the epoch, a line for each name (thesis, Figure 3.7).
 
     Args:
@@ -64,14 +64,58 @@ def training_curves(
         path: the file to write.
         dashed: names of the lines to draw dashed.
     """
-    if not curves or not all(curves.values()):
-        raise InvalidInput(f"there is nothing to draw: every curve needs a point, got {dict(curves)!r:.80}")
-    figure, (axis,) = _panels(1)
-    for name, curve in curves.items():
-        epochs, accuracies = zip(*curve, strict=True)
-        axis.plot(epochs, [100 * value for value in accuracies], "--" if name in dashed else "-", label=name, lw=1.2)
-    axis.set(xlabel="epoch", ylabel="test top-1 accuracy, %")
-    axis.legend(frameon=False)
+    per_cent = {name: [(epoch, 100 * accuracy) for epoch, accuracy in curve] for name, curve in curves.items()}
+    line_panels([Panel(per_cent, "epoch", "test top-1 accuracy, %", dashed=dashed)], path)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A part of a figure with lines.
+
+    Attributes:
+        curves: points, x and y, by name.
+        xlabel, ylabel, title: as they are written.
+        dashed: names of the lines to draw dashed.
+        logarithmic: both axes.
+        points: whether a dot marks every point.
+    """
+
+    curves: Curves
+    xlabel: str
+    ylabel: str
+    title: str = ""
+    dashed: Sequence[str] = ()
+    logarithmic: bool = False
+    points: bool = False
+
+
+def line_panels(panels: Sequence[Panel], path: str | Path) -> None:
+    """Lines in one panel or in several, side by side.
+
+    Args:
+        panels: from left to right.
+        path: the file to write.
+
+    Example:
+        >>> line_panels([Panel({"GPFQ": [(64, 0.33), (256, 0.18)]}, "N₀", "error", logarithmic=True)], "decay.svg")
+    """
+    if not panels:
+        raise InvalidInput("there is nothing to draw: no panels were given")
+    for panel in panels:
+        if not panel.curves or not all(panel.curves.values()):
+            raise InvalidInput(f"there is nothing to draw: every curve needs a point, got {dict(panel.curves)!r:.80}")
+    figure, axes = _panels(len(panels))
+    for axis, panel in zip(axes, panels, strict=True):
+        for name, curve in panel.curves.items():
+            x, y = zip(*curve, strict=True)
+            style = ("." if panel.points else "") + ("--" if name in panel.dashed else "-")
+            axis.plot(x, y, style, label=name, lw=1.2)
+        axis.set(xlabel=panel.xlabel, ylabel=panel.ylabel, title=panel.title)
+        if panel.logarithmic:
+            axis.set(xscale="log", yscale="log")
+        elif all(float(x).is_integer() for curve in panel.curves.values() for x, _ in curve):
+            axis.xaxis.get_major_locator().set_params(integer=True)  # there is no epoch 2.5
+        axis.legend(frameon=False, fontsize="small")
     _write(figure, path)
 
 

@@ -11,10 +11,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tamis.artifact.codes import Codes
 from tamis.errors import CorruptArtifact
 
 Array = NDArray[Any]
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by width in bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """A tensor with what belongs to it.
+
+    Attributes:
+        tensor: contiguous, on the CPU.
+        mask: which of its entries are kept; the bits of all others are zero. None: it has no mask.
+        codes: what it is where it is kept, if it is quantized. None: it is not.
+    """
+
+    tensor: Tensor
+    mask: Tensor | None = None
+    codes: Codes | None = None
 
 
 @dataclass(frozen=True)
@@ -42,22 +58,20 @@ class Encoded:
 
 
 class Encoding(ABC):
-    """An exact way of storing a tensor: what `encode` makes of it, `decode` turns back into the same bits."""
+    """An exact way of storing a tensor: what `encode` makes of it, `decode` turns back into the same bits.
+
+    Its mask and its codes come back as well, the codes with the index 0 for what the mask does not keep.
+    """
 
     name: ClassVar[str]
 
     @abstractmethod
-    def encode(self, tensor: Tensor, mask: Tensor | None) -> Encoded | None:
-        """What to store, or None if this encoding is not for this tensor.
-
-        Args:
-            tensor: contiguous, on the CPU.
-            mask: which of its entries are kept; the bits of all others are zero. None: it has no mask.
-        """
+    def encode(self, decoded: Decoded) -> Encoded | None:
+        """What to store, or None if this encoding is not for this tensor, its mask or its codes."""
 
     @abstractmethod
-    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """The tensor and its mask, if it has one: contiguous, and in memory of their own, which the parts are not.
+    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+        """The tensor, its mask and its codes, contiguous, and in memory of their own, which the parts are not.
 
         Shape and dtype are those of the model that is loaded. Nothing else can be relied on: check that the parts
         fit them before allocating anything larger than the parts or the tensor, and raise `CorruptArtifact` if not,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from tamis.artifact.encodings.base import Encoded, Encoding
+from tamis.artifact.encodings.base import Decoded, Encoded, Encoding
 from tamis.errors import CorruptArtifact
 
 
@@ -14,14 +13,16 @@ class Dense(Encoding):
 
     name = "dense"
 
-    def encode(self, tensor: Tensor, mask: Tensor | None) -> Encoded | None:
-        return Encoded({"values": tensor}) if mask is None else None
+    def encode(self, decoded: Decoded) -> Encoded | None:
+        if decoded.mask is not None or decoded.codes is not None:
+            return None
+        return Encoded({"values": decoded.tensor})
 
-    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
         stored.require({"values"})
         values = stored.parts["values"]
         if values.dtype is not dtype or tuple(values.shape) != shape:
             raise CorruptArtifact(
                 f"is stored as {values.dtype} of shape {tuple(values.shape)} but claims {dtype} and {shape}"
             )
-        return values.clone(), None
+        return Decoded(values.clone())

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from tamis.artifact.encodings.base import Encoded, Encoding
+from tamis.artifact.encodings.base import Decoded, Encoded, Encoding
 from tamis.artifact.encodings.narrowing import narrowed, widened
 from tamis.errors import CorruptArtifact
 
@@ -15,15 +14,17 @@ class Narrow(Encoding):
 
     name = "narrow"
 
-    def encode(self, tensor: Tensor, mask: Tensor | None) -> Encoded | None:
-        values = narrowed(tensor) if mask is None else None
+    def encode(self, decoded: Decoded) -> Encoded | None:
+        if decoded.mask is not None or decoded.codes is not None:
+            return None
+        values = narrowed(decoded.tensor)
         return None if values is None else Encoded({"values": values})
 
-    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
         stored.require({"values"})
         values = stored.parts["values"]
         if values.dtype is dtype or tuple(values.shape) != shape:
             raise CorruptArtifact(
                 f"is stored as {values.dtype} of shape {tuple(values.shape)} but claims {dtype} and {shape}"
             )
-        return widened(values, dtype), None
+        return Decoded(widened(values, dtype))

@@ -34,6 +34,12 @@ def narrowed(tensor: Tensor) -> Tensor | None:
     return None
 
 
+def narrowed_or_same(tensor: Tensor) -> Tensor:
+    """`narrowed`, or the tensor itself if there is no narrower type for it."""
+    narrow = narrowed(tensor)
+    return tensor if narrow is None else narrow
+
+
 def widened(values: Tensor, dtype: torch.dtype) -> Tensor:
     """Values in a type they may have been narrowed from, which can be their own."""
     if values.dtype is not dtype and values.dtype not in NARROWER.get(dtype, ()):

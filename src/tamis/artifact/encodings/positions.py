@@ -15,12 +15,15 @@ mask takes little more memory than the mask.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from tamis.artifact.encodings import naturals
-from tamis.artifact.encodings.base import Array
+from tamis.artifact.encodings.base import Array, flat_bytes
 from tamis.errors import CorruptArtifact
 
 
@@ -98,3 +101,21 @@ class Runs(Coding):
 
 
 CODINGS: dict[str, Coding] = {coding.name: coding for coding in (Bitmask(), Gaps(), Runs())}
+
+
+def to_part(mask: Tensor) -> dict[str, Tensor]:
+    """Where a mask is true as one part, the shortest of all codings, named after it."""
+    kept = mask.reshape(-1).numpy()
+    coded = {name: coding.write(kept) for name, coding in CODINGS.items()}
+    shortest = min(coded, key=lambda name: len(coded[name]))
+    return {shortest: torch.from_numpy(coded[shortest])}
+
+
+def part_among(parts: Mapping[str, Tensor]) -> str | None:
+    """The name of the part that says what is kept, if there is one."""
+    return next((name for name in CODINGS if name in parts), None)
+
+
+def from_part(part: Tensor, name: str, entries: int) -> Array:
+    """The flat mask of this many entries that `to_part` wrote under this name."""
+    return CODINGS[name].read(flat_bytes(part, name), entries)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
 
-from tamis.artifact.encodings.base import Encoded, Encoding, bits, flat_bytes, from_bits
-from tamis.artifact.encodings.narrowing import narrowed, widened
-from tamis.artifact.encodings.positions import CODINGS
+from tamis.artifact.encodings import positions
+from tamis.artifact.encodings.base import Decoded, Encoded, Encoding, bits, from_bits
+from tamis.artifact.encodings.narrowing import narrowed_or_same, widened
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.kernels.expand import expand
 
@@ -19,27 +18,22 @@ class Sparse(Encoding):
 
     name = "sparse"
 
-    def encode(self, tensor: Tensor, mask: Tensor | None) -> Encoded | None:
-        if mask is None:
+    def encode(self, decoded: Decoded) -> Encoded | None:
+        if decoded.mask is None or decoded.codes is not None:
             return None
-        kept = mask.reshape(-1).numpy()
-        values = bits(tensor)[kept]
-        exact = from_bits(values, values.shape, tensor.dtype)
-        narrow = narrowed(exact)
-        codes = {name: coding.write(kept) for name, coding in CODINGS.items()}
-        shortest = min(codes, key=lambda name: len(codes[name]))
-        positions = torch.from_numpy(codes[shortest])
-        return Encoded({"values": exact if narrow is None else narrow, shortest: positions})
+        values = bits(decoded.tensor)[decoded.mask.reshape(-1).numpy()]
+        exact = from_bits(values, values.shape, decoded.tensor.dtype)
+        return Encoded({"values": narrowed_or_same(exact), **positions.to_part(decoded.mask)})
 
-    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        coding = next((name for name in CODINGS if name in stored.parts), "bitmask")
+    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+        coding = positions.part_among(stored.parts) or "bitmask"
         stored.require({"values", coding})
-        values, entries = stored.parts["values"], math.prod(shape)
-        mask = CODINGS[coding].read(flat_bytes(stored.parts[coding], coding), entries)
+        values = stored.parts["values"]
+        mask = positions.from_part(stored.parts[coding], coding, math.prod(shape))
         if values.dim() != 1:
             raise CorruptArtifact(f"has values of shape {tuple(values.shape)}, not in a row")
         try:
             tensor = expand(bits(widened(values, dtype)), mask)
         except InvalidInput as error:
             raise CorruptArtifact(f"has another number of values than of kept entries ({error})") from error
-        return from_bits(tensor, shape, dtype), torch.from_numpy(mask).reshape(shape)
+        return Decoded(from_bits(tensor, shape, dtype), torch.from_numpy(mask).reshape(shape))

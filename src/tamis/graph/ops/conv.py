@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 
 import torch
@@ -38,7 +39,7 @@ class Conv(Op):
         return call.run(bias=in_units(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
-        x, (window, stride, padding, dilation) = self._largest_in_group(call), self._geometry(call)
+        x, (window, stride, padding, dilation) = self._largest_in_group(call), self.geometry(call)
         x = F.pad(x, padding)
         return self._per_output(call, MAX_POOL[len(window)](x, window, stride, 0, dilation))
 
@@ -63,8 +64,7 @@ class Conv(Op):
         outputs = x.repeat_interleave(call.shape[1 if batched else 0] // call["groups"], dim=1)
         return outputs if batched else outputs[0]
 
-    @staticmethod
-    def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
+    def geometry(self, call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
         """Window, stride, padding as `F.pad` takes it, dilation."""
         window = list(call["weight"].shape[2:])
         stride, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
@@ -86,17 +86,30 @@ class ConvTranspose(Conv):
     channel_axes = (1, 0)
 
     def reach(self, call: Call) -> Tensor:
-        # A transposed convolution is a convolution over the input with zeros put between its pixels.
-        x = self._largest_in_group(call)
+        x, (window, spacing, padding, dilation) = self._largest_in_group(call), self.geometry(call)
+        x = F.pad(spaced(x, spacing), padding)
+        return self._per_output(call, MAX_POOL[len(window)](x, window, 1, 0, dilation))
+
+    def geometry(self, call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
+        """Window, spacing, padding as `F.pad` takes it, dilation.
+
+        A transposed convolution is a convolution of stride 1, with the kernel turned round, over the input with
+        `spacing` − 1 zeros between its pixels.
+        """
         window = list(call["weight"].shape[2:])
-        stride, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
+        spacing, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
         padding, extra = per_dimension(call["padding"], len(window)), per_dimension(call["output_padding"], len(window))
-        spaced = x.new_zeros(*x.shape[:2], *[s * (n - 1) + 1 for s, n in zip(stride, x.shape[2:], strict=True)])
-        spaced[(slice(None), slice(None), *[slice(None, None, s) for s in stride])] = x
         border = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding, strict=True)]
         sides = [(b, b + e) for b, e in zip(border, extra, strict=True)]
-        spaced = F.pad(spaced, list(chain(*reversed(sides))))
-        return self._per_output(call, MAX_POOL[len(window)](spaced, window, 1, 0, dilation))
+        return window, spacing, list(chain(*reversed(sides))), dilation
 
     def macs(self, call: Call) -> int:
         return call["input"].numel() * call["weight"][0].numel()
+
+
+def spaced(x: Tensor, spacing: Sequence[int]) -> Tensor:
+    """A batch of inputs with `spacing` − 1 zeros between their pixels."""
+    lengths = [s * (n - 1) + 1 for s, n in zip(spacing, x.shape[2:], strict=True)]
+    result = x.new_zeros(*x.shape[:2], *lengths)
+    result[(slice(None), slice(None), *[slice(None, None, s) for s in spacing])] = x
+    return result

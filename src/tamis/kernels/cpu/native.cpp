@@ -3,10 +3,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
+#include <string_view>
 
 #include "expand.h"
+#include "feedback.h"
 
 namespace nb = nanobind;
 
@@ -54,6 +58,64 @@ void expand(const ConstRow& values, const MaskRow& mask, const Row& out) {
     tamis::expand(values.data(), values.size(), truths, mask.size(), values.itemsize(), out.data());
 }
 
+// (problems, rows, columns)
+template <typename Entry>
+using Cube = nb::ndarray<Entry, nb::ndim<3>, nb::device::cpu>;
+using Doubles = nb::ndarray<const double, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using DoubleRows = nb::ndarray<const double, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+template <typename Entry>
+tamis::Entries<Entry> entries_of(const Cube<Entry>& cube, std::initializer_list<std::size_t> shape) {
+    if (!std::equal(shape.begin(), shape.end(), cube.shape_ptr(), [](std::size_t wanted, auto length) {
+            return wanted == static_cast<std::size_t>(length);
+        }))
+        throw std::invalid_argument("feedback got arrays whose shapes do not agree");
+    // The stride of a single column says nothing, nor do those of an empty array.
+    const std::ptrdiff_t column = cube.shape(2) > 1 && cube.size() > 0 ? cube.stride(2) : 1;
+    return {cube.data(), {cube.stride(0), cube.stride(1), column}};
+}
+
+template <typename Entry>
+tamis::Entries<Entry> rows_of(const Cube<Entry>& cube, std::initializer_list<std::size_t> shape) {
+    const auto entries = entries_of(cube, shape);
+    if (entries.strides.column != 1)
+        throw std::invalid_argument("feedback needs the columns of coupling, indices and errors side by side");
+    return entries;
+}
+
+tamis::Entries<const std::uint8_t> truths_of(const Cube<const bool>& mask, std::initializer_list<std::size_t> shape) {
+    if (!mask.is_valid()) return {nullptr, {}};
+    const auto entries = entries_of(mask, shape);
+    return {reinterpret_cast<const std::uint8_t*>(entries.entries), entries.strides};  // as bytes, as in `expand`
+}
+
+tamis::Rounding rounding_of(std::string_view dtype) {
+    if (dtype == "float64") return tamis::Rounding::to_float64;
+    if (dtype == "float32") return tamis::Rounding::to_float32;
+    if (dtype == "float16") return tamis::Rounding::to_float16;
+    if (dtype == "bfloat16") return tamis::Rounding::to_bfloat16;
+    throw std::invalid_argument("feedback rounds levels to float64, float32, float16 or bfloat16");
+}
+
+void feedback(const Cube<const double>& start, const Cube<const double>& target, const Cube<const double>& coupling,
+              const DoubleRows& scales, const Doubles& levels, const Doubles& middles, const char* dtype,
+              const Cube<std::int32_t>& indices, const Cube<double>& errors, const Cube<const bool>& keep) {
+    const std::size_t problems = start.shape(0), features = start.shape(1), neurons = start.shape(2);
+    if (scales.shape(0) != problems || scales.shape(1) != neurons || levels.size() != middles.size() + 1)
+        throw std::invalid_argument("feedback needs one scale for each neuron, and one middle less than levels");
+    const tamis::FeedbackBlock block{problems, features, neurons,
+                                     entries_of(start, {problems, features, neurons}),
+                                     entries_of(target, {problems, features, neurons}),
+                                     rows_of(coupling, {problems, features, features}),
+                                     scales.data(),
+                                     {levels.data(), middles.data(), levels.size(), rounding_of(dtype)},
+                                     rows_of(indices, {problems, features, neurons}),
+                                     rows_of(errors, {problems, features, neurons}),
+                                     truths_of(keep, {problems, features, neurons})};
+    nb::gil_scoped_release released;
+    tamis::feedback(block);
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -62,4 +124,9 @@ NB_MODULE(_native, module) {
                "Which instruction sets this processor and operating system can run, by name.");
     module.def("expand", &expand, nb::arg("values").noconvert(), nb::arg("mask").noconvert(), nb::arg("out").noconvert(),
                "Write values where a mask is true, in order, and zeros elsewhere.");
+    module.def("feedback", &feedback, nb::arg("start").noconvert(), nb::arg("target").noconvert(),
+               nb::arg("coupling").noconvert(), nb::arg("scales").noconvert(), nb::arg("levels").noconvert(),
+               nb::arg("middles").noconvert(), nb::arg("dtype"), nb::arg("indices").noconvert(),
+               nb::arg("errors").noconvert(), nb::arg("keep").noconvert() = nb::none(),
+               "Write the levels that a block of features is rounded to, and what each rounding leaves.");
 }

@@ -1,0 +1,73 @@
+"""A quantized tensor: the indices of its levels, packed; the levels; the scales; and what is kept, if it has a mask."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tamis.artifact.codes import FEWEST_LEVELS, MOST_LEVELS, Codes, divides
+from tamis.artifact.encodings import packing, positions
+from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes
+from tamis.artifact.encodings.narrowing import narrowed_or_same, widened
+from tamis.errors import CorruptArtifact, InvalidInput
+from tamis.kernels.expand import expand
+
+
+class Levels(Encoding):
+    """Three parts: `codes`, the packed indices of the kept entries in C order; `levels` and `scales`, narrowed.
+
+    A tensor with a mask has a fourth, as in `sparse`: the positions of what is kept.
+    """
+
+    name = "levels"
+
+    def encode(self, decoded: Decoded) -> Encoded | None:
+        codes, mask = decoded.codes, decoded.mask
+        if codes is None:
+            return None
+        indices: Array = codes.indices.reshape(-1).numpy()
+        if mask is not None:
+            indices = indices[mask.reshape(-1).numpy()]
+        parts = {
+            "codes": torch.from_numpy(packing.pack(indices, len(codes.levels))),
+            "levels": narrowed_or_same(codes.levels.contiguous()),
+            "scales": narrowed_or_same(codes.scales.contiguous()),
+        }
+        return Encoded(parts if mask is None else parts | positions.to_part(mask))
+
+    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+        coding = positions.part_among(stored.parts)
+        stored.require({"codes", "levels", "scales"} | ({coding} if coding else set()))
+        levels, scales = _levels(stored.parts["levels"], dtype), _scales(stored.parts["scales"], shape, dtype)
+        packed, entries = flat_bytes(stored.parts["codes"], "codes"), math.prod(shape)
+        if coding is None:
+            mask, indices = None, packing.unpack(packed, entries, len(levels))
+        else:
+            kept = positions.from_part(stored.parts[coding], coding, entries)
+            indices = expand(packing.unpack(packed, int(np.count_nonzero(kept)), len(levels)), kept)
+            mask = torch.from_numpy(kept).reshape(shape)
+        try:
+            codes = Codes(torch.from_numpy(indices).reshape(shape), levels, scales)
+        except InvalidInput as error:
+            raise CorruptArtifact(f"has codes that cannot be: {error}") from error
+        if not np.array_equal(bits(codes.levels), bits(levels)):
+            raise CorruptArtifact("has a level of −0.0")
+        return Decoded(codes.values(mask), mask, codes)
+
+
+def _levels(part: Tensor, dtype: torch.dtype) -> Tensor:
+    if part.dim() != 1 or not FEWEST_LEVELS <= len(part) <= MOST_LEVELS:
+        raise CorruptArtifact(
+            f"has levels of shape {tuple(part.shape)}, not {FEWEST_LEVELS} to {MOST_LEVELS} of them in a row"
+        )
+    return widened(part, dtype).clone()
+
+
+def _scales(part: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Only what fits the shape is widened: it takes no more memory than the tensor."""
+    if not divides(tuple(part.shape), shape):
+        raise CorruptArtifact(f"has scales of shape {tuple(part.shape)}, which does not divide {shape}")
+    return widened(part, dtype).clone()

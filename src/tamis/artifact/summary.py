@@ -1,0 +1,89 @@
+"""What became of the parameters of a compressed network, as a table and a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from tamis.artifact.codes import Codes
+from tamis.artifact.masks import Masks
+
+NOTHING = "–"
+
+
+def summary_of(
+    params: Mapping[str, Tensor],
+    masks: Masks,
+    codes: Mapping[str, Codes],
+    recipe: Sequence[Mapping[str, Any]],
+    nbytes: int,
+) -> str:
+    """A row for each pruned or quantized parameter, and the totals.
+
+    Columns that would be empty are left out. The error is what the last step of the recipe says of the layer, under
+    "layers", the parameter's name and "error".
+    """
+    names = [name for name in params if name in masks or name in codes]
+    columns = {
+        "parameter": {name: name for name in names},
+        "weights": {name: f"{params[name].numel():,}" for name in names},
+        "left": {name: f"{int(mask.count_nonzero()):,}" for name, mask in masks.items()},
+        "levels": {name: f"{len(code.levels):,}" for name, code in codes.items()},
+        "bits": {name: f"{code.bits:.2f}" for name, code in codes.items()},
+        "zeros": {name: f"{_zeros(params[name]) / max(params[name].numel(), 1):.1%}" for name in names},
+        "error": {name: f"{error:.3g}" for name, error in _errors(recipe).items() if name in names},
+    }
+    return "\n".join([*_table(columns, names), *_totals(params, masks, codes), _size(params, nbytes)])
+
+
+def weights_of(codes: Mapping[str, Codes]) -> int:
+    """How many entries are quantized."""
+    return sum(code.indices.numel() for code in codes.values())
+
+
+def _table(columns: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> list[str]:
+    shown = {title: cells for title, cells in columns.items() if cells}
+    widths = {title: max(len(title), *map(len, cells.values())) for title, cells in shown.items()}
+    rows = [{title: title for title in shown}] if names else []
+    rows += [{title: cells.get(name, NOTHING) for title, cells in shown.items()} for name in names]
+    return [
+        "  ".join(f"{cell:{'<' if title == 'parameter' else '>'}{widths[title]}}" for title, cell in row.items())
+        for row in rows
+    ]
+
+
+def _totals(params: Mapping[str, Tensor], masks: Masks, codes: Mapping[str, Codes]) -> list[str]:
+    lines = []
+    if masks or not codes:
+        lines.append(
+            f"{masks.pruned:,} of {masks.total:,} weights pruned ({masks.sparsity:.2%}) in {len(masks)} parameters"
+        )
+    if codes:
+        weights = max(weights_of(codes), 1)
+        bits = sum(code.indices.numel() * code.bits for code in codes.values()) / weights
+        zeros = sum(_zeros(params[name]) for name in codes) / weights
+        lines.append(
+            f"{weights_of(codes):,} weights quantized to {bits:.2f} bits on average, {zeros:.1%} of them zero, in "
+            f"{len(codes)} parameters"
+        )
+    return lines
+
+
+def _size(params: Mapping[str, Tensor], nbytes: int) -> str:
+    dense = sum(value.numel() * value.element_size() for value in params.values())
+    return f"{nbytes:,} bytes in a file, {nbytes / max(dense, 1):.3f} of the {dense:,} of all parameters"
+
+
+def _zeros(value: Tensor) -> int:
+    return value.numel() - int(value.count_nonzero())
+
+
+def _errors(recipe: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The error of each layer in the last step, which may come from a file and say anything."""
+    layers = recipe[-1].get("layers") if recipe else None
+    if not isinstance(layers, Mapping):
+        return {}
+    said = {name: layer.get("error") for name, layer in layers.items() if isinstance(layer, Mapping)}
+    return {name: error for name, error in said.items() if isinstance(error, float)}

@@ -1,0 +1,50 @@
+"""--calibration and --data on the command line: datasets, which must fit the model before the long work begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from tamis.errors import InvalidInput
+from tamis.graph.network import Network
+from tamis.train.data import Data, load_data
+from tamis.train.fits import check_fits
+from tamis.train.loop import evaluate
+
+
+def load_calibration(spec: str, net: Network, model: str) -> Data:
+    """The dataset that a spec names, if `net` takes its inputs; messages call the network `model`."""
+    data = load_data(spec)
+    try:
+        net.check_inputs((data.example,))
+    except InvalidInput as error:
+        wanted = ", ".join(net.described(shape) for shape in net.input_shapes)
+        got = f"those of '{data.name}' have shape {net.described(tuple(data.example.shape))}"
+        raise InvalidInput(f"{model} takes inputs of shape {wanted}; {got}: name other data, or --shape") from error
+    return data
+
+
+def load_test(spec: str | None, net: Network, model: str) -> Data | None:
+    """The dataset to measure accuracies on, if there is one, and if `net` has a score for each of its classes."""
+    if spec is None:
+        return None
+    data = load_data(spec)
+    check_fits(_AsModule(net), data, called=model)
+    return data
+
+
+def accuracy(net: Network, data: Data) -> float:
+    """Top-1, as a fraction."""
+    return evaluate(_AsModule(net), data)
+
+
+class _AsModule(nn.Module):
+    """A network where a module is wanted."""
+
+    def __init__(self, net: Network) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, inputs: Tensor) -> Any:
+        return self.net(inputs)

@@ -1,0 +1,93 @@
+"""Rounding to levels, feature by feature, where each rounding hears what the ones before it did wrong.
+
+The recursion itself, and where it is used, stands in tamis.quantize.feedback; here is its step-by-step part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tamis.kernels import dispatch
+
+BLOCK = 64  # the most features that `choose_block` takes at once
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The levels of every neuron: its scale, (problems, neurons), times a common list, rounded to a dtype."""
+
+    scales: Tensor
+    levels: Tensor
+
+    @cached_property
+    def middles(self) -> Tensor:
+        """Halfway between each level and the next, in float64, before they are scaled."""
+        return (self.levels[1:].double() + self.levels[:-1].double()) / 2
+
+    def indices(self, z: Tensor) -> Tensor:
+        """Of the nearest levels; halfway between two, the lower one. The last axes are (…, neurons)."""
+        return torch.bucketize(z / self.scales.double(), self.middles, out_int32=True)
+
+    def values(self, indices: Tensor) -> Tensor:
+        """The levels themselves, as they are stored, in float64."""
+        return (self.levels[indices] * self.scales).double()
+
+
+def choose_block(
+    start: Tensor,
+    target: Tensor,
+    coupling: Tensor,
+    grid: Grid,
+    indices: Tensor,
+    errors: Tensor,
+    keep: Tensor | None = None,
+) -> None:
+    """For t = 0, 1, …: z_t = s_t + Σ_{j<t} C_tj (v_j − q_j), and q_t = the level nearest to z_t, or 0 if pruned.
+
+    On the CPU the extension does it, for every neuron by itself and with fused multiply-adds where the processor has
+    them; otherwise torch, where the last bit of z may differ.
+
+    Args:
+        start, target: s and v, (problems, features, neurons), float64, at most `BLOCK` features.
+        coupling: C, (problems, features, features); only the part below the diagonal counts.
+        grid: `scales` of shape (problems, neurons).
+        indices, errors: of the shape of `start`, to be written: the indices of the levels q, int32, and v − q.
+        keep: of the shape of `start`, bool: false where a weight is pruned, and its index 0; None if none is.
+    """
+    extension = dispatch.native()
+    if extension is None or start.device.type != "cpu":
+        _choose_with_torch(start, target, coupling, grid, indices, errors, keep)
+        return
+    read = [start, target, coupling.contiguous(), grid.scales.double().contiguous()]
+    read += [grid.levels.double().contiguous(), grid.middles]
+    dtype = str(torch.result_type(grid.levels, grid.scales)).removeprefix("torch.")
+    mask = None if keep is None else keep.numpy()
+    extension.feedback(*(tensor.detach().numpy() for tensor in read), dtype, indices.numpy(), errors.numpy(), mask)
+
+
+def _choose_with_torch(
+    start: Tensor,
+    target: Tensor,
+    coupling: Tensor,
+    grid: Grid,
+    indices: Tensor,
+    errors: Tensor,
+    keep: Tensor | None,
+) -> None:
+    each = Grid(grid.scales[:, None, :], grid.levels)
+    z = start.clone()
+    features = start.shape[1]
+    for t in range(features):
+        here, later = slice(t, t + 1), slice(t + 1, features)
+        row = each.indices(z[:, here])
+        values = each.values(row)
+        if keep is not None:  # not a product with the mask: a level may be infinite
+            row, values = row * keep[:, here], values.where(keep[:, here], 0.0)
+        indices[:, here] = row
+        errors[:, here] = error = target[:, here] - values
+        if t + 1 < features:
+            z[:, later].baddbmm_(coupling[:, later, here], error)

@@ -1,0 +1,115 @@
+"""Calibration data in any of the forms that users have it: as batches of inputs, checked before they are used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+from tamis.graph.network import Network
+from tamis.train.data import Data, load_data
+
+LARGEST_BATCH = 128
+FEWEST_BATCHES = 5  # where there are as many samples: one in so many batches is held out to choose between candidates
+
+Calibration = (
+    Any  # a tensor, several, an array, Data, the name of a dataset or of an .npz file, or an iterable of batches
+)
+
+
+def batches_of(calibration: Calibration, net: Network) -> Iterator[tuple[Tensor, ...]]:
+    """Batches of inputs for a network, on the CPU or wherever they are.
+
+    Args:
+        calibration: a tensor or array of inputs (for a network of several inputs a tuple of them); a dataset, as
+            `load_data` gives it, or its name ("cifar10:train[:5000]", "images.npz"); or anything that gives batches
+            when iterated over, such as a DataLoader: tensors, or tuples whose first items are inputs.
+        net: what they are for.
+
+    Raises:
+        InvalidInput: they are empty, have the wrong shape, or hold numbers that are not finite.
+    """
+    count = 0
+    for count, inputs in enumerate(_batches(calibration, net), 1):
+        _check(inputs, net, count)
+        yield tuple(
+            value.to(dtype) if value.is_floating_point() else value
+            for value, dtype in zip(inputs, net.input_dtypes, strict=True)
+        )
+    if count == 0:
+        raise InvalidInput("there is no calibration data: not one batch came")
+
+
+def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, ...]]:
+    if isinstance(calibration, (str, Path)):
+        calibration = load_data(str(calibration))
+    if isinstance(calibration, Data):
+        return _of_data(calibration)
+    if isinstance(calibration, (np.ndarray, Tensor)):
+        calibration = (calibration,)
+    if isinstance(calibration, tuple) and all(isinstance(item, (np.ndarray, Tensor)) for item in calibration):
+        return _cut(tuple(torch.as_tensor(item) for item in calibration), net)
+    if not isinstance(calibration, Iterable):
+        raise InvalidInput(
+            f"calibration must be a tensor, a dataset or its name, or a DataLoader, got {type(calibration).__name__}"
+        )
+    return (_inputs_in(batch, net) for batch in calibration)
+
+
+def _of_data(data: Data) -> Iterator[tuple[Tensor, ...]]:
+    for indices in torch.arange(len(data)).split(_batch_size(len(data))):
+        yield (data.batch(indices)[0],)
+
+
+def _cut(inputs: tuple[Tensor, ...], net: Network) -> Iterator[tuple[Tensor, ...]]:
+    if not net.batched:
+        yield inputs  # a whole input is one sample
+        return
+    lengths = [len(value) if value.dim() else 0 for value in inputs]
+    if len(set(lengths)) > 1:
+        raise InvalidInput(f"the calibration inputs have different numbers of samples: {lengths}")
+    if any(lengths):
+        yield from zip(*(value.split(_batch_size(lengths[0])) for value in inputs), strict=True)
+
+
+def _batch_size(samples: int) -> int:
+    return max(1, min(LARGEST_BATCH, samples // FEWEST_BATCHES))
+
+
+def _inputs_in(batch: Any, net: Network) -> tuple[Tensor, ...]:
+    """The inputs in what a loader gives: the first items, labels after them left aside."""
+    items = (batch,) if isinstance(batch, Tensor) else tuple(batch) if isinstance(batch, (tuple, list)) else ()
+    inputs = items[: len(net.inputs)]
+    if len(inputs) < len(net.inputs) or not all(isinstance(item, Tensor) for item in inputs):
+        raise InvalidInput(
+            f"a batch of calibration data must be {len(net.inputs)} tensor(s), labels may follow; "
+            f"got {type(batch).__name__} {[type(item).__name__ for item in items]}"
+        )
+    return inputs
+
+
+def _check(inputs: tuple[Tensor, ...], net: Network, number: int) -> None:
+    try:
+        net.check_inputs(inputs)
+    except InvalidInput as error:
+        raise InvalidInput(f"calibration batch {number}: {error}") from error
+    for name, value, dtype in zip(net.inputs, inputs, net.input_dtypes, strict=True):
+        if value.is_floating_point() is not dtype.is_floating_point:
+            raise InvalidInput(
+                f"calibration batch {number}: input '{name}' is {value.dtype}, the network takes {dtype}; convert it "
+                "as for the model itself"
+            )
+        if net.batched and len(value) == 0:
+            raise InvalidInput(f"calibration batch {number} is empty: input '{name}' has shape {tuple(value.shape)}")
+        wrong = ~torch.isfinite(value)
+        if wrong.any():
+            at = tuple(wrong.nonzero()[0].tolist())
+            raise InvalidInput(
+                f"calibration batch {number}: input '{name}' has {int(wrong.sum())} entries that are not finite, the "
+                f"first at {at}: {value[at].item()}"
+            )

@@ -1,0 +1,68 @@
+"""A layer quantized along its rows of data, without Gram matrices of all its features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tamis.layerwise.collect import Rows, Samples
+from tamis.quantize.feedback import Grid
+from tamis.quantize.problem import Order
+from tamis.quantize.units import Units
+
+SMALL_WORK = 2**28  # multiplications, up to which float64 costs nothing that one would notice
+
+AlongData = Callable[[Tensor, Tensor, Tensor, Grid], Tensor]
+
+
+def quantized_along_data(
+    choose: AlongData, weights: Tensor, rows: Rows, candidates: Tensor, units: Units, levels: Tensor, order: Order
+) -> tuple[Tensor, Tensor]:
+    """Indices, (problems, neurons, features), and the scale of each unit, the best of the candidates on held-out rows.
+
+    Args:
+        choose: the method.
+        weights: (problems, neurons, features), float64.
+        rows: of the layer's inputs.
+        candidates: scales, (candidates, units), float64.
+        units: which neurons share a scale.
+        levels: of the alphabet, in the weight's dtype.
+        order: of the features.
+    """
+    whole = rows.all
+    places = torch.arange(weights.shape[2], device=weights.device)
+    if order == "norm":
+        places = whole.small[0].square().sum(0, dtype=torch.float64).argsort(descending=True, stable=True)
+    dtype = torch.float64 if whole.small.numel() * weights.shape[1] <= SMALL_WORK else levels.dtype
+    weights = weights[:, :, places]
+
+    def grid(scales: Tensor) -> Grid:
+        return Grid(units.spread(scales).to(levels.dtype), levels)
+
+    def chosen(samples: Samples, scales: Tensor) -> Tensor:
+        return choose(weights, samples.original, samples.small, grid(scales))
+
+    chosen_from, everything = (_ordered(samples, places, dtype) for samples in (rows.chosen_from, whole))
+    best = candidates[0]
+    if len(candidates) > 1:
+        held_out = chosen_from if rows.held_out is None else _ordered(rows.held_out, places, dtype)
+        errors = [_errors(weights, chosen(chosen_from, each), grid(each), held_out) for each in candidates]
+        choice = torch.stack([units.total(each) for each in errors]).argmin(0)
+        best = candidates.gather(0, choice[None])[0]
+    indices = torch.empty(weights.shape, dtype=torch.int32, device=weights.device)
+    indices[:, :, places] = chosen(everything, best)
+    return indices, best
+
+
+def _ordered(samples: Samples, places: Tensor, dtype: torch.dtype) -> Samples:
+    original = samples.original[:, :, places].to(dtype)
+    return Samples(original, original if samples.original is samples.small else samples.small[:, :, places].to(dtype))
+
+
+def _errors(weights: Tensor, indices: Tensor, grid: Grid, held_out: Samples) -> Tensor:
+    """‖Yw − Ỹq‖² of each neuron, (problems, neurons)."""
+    chosen = Grid(grid.scales[:, :, None], grid.levels).values(indices).to(held_out.small.dtype)
+    outputs = held_out.original @ weights.mT.to(held_out.original.dtype)
+    return (outputs - held_out.small @ chosen.mT).square().sum(1, dtype=torch.float64)

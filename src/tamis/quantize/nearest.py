@@ -1,0 +1,17 @@
+"""Memoryless scalar quantization (MSQ): every weight to the level nearest to it, whatever the data."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tamis.layerwise.gram import Gram
+from tamis.quantize.feedback import Recursion
+
+
+def msq(weights: Tensor, gram: Gram) -> Recursion:
+    """q_t = the level nearest to w_t.
+
+    Reference: lybrand2021gpfq, section 3.
+    """
+    weights = weights.contiguous()  # torch.bucketize warns about others
+    return Recursion(weights, weights, None)

@@ -1,0 +1,214 @@
+"""What every quantizer promises: weights on its levels, nothing else touched, the same result from the same call."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from quantize.networks import NETWORKS, network
+from torch import Tensor, nn
+
+import tamis
+from tamis.artifact.compressed import Compressed
+from tamis.quantize import METHODS
+
+LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+@cache
+def traced() -> tuple[tamis.Network, nn.Module, Tensor]:
+    """A layer, a grouped convolution, a transposed one and a linear one, with biases and a batch-norm."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 4, 2, groups=2, bias=False),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.ConvTranspose2d(4, 2, 2, stride=2),
+        nn.Flatten(),
+        nn.Linear(128, 5),
+    ).eval()
+    data = torch.randn(30, 2, 5, 5)
+    return tamis.trace(module, data[:2]), module, data
+
+
+def quantized(method: Any, data: Any = None, **settings: Any) -> Compressed:
+    net, _, own = traced()
+    return tamis.quantize(net, own if data is None else data, method=method, progress=False, **settings)
+
+
+def assert_on_levels(small: Compressed) -> None:
+    for name, codes in small.codes.items():
+        kept = small.masks.get(name)
+        assert torch.equal(small.params[name], codes.values(kept))
+        assert codes.indices.shape == small.params[name].shape
+
+
+def assert_same(one: Compressed, other: Compressed) -> None:
+    assert set(one.codes) == set(other.codes)
+    for name in one.codes:
+        assert torch.equal(one.codes[name].indices, other.codes[name].indices), name
+    for name, value in one.params.items():
+        assert torch.equal(value, other.params[name]), name
+
+
+@every_method
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_weight_of_a_whole_network_is_put_on_levels_saved_and_loaded(
+    method: Any, name: str, tmp_path: Any
+) -> None:
+    net, module, data = network(name)
+    small = tamis.quantize(net, data, levels=4, method=method, progress=False, c_alpha=[1.5, 2.5])
+    expected = {f"{key}.weight" for key, layer in module.named_modules() if isinstance(layer, LAYERS)}
+    assert set(small.codes) == expected == set(small.recipe[-1]["layers"])
+    assert_on_levels(small)
+    outputs = small.network(data).detach()
+    assert outputs.isfinite().all() and torch.equal(outputs, small.apply_to(module)(data).detach())
+    assert all(0 <= each["error"] < 2 for each in small.recipe[-1]["layers"].values())
+    small.save(tmp_path / "small.tamis")
+    loaded = tamis.load(tmp_path / "small.tamis", net)
+    assert_same(small, loaded)
+    assert all(torch.equal(small.codes[key].scales, loaded.codes[key].scales) for key in small.codes)
+    assert loaded.recipe == small.recipe and small.nbytes == (tmp_path / "small.tamis").stat().st_size
+
+
+@every_method
+def test_nothing_that_was_passed_changes_and_the_same_call_gives_the_same(method: Any) -> None:
+    net, module, data = traced()
+    before = {name: value.clone() for name, value in net.params.items()}
+    state = {name: value.clone() for name, value in module.state_dict().items()}
+    inputs, levels = data.clone(), [-0.4, 0.0, 0.3]
+    one, other = quantized(method, inputs, levels=levels), quantized(method, inputs, levels=levels)
+    assert_same(one, other)
+    assert one.recipe == other.recipe
+    assert torch.equal(inputs, data) and levels == [-0.4, 0.0, 0.3]
+    assert all(torch.equal(value, before[name]) for name, value in net.params.items())
+    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
+
+
+@every_method
+@pytest.mark.parametrize("size", [1, 7, 30])
+def test_how_the_data_is_cut_into_batches_does_not_matter(method: Any, size: int) -> None:
+    """But for the last bit of float32 batch sums, which moves the means."""
+    data = traced()[2]
+    whole = quantized(method, data, levels=3, c_alpha=2.0)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data, torch.zeros(30)), batch_size=size)
+    small = quantized(method, loader, levels=3, c_alpha=2.0)
+    for name in whole.codes:
+        assert torch.equal(whole.codes[name].indices, small.codes[name].indices)
+    assert all(torch.allclose(value, small.params[name], atol=1e-5) for name, value in whole.params.items())
+
+
+@every_method
+@pytest.mark.parametrize("c_alpha", [None, 2.0])
+def test_activations_in_files_give_the_same(method: Any, c_alpha: Any) -> None:
+    assert_same(
+        quantized(method, levels=3, c_alpha=c_alpha), quantized(method, levels=3, c_alpha=c_alpha, activation_budget=0)
+    )
+
+
+@every_method
+@pytest.mark.parametrize("per", ["layer", "channel"])
+@pytest.mark.parametrize("how", [{}, {"order": "norm"}, {"conv": "per_channel"}, {"bias_correction": True}])
+def test_weights_that_are_on_the_levels_stay_as_they_are(method: Any, per: Any, how: dict[str, Any]) -> None:
+    net, _, data = traced()
+    levels = [-0.5, -0.125, 0.0, 0.25]
+    draw = torch.Generator().manual_seed(1)
+    choices = {
+        name: torch.tensor(levels)[torch.randint(4, value.shape, generator=draw)]
+        for name, value in net.params.items()
+        if value.dim() > 1
+    }
+    small = tamis.quantize(net.with_params(choices), data, levels, method, per, progress=False, **how)
+    assert set(small.codes) == set(choices)
+    assert all(torch.equal(small.params[name], value) for name, value in choices.items())
+    others = [name for name in net.params if name not in choices]
+    assert all(torch.allclose(small.params[name], net.params[name], atol=1e-6) for name in others)
+    assert all(each["error"] < 1e-5 for each in small.recipe[-1]["layers"].values())
+
+
+@every_method
+@pytest.mark.parametrize("kind", ["zeros", "one sample", "constant", "tiny", "huge"])
+def test_odd_data(method: Any, kind: str) -> None:
+    data = traced()[2]
+    odd = {
+        "zeros": torch.zeros_like(data),
+        "one sample": data[:1],
+        "constant": data[:1].expand_as(data),
+        "tiny": data * 1e-18,
+        "huge": data * 1e15,
+    }[kind]
+    small = quantized(method, odd, levels=4)
+    assert_on_levels(small)
+    assert all(value.isfinite().all() for value in small.params.values())
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_of_zeros_and_few_that_are_not(method: Any, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).to(dtype)
+    with torch.no_grad():
+        module[0].weight[1] = 0.0
+        module[0].weight[2, 1:] = 0.0  # the median is zero
+        module[2].weight.zero_()
+    data = torch.randn(20, 6).to(dtype)
+    for per in ("layer", "channel"):
+        for count in (2, 3):
+            small = tamis.quantize(module, data, count, method, per, example=data, progress=False)  # type: ignore[arg-type]
+            assert_on_levels(small)
+            assert small.params["2.weight"].abs().max() < 1e-4
+            assert per == "layer" or small.params["0.weight"][1].abs().max() < 1e-4
+            assert count == 2 or not small.params["2.weight"].any()
+            assert small.params["0.weight"][2, 0] != 0
+
+
+@every_method
+@pytest.mark.parametrize("levels", [3, 4, [-0.3, 0.1, 0.2]])
+def test_pruned_weights_stay_zero_whatever_the_levels(method: Any, levels: Any) -> None:
+    net, _, data = traced()
+    pruned = tamis.prune(net, 0.6, by="magnitude")
+    small, chained = (
+        tamis.quantize(start, data, levels, method, progress=False, **how)
+        for start, how in ((pruned, {}), (net, {"pruned": pruned}))
+    )
+    for each in (small, chained):
+        assert set(each.masks) == set(pruned.masks)
+        assert all(torch.equal(each.masks[name], mask) for name, mask in pruned.masks.items())
+        assert all(not each.params[name][~mask].any() for name, mask in pruned.masks.items())
+        assert_on_levels(each)
+        assert [step["step"] for step in each.recipe] == ["prune", "quantize"]
+
+
+@every_method
+def test_one_scale_for_the_layer_or_one_for_each_channel(method: Any) -> None:
+    for per in ("layer", "channel"):
+        small = quantized(method, levels=3, per=per)
+        shapes = {name: tuple(codes.scales.shape) for name, codes in small.codes.items()}
+        channel = {"0.weight": (4, 1, 1, 1), "2.weight": (4, 1, 1, 1), "5.weight": (1, 2, 1, 1), "7.weight": (5, 1)}
+        assert shapes == (channel if per == "channel" else {k: (1,) * len(v) for k, v in channel.items()})
+
+
+@every_method
+def test_biases_are_put_on_the_levels_of_their_channel(method: Any) -> None:
+    for per in ("layer", "channel"):
+        small = quantized(method, levels=16, per=per, biases=True)
+        assert {"0.bias", "5.bias", "7.bias"} <= set(small.codes)
+        assert_on_levels(small)
+        for layer in ("0", "5", "7"):
+            scales = small.codes[f"{layer}.weight"].scales.flatten()
+            assert torch.equal(small.codes[f"{layer}.bias"].scales, scales)
+
+
+@every_method
+def test_more_levels_are_nearer(method: Any) -> None:
+    """And with very many of them the network is the original."""
+    net, _, data = traced()
+    outputs = net(data).detach()
+    errors = [float((quantized(method, bits=bits).network(data) - outputs).detach().norm()) for bits in (1, 3, 6, 12)]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[-1] < 5e-3 * float(outputs.norm())
