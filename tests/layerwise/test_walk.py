@@ -352,7 +352,6 @@ def test_a_layer_that_sees_nothing_but_zeros(net: Network) -> None:
 # -- a small network that was shifted before -------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(reason="measured against the biases and means that the small network began with")
 @pytest.mark.parametrize("shift", ["first.bias", "norm.running_mean"])
 def test_errors_where_biases_and_means_differ_from_the_start(net: Network, x: Tensor, shift: str) -> None:
     """Those of the original network count, not those that the small one began with."""

@@ -103,9 +103,9 @@ def test_a_loader_that_fails_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "parts").exists()
 
 
-def test_data_too_large_to_be_squared() -> None:
-    with pytest.raises(InvalidInput, match=r"the (inputs|outputs) of '0\.weight' are not finite numbers"):
-        tamis.quantize(net(), DATA.double() * 1e37, progress=False)
+def test_data_whose_squares_overflow_in_float32() -> None:
+    small = tamis.quantize(net(), DATA.double() * 1e37, progress=False)
+    assert all(torch.isfinite(value).all() for value in small.params.values())
 
 
 def test_activations_that_overflow_on_the_way_name_the_layer() -> None:

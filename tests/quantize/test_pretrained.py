@@ -58,6 +58,8 @@ def quantized(name: str, method: str, levels: int) -> Compressed:
         ("resnet20", "optq", 8, 91.2),
         ("resnet20", "optq", 4, 90.3),
         ("resnet20", "optq", 3, 89.0),
+        ("resnet32", "gpfq", 16, 92.2),
+        ("resnet32", "gpfq", 4, 89.0),
     ],
 )
 def test_top_1_of_a_published_network(name: str, method: str, levels: int, at_least: float) -> None:

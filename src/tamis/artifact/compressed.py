@@ -205,6 +205,9 @@ def check_same_graph(small: Compressed, original: Network) -> None:
     """Refuse two networks of which one is not made of the other: they must differ in their parameters only."""
     if fingerprint(small.network) != fingerprint(original):
         raise InvalidInput(f"{small!r} was not made from {original!r}: they compute different functions of parameters")
+    for name, value in original.params.items():
+        if small.params[name].dtype is not value.dtype:
+            raise InvalidInput(f"'{name}' is {small.params[name].dtype} in {small!r} and {value.dtype} in {original!r}")
 
 
 def load(path: str | Path, model: nn.Module | Network) -> Compressed:

@@ -15,7 +15,7 @@ from tamis.train.loop import evaluate
 
 def load_calibration(spec: str, net: Network, model: str) -> Data:
     """The dataset that a spec names, if `net` takes its inputs; messages call the network `model`."""
-    data = load_data(spec)
+    data = load_data(spec, labelled=False)
     try:
         net.check_inputs((data.example,))
     except InvalidInput as error:

@@ -304,7 +304,10 @@ class Network:
 
         params = {name: move(value) for name, value in self.params.items()}
         constants = {name: move(value) for name, value in self.constants.items()}
-        return self.replaced(params=params, constants=constants)
+        if not isinstance(target, torch.dtype):
+            return self.replaced(params=params, constants=constants)
+        dtypes = tuple(target if dtype.is_floating_point else dtype for dtype in self.input_dtypes)
+        return self.replaced(params=params, constants=constants, input_dtypes=dtypes)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers under the user's own names, ready for `model.load_state_dict`; copies."""

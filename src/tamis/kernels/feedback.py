@@ -30,7 +30,8 @@ class Grid:
 
     def indices(self, z: Tensor) -> Tensor:
         """Of the nearest levels; halfway between two, the lower one. The last axes are (…, neurons)."""
-        return torch.bucketize(z / self.scales.double(), self.middles, out_int32=True)
+        scaled = (z / self.scales.double()).contiguous()  # torch warns of others
+        return torch.bucketize(scaled, self.middles, out_int32=True)
 
     def values(self, indices: Tensor) -> Tensor:
         """The levels themselves, as they are stored, in float64."""

@@ -47,7 +47,7 @@ def batches_of(calibration: Calibration, net: Network) -> Iterator[tuple[Tensor,
 
 def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, ...]]:
     if isinstance(calibration, (str, Path)):
-        calibration = load_data(str(calibration))
+        calibration = load_data(str(calibration), labelled=False)
     if isinstance(calibration, Data):
         return _of_data(calibration)
     if isinstance(calibration, (np.ndarray, Tensor)):

@@ -59,12 +59,13 @@ class Samples:
         original, small = (rows.mean(1, dtype=torch.float64) for rows in (self.original, self.small))
         return Means(original, small)
 
-    def centred(self, means: Means) -> Samples:
-        """The same minus means of theirs."""
-        return Samples(
-            (self.original - means.original[:, None]).to(self.original.dtype),
-            (self.small - means.small[:, None]).to(self.small.dtype),
-        )
+    def centred(self) -> Samples:
+        """The same minus their means."""
+        means = self.means()
+        original = (self.original - means.original[:, None]).to(self.original.dtype)
+        if self.original is self.small:
+            return Samples(original, original)
+        return Samples(original, (self.small - means.small[:, None]).to(self.small.dtype))
 
     def __add__(self, other: Samples) -> Samples:
         original = torch.cat([self.original, other.original], 1)
@@ -90,11 +91,6 @@ class Rows:
     def count(self) -> int:
         """How many rows there are."""
         return sum(part.small.shape[1] for part in (self.chosen_from, self.held_out) if part is not None)
-
-    def centred(self, means: Means) -> Rows:
-        """The same minus means of theirs."""
-        held_out = None if self.held_out is None else self.held_out.centred(means)
-        return Rows(self.layer, self.chosen_from.centred(means), held_out)
 
     def sums(self) -> Sums:
         """Their Gram matrices."""

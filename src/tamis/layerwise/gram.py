@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tamis.layerwise.forms import Convolution, Form
+from tamis.layerwise.forms import Convolution, Dense, Form
 from tamis.layerwise.lagged import Lagged
 from tamis.layerwise.shift import Means
 from tamis.train.distributed import Team
 
 LARGEST_CHUNK = 2**25  # bytes of rows that exist at a time
 PANEL = 128  # features that are multiplied at a time where half of a product is wanted
+FEW_FEATURES = 48  # as many at least are multiplied together
 SMALL_PRODUCT = 2**24  # multiplications, up to which float64 costs nothing that one would notice
 
 
@@ -35,6 +36,7 @@ class Gram:
         drift: E, likewise; zero where both networks have the same inputs.
         input_sums, drift_sums: Σ Ỹ and Σ D, (problems, features).
         count: the number of rows.
+        precision: the rounding error of the products, relative to what is multiplied.
     """
 
     inputs: Tensor
@@ -42,6 +44,7 @@ class Gram:
     input_sums: Tensor
     drift_sums: Tensor
     count: int
+    precision: float = torch.finfo(torch.float64).eps
 
     @classmethod
     def empty(cls, form: Form, device: torch.device) -> Gram:
@@ -57,6 +60,7 @@ class Gram:
             self.input_sums + other.input_sums,
             self.drift_sums + other.drift_sums,
             self.count + other.count,
+            max(self.precision, other.precision),
         )
 
     def added(self, form: Form, small: Tensor, drift: Tensor | None) -> Gram:
@@ -67,17 +71,26 @@ class Gram:
             small: inputs of the layer in the small network.
             drift: inputs in the original network minus those; None where they are the same.
         """
-        count = self.count
+        count, precision, form = self.count, self.precision, merged(form)
         for chunk, moved in _chunks(form, small, drift):
             rows = _laid_out(form, chunk)
-            self.inputs.add_(rows.gram())
-            self.input_sums.add_(rows.sums())
+            self.inputs.add_(self._split(rows.gram()))
+            self.input_sums.add_(rows.sums().reshape_as(self.input_sums))
             if moved is not None:
                 drift_rows = _laid_out(form, moved)
-                self.drift.add_(rows.gram(drift_rows))  # type: ignore[arg-type]  # laid out alike
-                self.drift_sums.add_(drift_rows.sums())
-            count += rows.count
-        return replace(self, count=count)
+                self.drift.add_(self._split(rows.gram(drift_rows)))  # type: ignore[arg-type]  # laid out alike
+                self.drift_sums.add_(drift_rows.sums().reshape_as(self.drift_sums))
+            count, precision = count + rows.count, max(precision, torch.finfo(rows.rows.dtype).eps)
+        return replace(self, count=count, precision=precision)
+
+    def _split(self, product: Tensor) -> Tensor:
+        """The blocks on the diagonal of products of merged problems: those of each problem."""
+        problems, features = self.input_sums.shape
+        if product.shape[1] == features:
+            return product
+        together = problems // len(product)
+        blocks = product.reshape(len(product), together, features, together, features)
+        return blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).reshape(problems, features, features)
 
     def summed(self, team: Team) -> Gram:
         """Over the data of all processes."""
@@ -85,7 +98,7 @@ class Gram:
             return self
         count = int(team.summed(torch.tensor(float(self.count), dtype=torch.float64, device=self.inputs.device)))
         inputs, drift = team.summed(self.inputs), team.summed(self.drift)
-        return Gram(inputs, drift, team.summed(self.input_sums), team.summed(self.drift_sums), count)
+        return Gram(inputs, drift, team.summed(self.input_sums), team.summed(self.drift_sums), count, self.precision)
 
     def means(self) -> Means:
         """Of the inputs in both networks."""
@@ -99,7 +112,10 @@ class Gram:
         mean = self.input_sums / self.count
         inputs = self.inputs - mean[:, :, None] * self.input_sums[:, None, :]
         drift = self.drift - mean[:, :, None] * self.drift_sums[:, None, :]
-        return replace(self, inputs=inputs, drift=drift)
+        # What is left of a feature that does not vary is rounding error, and would be taken for data.
+        variance, size = (square.diagonal(dim1=1, dim2=2) for square in (inputs, self.inputs))
+        varies = (variance > 16 * self.precision * size).double()
+        return replace(self, inputs=inputs * varies[:, :, None] * varies[:, None, :], drift=drift * varies[:, :, None])
 
     def in_order(self, places: Tensor) -> Gram:
         """The same with its features in another order: of each problem, where each feature comes from."""
@@ -163,13 +179,28 @@ def panels(features: int) -> Iterator[slice]:
         yield slice(first, min(first + PANEL, features))
 
 
+def merged(form: Form) -> Form:
+    """Problems of a convolution put together until they have enough features to be multiplied efficiently."""
+    if isinstance(form, Dense) or form.features >= FEW_FEATURES:
+        return form
+    counts = range(min(form.problems, FEW_FEATURES // form.features), 0, -1)
+    together = next(count for count in counts if form.problems % count == 0)
+    return replace(form, problems=form.problems // together, features=form.features * together)
+
+
 def _laid_out(form: Form, inputs: Tensor) -> Rows | Lagged:
     """Rows or, where that is less work, lagged rows, in the dtype to multiply in."""
     small = inputs.numel() * form.overlap * form.features <= SMALL_PRODUCT
-    dtype = torch.float64 if small or inputs.dtype is torch.float64 else torch.float32
+    exact = small or inputs.dtype is torch.float64 or _is_far_from_zero(inputs)
+    dtype = torch.float64 if exact else torch.float32
     if isinstance(form, Convolution) and Lagged.applies(form, inputs):
         return Lagged(form, inputs, dtype)
     return Rows(form.rows(inputs.to(dtype)))
+
+
+def _is_far_from_zero(inputs: Tensor) -> bool:
+    """Whether the mean of the inputs is so much more than what varies that centring would leave rounding errors."""
+    return bool(inputs.mean().abs() > 8 * inputs.std())
 
 
 def _chunks(form: Form, small: Tensor, drift: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:

@@ -134,9 +134,9 @@ def _computed(net: Network) -> Iterator[tuple[str, Node]]:
     """Parameters that a layer's weight is computed from, as in weight normalization, with that layer."""
     for node in net.data_nodes:
         op = describe(node)
-        if isinstance(op, (Linear, Conv, AddMM)):
-            for argument in op.multipliers:
-                weight = node.arguments[argument]
+        if isinstance(op, (Linear, Conv, AddMM, MatMul)):
+            for argument in ("weight", "mat2", "other"):  # what stands on the right of the data
+                weight = node.arguments.get(argument)
                 if isinstance(weight, Ref) and weight.name in net.node and weight.name not in net.carries_data:
                     yield from ((name, node) for name in net.sources(weight.name))
 

@@ -93,9 +93,9 @@ class Walk:
                     assert seen is not None
                     known = treatment(layer, seen, self.params)
                     journal.record(number, layer.weight, known)
-                last = _Measurement(layer, known, dict(self.params), self.team)
                 self.params |= known.params
                 self.changed |= known.params.keys()
+                last = _Measurement(layer, known, self.net.params, dict(self.params), self.team)
             if last is not None:
                 self._run_to(places[last.layer.node.name] + 1, None, last)
                 yield last.layer, last.outcome()
@@ -140,6 +140,7 @@ class Walk:
         """The inputs of this process' share of the batches, both networks alike."""
         for number, inputs in enumerate(batches_of(calibration, self.net)):
             for value in inputs:
+                self.seen.update(f"{tuple(value.shape)} {value.dtype}".encode())
                 self.seen.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
             if number % self.team.size == self.team.rank:
                 placed = [value.to(self.team.device) for value in inputs]
@@ -157,17 +158,29 @@ def _result(node: Node, net: Network, params: Mapping[str, Tensor], values: Mapp
     return node.target(*resolve(node.args, lookup), **resolve(node.kwargs, lookup))
 
 
+def _squared_norm(values: Tensor) -> Tensor:
+    """In float64, for squares of float32 may overflow."""
+    return torch.linalg.vector_norm(values, dtype=torch.float64).square()
+
+
 class _Measurement:
     """The relative error of a layer that was just treated, ‖Yw − Ỹq‖ / ‖Yw‖, as its outputs come by."""
 
-    def __init__(self, layer: Layer, outcome: Outcome, before: Mapping[str, Tensor], team: Team) -> None:
-        self.layer, self._outcome, self._before, self._team = layer, outcome, before, team
+    def __init__(
+        self,
+        layer: Layer,
+        outcome: Outcome,
+        original: Mapping[str, Tensor],
+        small: Mapping[str, Tensor],
+        team: Team,
+    ) -> None:
+        self.layer, self._outcome, self._original, self._small, self._team = layer, outcome, original, small, team
         self._sums = torch.zeros(2, dtype=torch.float64, device=team.device)
 
     def add(self, original: Tensor, small: Tensor) -> None:
         """The outputs of a batch in both networks."""
-        self._sums[0] += (original - small - self._shift(original)).square().sum(dtype=torch.float64)
-        self._sums[1] += (original - self._of_channels(self._bias(), original)).square().sum(dtype=torch.float64)
+        self._sums[0] += _squared_norm(original - small - self._shift(original))
+        self._sums[1] += _squared_norm(original - self._of_channels(self._bias(), original))
 
     def outcome(self) -> Outcome:
         """With the error among the figures."""
@@ -181,14 +194,14 @@ class _Measurement:
         return replace(self._outcome, figures={"error": relative, **self._outcome.figures})
 
     def _bias(self) -> Tensor | None:
-        return None if self.layer.bias is None else self._before[self.layer.bias]
+        return None if self.layer.bias is None else self._original[self.layer.bias]
 
     def _shift(self, outputs: Tensor) -> Tensor | float:
         """What a parameter after the layer adds to its outputs in the small network, more than in the original."""
         shift = self.layer.shift
-        if shift is None or shift.name == self.layer.bias or shift.name not in self._outcome.params:
+        if shift is None or shift.name == self.layer.bias:
             return 0.0
-        moved = self._outcome.params[shift.name] - self._before[shift.name]
+        moved = self._small[shift.name] - self._original[shift.name]
         return self._of_channels(shift.sign * moved, outputs)
 
     def _of_channels(self, values: Tensor | None, outputs: Tensor) -> Tensor | float:

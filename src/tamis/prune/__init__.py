@@ -108,6 +108,8 @@ def prune(
     step |= {name: value for name, value in options.items() if value}
     if by != "obs":
         return before.pruned({name: kept[name] for name in chosen.names}, step)
+    if coded := [name for name in chosen.names if name in before.codes]:
+        raise InvalidInput(f"by='obs' moves the weights it keeps, and '{coded[0]}' is quantized: quantize afterwards")
     original, step = before.network, {**step, "calibration": described(calibration)}
     surgeon = BrainSurgeon(original.params, before.masks, {name: int((~kept[name]).sum()) for name in chosen.names})
     layers = find_layers(original, chosen.names, None, "joint", done="pruned by 'obs'")

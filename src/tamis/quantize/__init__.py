@@ -147,6 +147,8 @@ def quantize(
     scales = {"levels": list(alphabet.levels), "radius": alphabet.radius, "c_alpha": list(multiples), "search": search}
     step = {"step": "quantize", **scales, **choices, "calibration": name}
     layers = find_layers(original, include, exclude, conv, done="quantized")
+    for layer in layers:
+        alphabet.tensor(original.params[layer.weight])  # levels that its dtype cannot tell apart are refused now
     walk = Walk(original, before.params, calibration, len(multiples) > 1, activation_budget, team)
     return transformed(walk, layers, quantizer, before, step, directory, progress)
 
@@ -172,10 +174,14 @@ def _multiples(c_alpha: float | Iterable[float] | None, alphabet: Alphabet) -> t
         return (1.0,)
     if c_alpha is None:
         return MULTIPLES if alphabet.radius == "median" else FRACTIONS_OF_RADIUS
-    multiples = tuple(c_alpha) if isinstance(c_alpha, Iterable) else (c_alpha,)
-    if not multiples or not all(isinstance(m, Real) and m > 0 and math.isfinite(m) for m in multiples):
+    multiples = tuple(c_alpha) if isinstance(c_alpha, Iterable) and not isinstance(c_alpha, Tensor) else (c_alpha,)
+    if not multiples or not all(_is_positive(multiple) for multiple in multiples):
         raise InvalidInput(f"c_alpha={c_alpha!r} must be a positive number, or several to choose from")
     return tuple(float(multiple) for multiple in multiples)
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, Real) and not isinstance(number, bool) and 0 < float(number) < math.inf
 
 
 def _checked(pruned: Compressed, original: Network) -> Compressed:

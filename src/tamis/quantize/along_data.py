@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tamis.layerwise.collect import Rows, Samples
 from tamis.quantize.feedback import Grid
-from tamis.quantize.problem import Order
+from tamis.quantize.problem import Order, largest_first
 from tamis.quantize.units import Units
 
 SMALL_WORK = 2**28  # multiplications, up to which float64 costs nothing that one would notice
@@ -18,7 +18,15 @@ AlongData = Callable[[Tensor, Tensor, Tensor, Grid], Tensor]
 
 
 def quantized_along_data(
-    choose: AlongData, weights: Tensor, rows: Rows, candidates: Tensor, units: Units, levels: Tensor, order: Order
+    choose: AlongData,
+    weights: Tensor,
+    rows: Rows,
+    candidates: Tensor,
+    units: Units,
+    levels: Tensor,
+    *,
+    order: Order,
+    centred: bool,
 ) -> tuple[Tensor, Tensor]:
     """Indices, (problems, neurons, features), and the scale of each unit, the best of the candidates on held-out rows.
 
@@ -30,12 +38,15 @@ def quantized_along_data(
         units: which neurons share a scale.
         levels: of the alphabet, in the weight's dtype.
         order: of the features.
+        centred: whether a bias will follow the means, so that only what varies is left to the weights.
     """
     whole = rows.all
     places = torch.arange(weights.shape[2], device=weights.device)
     if order == "norm":
-        places = whole.small[0].square().sum(0, dtype=torch.float64).argsort(descending=True, stable=True)
-    dtype = torch.float64 if whole.small.numel() * weights.shape[1] <= SMALL_WORK else levels.dtype
+        seen = whole.centred() if centred else whole
+        places = largest_first(seen.small[0].double().square().sum(0))
+    small = whole.small.numel() * weights.shape[1] <= SMALL_WORK
+    dtype = torch.float64 if small else torch.promote_types(levels.dtype, torch.float32)
     weights = weights[:, :, places]
 
     def grid(scales: Tensor) -> Grid:
@@ -44,10 +55,14 @@ def quantized_along_data(
     def chosen(samples: Samples, scales: Tensor) -> Tensor:
         return choose(weights, samples.original, samples.small, grid(scales))
 
-    chosen_from, everything = (_ordered(samples, places, dtype) for samples in (rows.chosen_from, whole))
+    def prepared(samples: Samples) -> Samples:
+        samples = _ordered(samples, places, dtype)
+        return samples.centred() if centred else samples
+
+    chosen_from, everything = prepared(rows.chosen_from), prepared(whole)
     best = candidates[0]
     if len(candidates) > 1:
-        held_out = chosen_from if rows.held_out is None else _ordered(rows.held_out, places, dtype)
+        held_out = chosen_from if rows.held_out is None else prepared(rows.held_out)
         errors = [_errors(weights, chosen(chosen_from, each), grid(each), held_out) for each in candidates]
         choice = torch.stack([units.total(each) for each in errors]).argmin(0)
         best = candidates.gather(0, choice[None])[0]

@@ -68,8 +68,7 @@ class Alphabet:
         if self.radius == "least_squares":
             found = found * _best_fraction(weights, found, self.tensor(weights))
         # A unit of zeros has no scale of its own: a tiny one keeps it as near to zero as the levels allow.
-        smallest = 2.0**-100 if weights.dtype is not torch.float16 else 2.0**-14
-        return torch.where(found > 0, found, smallest)
+        return torch.where(found > 0, found, 2.0**-100)
 
 
 def equispaced(count: int, radius: Radius = "median") -> Alphabet:

@@ -113,10 +113,9 @@ class LayerQuantizer:
         weights = layer.form.matrix(self.original[layer.weight]).double()
         levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.form, self.per)
         radii = self.alphabet.radii(units.weights(weights))
-        candidates = (radii[None] * radii.new_tensor(self.multiples)[:, None]).to(levels.dtype).double()
-        seen = rows if means is None else rows.centred(means)
+        candidates = stored(radii[None] * radii.new_tensor(self.multiples)[:, None], levels.dtype)
         indices, scales = quantized_along_data(
-            self.method.along_data, weights, seen, candidates, units, levels, self.order
+            self.method.along_data, weights, rows, candidates, units, levels, order=self.order, centred=corrects
         )
         return self._outcome(layer, _codes(layer, indices, scales, units, levels, has_bias=False), means)
 
@@ -200,8 +199,12 @@ class _Choice:
         return torch.stack([self.units.total(each) for each in values.chunk(times, 1)])
 
     def _stored(self, scales: Tensor) -> Tensor:
-        """As they are in the weight's dtype."""
-        return scales.to(self.levels.dtype).double()
+        return stored(scales, self.levels.dtype)
+
+
+def stored(scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """Scales as they are in the weight's dtype, where none may vanish; in float64."""
+    return scales.to(dtype).clamp_min(torch.finfo(dtype).tiny).double()
 
 
 def _codes(

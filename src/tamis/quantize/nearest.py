@@ -13,5 +13,4 @@ def msq(weights: Tensor, gram: Gram) -> Recursion:
 
     Reference: lybrand2021gpfq, section 3.
     """
-    weights = weights.contiguous()  # torch.bucketize warns about others
     return Recursion(weights, weights, None)

@@ -152,8 +152,12 @@ class Data:
         return both[0].view(shape), both[1].view(shape)
 
 
-def load_data(spec: str) -> Data:
+def load_data(spec: str, labelled: bool = True) -> Data:
     """The dataset that a spec names; how specs are written stands at the top of this file.
+
+    Args:
+        spec: the name or path, with a split and slices if wanted.
+        labelled: whether labels are needed; if not, an .npz file may hold x alone, and labels are 0.
 
     CIFAR-10, MNIST and Fashion-MNIST, by name, are normalised by their usual mean and std per channel; digits are on
     the scale 0..1, and so are images for which no mean and std is stored.
@@ -170,7 +174,7 @@ def load_data(spec: str) -> Data:
     if parts is None:
         raise InvalidInput(f"a dataset must be a name or a path, got '{spec}'")
     slices = [_slice(spec, *numbers) for numbers in re.findall(_SLICE, parts["slices"])]
-    stored, (mean, std) = _find(spec, parts["source"], parts["split"])
+    stored, (mean, std) = _find(spec, parts["source"], parts["split"], labelled)
     data = Data(stored.inputs, stored.labels, spec, mean, std, stored.classes)
     if not slices:
         return replace(data, inputs=data.inputs.contiguous())
@@ -195,7 +199,7 @@ def _written(chosen: slice) -> str:
     return "[" + ":".join("" if part is None else str(int(part)) for part in parts) + "]"
 
 
-def _find(spec: str, source: str, split: str | None) -> tuple[Stored, Statistics]:
+def _find(spec: str, source: str, split: str | None, labelled: bool) -> tuple[Stored, Statistics]:
     if source == "digits":
         inputs, labels = digits("test" if split == "test" else "train")
         return Stored(inputs, labels, classes=10), ((), ())
@@ -203,7 +207,7 @@ def _find(spec: str, source: str, split: str | None) -> tuple[Stored, Statistics
     if not _is_path(source) and (source in _names_in(data_folder()) or not os.path.exists(path)):
         _refuse_malformed(spec, source)
         return _named(source, split or "train")
-    stored = _at_path(spec, path, split)
+    stored = _at_path(spec, path, split, labelled)
     return stored, _statistics_or_scale(stored)
 
 
@@ -274,11 +278,11 @@ def _where_it_should_be(name: str, split: str, folder: Path) -> str:
 # -- paths -------------------------------------------------------------------------------------------------------------
 
 
-def _at_path(spec: str, path: Path, split: str | None) -> Stored:
+def _at_path(spec: str, path: Path, split: str | None, labelled: bool) -> Stored:
     if path.is_dir():
         return _in_folder(spec, path, split)
     if os.path.exists(path):
-        return _in_file(spec, path, split)
+        return _in_file(spec, path, split, labelled)
     without_split_and_slice = re.split(r"[:\[]", path.name)[0]
     if without_split_and_slice and os.path.exists(path.parent / without_split_and_slice):
         _refuse_malformed(spec, path.name)
@@ -288,10 +292,10 @@ def _at_path(spec: str, path: Path, split: str | None) -> Stored:
     )
 
 
-def _in_file(spec: str, path: Path, split: str | None) -> Stored:
+def _in_file(spec: str, path: Path, split: str | None, labelled: bool) -> Stored:
     if split is not None:
         raise InvalidInput(f"'{spec}': '{path}' is one file and has no splits; leave out :{split}")
-    return read_npz(path)
+    return read_npz(path, labelled)
 
 
 def _in_folder(spec: str, folder: Path, split: str | None) -> Stored:

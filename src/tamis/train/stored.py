@@ -36,13 +36,19 @@ class Stored(NamedTuple):
 # -- .npz --------------------------------------------------------------------------------------------------------------
 
 
-def read_npz(path: Path) -> Stored:
+def read_npz(path: Path, labelled: bool = True) -> Stored:
     """The arrays x and y of a `.npz` file, and mean and std where it has them.
+
+    Args:
+        path: the file.
+        labelled: whether y must be there; if not, labels are 0 where it is missing.
 
     Raises:
         InvalidInput: the file is broken, or holds something else.
     """
     arrays = _arrays(path, ("x", "y"))
+    if not labelled and arrays.keys() == {"x"}:
+        arrays["y"] = np.zeros(len(arrays["x"]) if arrays["x"].ndim else 0, dtype=np.int64)
     if missing := {"x", "y"} - arrays.keys():
         raise InvalidInput(f"'{path}' has no array {' and no '.join(sorted(missing))}; it must hold {NPZ_CONTENT}")
     inputs, labels = _inputs(path, arrays["x"]), _labels(path, arrays["y"])
