@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tamis.artifact.codes import Codes as Codes
     from tamis.artifact.compressed import Compressed as Compressed
     from tamis.artifact.compressed import load as load
     from tamis.artifact.masks import Masks as Masks
@@ -28,10 +29,12 @@ if TYPE_CHECKING:
     from tamis.paths.norm import product_norm as product_norm
     from tamis.prune import prune as prune
     from tamis.quantize import quantize as quantize
+    from tamis.quantize.alphabet import Alphabet as Alphabet
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Codes": "tamis.artifact.codes",
     "Compressed": "tamis.artifact.compressed",
     "load": "tamis.artifact.compressed",
     "Masks": "tamis.artifact.masks",
@@ -51,6 +54,7 @@ _HOMES = {
     "repair": "tamis.layerwise.repair",
     "prune": "tamis.prune",
     "quantize": "tamis.quantize",
+    "Alphabet": "tamis.quantize.alphabet",
 }
 __all__ = [*_HOMES]
 

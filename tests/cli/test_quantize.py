@@ -18,9 +18,11 @@ import tamis
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.cli.quantize import parse_c_alpha, parse_levels
+from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput
 from tamis.layerwise.journal import Journal
 from tamis.train.data import load_data
+from tamis.train.distributed import join_team
 from tamis.train.models import MODELS
 
 MLP, CNN = "tamis.train.models:mlp", "tamis.train.models:digits_cnn"
@@ -306,6 +308,66 @@ def test_a_directory_of_somebody_elses_is_left_alone() -> None:
     assert Path("small.tamis.partial/notes.txt").read_text() == "mine"
 
 
+# Names that are nearly those of the journal.
+NOT_OURS = ["thesis.txt", "layer_best.pt", "layer_0000.pt.bak", ".layer_0000.pt.part", "origin.json5"]
+# What kills leave behind.
+OURS = ["origin.json", ".origin.json.12.0a1b2c3d.part", ".layer_0001.pt.12.0a1b2c3d.part"]
+
+
+def contents(directory: str) -> dict[str, str]:
+    return {path.name: path.read_text() for path in Path(directory).iterdir()}
+
+
+@pytest.mark.parametrize("name", ["thesis.txt", ".layer_0000.pt.part"])
+def test_what_a_journal_did_not_write_outlives_it(name: str) -> None:
+    Path("small.tamis.partial").mkdir()
+    Path("small.tamis.partial/origin.json").write_text("{}")
+    Path("small.tamis.partial", name).write_text("mine")
+    Path("small.tamis.partial/figures").mkdir()
+    Path("small.tamis.partial/figures/layer_0000.pt").write_text("mine")
+    run_quantize(MLP, *QUICK)
+    assert contents("small.tamis.partial/figures") == {"layer_0000.pt": "mine"}
+    assert sorted(path.name for path in Path("small.tamis.partial").iterdir()) == sorted([name, "figures"])
+    assert Path("small.tamis.partial", name).read_text() == "mine"
+
+
+def test_it_outlives_a_run_that_goes_on_and_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "record", record_that_raises(KeyboardInterrupt(), after=1))
+        assert invoke(MLP, *QUICK).exit_code == 130
+    Path("small.tamis.partial/thesis.txt").write_text("mine")
+    assert "where 1 layer is finished" in invoke(MLP, *QUICK).stderr and Path("small.tamis").exists()
+    assert contents("small.tamis.partial") == {"thesis.txt": "mine"}
+    Path("small.tamis.partial/origin.json").write_text("{}")
+    monkeypatch.setattr(Journal, "record", record_that_raises(InvalidInput("not finite"), after=1))
+    assert invoke(MLP, *QUICK).stderr.endswith("error: not finite\n")
+    assert contents("small.tamis.partial") == {"thesis.txt": "mine"}
+
+
+def test_only_names_of_the_journal_are_removed() -> None:
+    Path("small.tamis.partial").mkdir()
+    for name in [*OURS, *NOT_OURS]:
+        Path("small.tamis.partial", name).write_text("")
+    with unfinished(Path("small.tamis"), join_team(torch.device("cpu"))) as directory:
+        (directory / "layer_0000.pt").write_text("")
+        (directory / "layer_12345.pt").write_text("")
+    assert sorted(contents("small.tamis.partial")) == sorted(NOT_OURS)
+
+
+def test_parts_of_a_kill_are_no_obstacle() -> None:
+    Path("small.tamis.partial").mkdir()
+    Path("small.tamis.partial", OURS[1]).write_text("{")
+    run_quantize(MLP, *QUICK)
+    assert [path.name for path in Path().iterdir()] == ["small.tamis"]
+
+
+def test_the_directory_may_be_a_link_to_another_disk() -> None:
+    Path("scratch").mkdir()
+    Path("small.tamis.partial").symlink_to("scratch")
+    run_quantize(MLP, *QUICK)
+    assert Path("small.tamis.partial").is_symlink() and contents("scratch") == {}
+
+
 @pytest.mark.slow
 def test_two_processes_write_one_file(ternary: tamis.Compressed) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tamis"]
@@ -334,7 +396,12 @@ def test_two_processes_write_one_file(ternary: tamis.Compressed) -> None:
     [
         (MLP, {"-o": "s.safetensors"}, "-o must end in .tamis, got 's.safetensors'"),
         (MLP, {"-o": "taken.tamis"}, "is a directory: taken.tamis"),
-        (MLP, {"-o": "blocked.tamis"}, "file exists: blocked.tamis.partial"),
+        (
+            MLP,
+            {"-o": "blocked.tamis"},
+            "'blocked.tamis.partial' is a file, but a directory of that name is to keep finished layers until "
+            "'blocked.tamis' is whole: move it, or write to another file with -o",
+        ),
         (MLP, {"--levels": "1"}, "levels=1 must be a whole number from 2 to 65536"),
         (MLP, {"--levels": "0.5"}, "an alphabet has 2 to 65536 levels, got 1: (0.5,)"),
         (MLP, {"--levels": "few"}, "--levels must be how many levels (3), or a sorted list of them"),

@@ -152,7 +152,7 @@ def test_other_settings_are_refused(net: Network, x: Tensor, tmp_path: Path) -> 
     repair()
     refused("damping was 0.01, now it is 0.5", damping=0.5)
     refused("bias_correction was True, now it is False", bias_correction=False)
-    refused(r"include was \[\], now it is \['0'\]", include="0")
+    refused(r"include was None, now it is \['0'\]", include="0")
     refused("calibration was", data=x + 1)
     refused("calibration was", data=x[:-1])
     refused("start was", start=tamis.prune(net, 0.4, by="magnitude"))

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tamis.errors import InvalidInput
 from tamis.layerwise import least_squares as module
 from tamis.layerwise.gram import Gram
-from tamis.layerwise.least_squares import DAMPING, fitted, saliencies, with_ridge
+from tamis.layerwise.least_squares import DAMPING, System, fitted, fitted_with_saliencies, saliencies, with_ridge
 
 quickly = settings(max_examples=60, deadline=None)
 
@@ -165,9 +166,51 @@ def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     keep = torch.rand(w.shape, generator=generator) < 0.5
     gram = gram_of(original, small)
     whole = fitted(w, w * keep, keep, gram), saliencies(w * keep, keep, gram)
-    monkeypatch.setattr(module, "LARGEST_SYSTEMS", 8 * 36 * 2)
+    monkeypatch.setattr(module, "CACHED_SYSTEMS", 8 * 36 * 2)
     torch.testing.assert_close(fitted(w, w * keep, keep, gram), whole[0])
     torch.testing.assert_close(saliencies(w * keep, keep, gram), whole[1])
+
+
+@given(problems())
+@quickly
+def test_fits_and_saliencies_at_once(drawn: Any) -> None:
+    original, small, w, present, keep = drawn
+    gram = gram_of(original, small)
+    weights, costs = fitted_with_saliencies(w, present, keep, gram, System.of(gram))
+    expected = fitted(w, present, keep, gram)
+    torch.testing.assert_close(weights, expected)
+    torch.testing.assert_close(costs, saliencies(expected, keep, gram))
+
+
+@given(problems(), st.sampled_from([1e-3, DAMPING, 10.0]))
+@quickly
+def test_by_way_of_what_is_gone_or_of_what_is_kept(drawn: Any, damping: float) -> None:
+    """The two ways to the same solutions, for all neurons alike; no support and a whole one among them."""
+    original, small, w, present, keep = drawn
+    gram = gram_of(original, small)
+    system, found = System.of(gram, damping), []
+    assert all(system.tame)
+    for few in (-1.0, 1.0):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "FEW", few)
+            parts = [type(part).__name__ for _, _, part in system.parts(keep)]
+            assert set(parts) == {"_Kept" if few < 0 else "_Gone"}
+            found.append(fitted_with_saliencies(w, present, keep, gram, system))
+    size = float(found[0][0].abs().max())
+    torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-9, atol=1e-10 * size)
+    torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-7, atol=1e-9 * size**2 * float(system.square.max()))
+
+
+def test_whole_supports_share_a_factorisation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a hundred neurons that keep all their weights, no system is factorised but the one of the layer."""
+    generator = torch.Generator().manual_seed(0)
+    rows, w = normal(generator, 1, 30, 6), normal(generator, 1, 100, 6)
+    gram, keep = gram_of(rows, rows), torch.ones(1, 100, 6, dtype=torch.bool)
+    system = System.of(gram)
+    sizes, factorise = [], torch.linalg.cholesky
+    monkeypatch.setattr(torch.linalg, "cholesky", lambda matrix: sizes.append(matrix.numel()) or factorise(matrix))
+    fitted_with_saliencies(w, w, keep, gram, system)
+    assert sum(sizes) == 36
 
 
 # -- the ridge -----------------------------------------------------------------------------------------------------
@@ -206,3 +249,17 @@ def test_hardly_any_damping(damping: float) -> None:
     keep[:, :, 0] = False
     found = fitted(w, w * keep, keep, gram_of(rows, rows), damping)
     torch.testing.assert_close(rows @ found.mT, rows @ w.mT, rtol=1e-4, atol=1e-4)
+    assert System.of(gram_of(rows, rows), damping).tame == [False]  # where an inverse would be mostly rounding error
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_inputs_that_are_not_finite(value: float) -> None:
+    inputs = torch.eye(3, dtype=torch.float64).repeat(2, 1, 1)
+    inputs[1, 2, 2] = value
+    with pytest.raises(InvalidInput, match="NaN or infinite: look for such values"):
+        with_ridge(inputs)
+
+
+def test_a_ridge_that_underflows_is_raised_all_the_same() -> None:
+    inputs = torch.full((1, 3, 3), 1e-30, dtype=torch.float64)
+    assert not torch.linalg.cholesky_ex(with_ridge(inputs, 1e-300)).info.any()

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.artifact.compressed import Compressed
+from tamis.quantize import METHODS
 from tamis.quantize.alphabet import Alphabet
 
 
@@ -318,3 +319,77 @@ def test_summary_and_figures_of_the_recipe() -> None:
     assert step["step"] == "quantize" and step["method"] == "optq" and step["levels"] == [-1.0, 0.0, 1.0]
     assert list(step["layers"]) == ["0.weight", "2.weight", "4.weight"]
     assert "quantize" in small.summary()
+
+
+# -- biases and means that are not the original's -------------------------------------------------------------------
+
+
+def biased_layers() -> tuple[tamis.Network, Tensor]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 5))
+    return tamis.trace(module, torch.zeros(1, 20)), torch.randn(400, 20) + 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_weights_make_up_for_biases_that_are_pruned(method: Any) -> None:
+    """As in repair, with so many levels that rounding hardly matters."""
+    net, data = biased_layers()
+    pruned = tamis.prune(net, {"0.bias": 0.9, "0.weight": 0.2}, by="magnitude", biases=True)
+    small = tamis.quantize(net, data, levels=256, method=method, pruned=pruned, progress=False)
+    repaired = tamis.repair(net, pruned, data, progress=False)
+    errors = [each.recipe[-1]["layers"]["0.weight"]["error"] for each in (small, repaired)]
+    assert errors[0] < 1.2 * errors[1] + 0.01
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_biases_that_an_earlier_step_moved_do_not_stay_so(method: Any) -> None:
+    """They were fitted to weights that are no more."""
+    net, data = biased_layers()
+    operated = tamis.prune(net, 0.5, by="obs", calibration=data + 10, progress=False)
+    masks = tamis.Compressed(net).pruned(operated.masks, {"step": "prune"})
+    after, afresh = (
+        tamis.quantize(net, data + 10, levels=16, method=method, pruned=pruned, progress=False)
+        for pruned in (operated, masks)
+    )
+    errors = [each.recipe[-1]["layers"]["2.weight"]["error"] for each in (after, afresh)]
+    assert errors[0] < 1.5 * errors[1]
+
+
+def test_a_bias_that_two_layers_share_is_left_in_floats() -> None:
+    net, data = biased_layers()
+    module = nn.Sequential(nn.Linear(20, 20), nn.ReLU(), nn.Linear(20, 20))
+    module[2].bias = module[0].bias
+    net = tamis.trace(module, torch.zeros(1, 20))
+    small = tamis.quantize(net, data, biases=True, progress=False)
+    assert list(small.codes) == ["0.weight", "2.weight"]
+    assert torch.equal(small.params["0.bias"], net.params["0.bias"])
+
+
+def test_a_drifted_layer_whose_inputs_are_far_from_zero() -> None:
+    """The drift has a mean near zero, and is multiplied with what has not."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 64))
+    module[0].bias.data += 100
+    small = tamis.quantize(tamis.trace(module, torch.zeros(1, 64)), torch.randn(1000, 64), levels=4, progress=False)
+    assert small.recipe[-1]["layers"]["2.weight"]["error"] < 0.01
+
+
+def test_offsets_of_single_features_do_not_drown_what_varies() -> None:
+    torch.manual_seed(0)
+    data = torch.randn(1500, 512)
+    signs = torch.randint(0, 2, (512,)) * 2 - 1.0
+    module = nn.Linear(512, 64)
+    net = tamis.trace(module, torch.zeros(1, 512))
+
+    def error(inputs: Tensor) -> float:
+        small = tamis.quantize(net, inputs, levels=4, progress=False)
+        difference = (inputs - inputs.mean(0)) @ (small.params["weight"] - net.params["weight"]).T
+        return float(difference.norm() / ((inputs - inputs.mean(0)) @ net.params["weight"].T).norm())
+
+    assert error(data + 700 * signs) < 1.1 * error(data)
+
+
+def test_patterns_may_be_a_generator() -> None:
+    net, data = biased_layers()
+    small = tamis.quantize(net, data, exclude=(name for name in ["2"]), progress=False)
+    assert list(small.codes) == ["0.weight"] and small.recipe[-1]["exclude"] == ("2",)

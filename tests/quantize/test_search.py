@@ -25,8 +25,8 @@ def small_layer(seed: int = 0) -> tuple[nn.Module, Tensor]:
 
 
 def folds(data: Tensor) -> tuple[Tensor, Tensor]:
-    """40 samples are five batches of 8, of which the last is held out."""
-    return data[:32], data[32:]
+    """40 samples are five batches of 8, of which the second is held out."""
+    return torch.cat([data[:8], data[16:]]), data[8:16]
 
 
 def quantized(module: nn.Module, data: Any, **settings: Any) -> Compressed:

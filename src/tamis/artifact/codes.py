@@ -18,6 +18,11 @@ INTEGERS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float
 BLOCK = 1 << 20  # entries that are looked up at a time: torch takes indices of four bytes, of which few should exist
 
 
+def storable(scales: Tensor, dtype: torch.dtype) -> Tensor:
+    """Scales in the dtype of a parameter, in which none may vanish."""
+    return scales.to(dtype).clamp_min(torch.finfo(dtype).tiny)
+
+
 @dataclass(frozen=True, eq=False)
 class Codes:
     """A quantized parameter: each entry is the scale of its unit × levels[its index].

@@ -206,8 +206,10 @@ def check_same_graph(small: Compressed, original: Network) -> None:
     if fingerprint(small.network) != fingerprint(original):
         raise InvalidInput(f"{small!r} was not made from {original!r}: they compute different functions of parameters")
     for name, value in original.params.items():
-        if small.params[name].dtype is not value.dtype:
-            raise InvalidInput(f"'{name}' is {small.params[name].dtype} in {small!r} and {value.dtype} in {original!r}")
+        for kind in ("dtype", "device"):
+            here, there = getattr(small.params[name], kind), getattr(value, kind)
+            if here != there:
+                raise InvalidInput(f"'{name}' has the {kind} {here} in {small!r} and {there} in {original!r}")
 
 
 def load(path: str | Path, model: nn.Module | Network) -> Compressed:

@@ -16,10 +16,10 @@ from tamis.train.data import Data, load_data
 
 LARGEST_BATCH = 128
 FEWEST_BATCHES = 5  # where there are as many samples: one in so many batches is held out to choose between candidates
+HELD_OUT = 1  # which one of five it is: where there are two batches or more, one is
 
-Calibration = (
-    Any  # a tensor, several, an array, Data, the name of a dataset or of an .npz file, or an iterable of batches
-)
+# Tensors, arrays, Data, the name of a dataset or of an .npz file, or what gives batches; see `batches_of`.
+Calibration = Any
 
 
 def batches_of(calibration: Calibration, net: Network) -> Iterator[tuple[Tensor, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -33,15 +34,15 @@ class Sums:
 
     def checked(self) -> Sums:
         """Itself, if its numbers are finite."""
-        total = float(self.all.inputs.sum() + self.all.drift.sum())
-        if not math.isfinite(total):
+        grams = [gram for gram in (self.chosen_from, self.held_out) if gram is not None]
+        if not all(math.isfinite(float(gram.inputs.sum() + gram.drift.sum())) for gram in grams):
             raise InvalidInput(
                 f"the inputs of '{self.layer.weight}' are not finite numbers on the calibration data, or too large to "
                 "be squared; look at the scale of the calibration data and at the layers before it"
             )
         return self
 
-    @property
+    @cached_property
     def all(self) -> Gram:
         """Of both."""
         return self.chosen_from if self.held_out is None else self.chosen_from + self.held_out
@@ -82,7 +83,7 @@ class Rows:
     chosen_from: Samples
     held_out: Samples | None
 
-    @property
+    @cached_property
     def all(self) -> Samples:
         """Of both."""
         return self.chosen_from if self.held_out is None else self.chosen_from + self.held_out

@@ -73,14 +73,15 @@ class Gram:
         """
         count, precision, form = self.count, self.precision, merged(form)
         for chunk, moved in _chunks(form, small, drift):
-            rows = _laid_out(form, chunk)
+            dtype = _product_dtype(form, chunk)
+            rows = _laid_out(form, chunk, dtype)
             self.inputs.add_(self._split(rows.gram()))
             self.input_sums.add_(rows.sums().reshape_as(self.input_sums))
             if moved is not None:
-                drift_rows = _laid_out(form, moved)
+                drift_rows = _laid_out(form, moved, dtype)
                 self.drift.add_(self._split(rows.gram(drift_rows)))  # type: ignore[arg-type]  # laid out alike
                 self.drift_sums.add_(drift_rows.sums().reshape_as(self.drift_sums))
-            count, precision = count + rows.count, max(precision, torch.finfo(rows.rows.dtype).eps)
+            count, precision = count + rows.count, max(precision, torch.finfo(dtype).eps)
         return replace(self, count=count, precision=precision)
 
     def _split(self, product: Tensor) -> Tensor:
@@ -98,7 +99,9 @@ class Gram:
             return self
         count = int(team.summed(torch.tensor(float(self.count), dtype=torch.float64, device=self.inputs.device)))
         inputs, drift = team.summed(self.inputs), team.summed(self.drift)
-        return Gram(inputs, drift, team.summed(self.input_sums), team.summed(self.drift_sums), count, self.precision)
+        _, coarse = team.extremes(int(self.precision > torch.finfo(torch.float64).eps))
+        precision = torch.finfo(torch.float32 if coarse else torch.float64).eps
+        return Gram(inputs, drift, team.summed(self.input_sums), team.summed(self.drift_sums), count, precision)
 
     def means(self) -> Means:
         """Of the inputs in both networks."""
@@ -114,7 +117,7 @@ class Gram:
         drift = self.drift - mean[:, :, None] * self.drift_sums[:, None, :]
         # What is left of a feature that does not vary is rounding error, and would be taken for data.
         variance, size = (square.diagonal(dim1=1, dim2=2) for square in (inputs, self.inputs))
-        varies = (variance > 16 * self.precision * size).double()
+        varies = (variance > 256 * self.precision * size).double()
         return replace(self, inputs=inputs * varies[:, :, None] * varies[:, None, :], drift=drift * varies[:, :, None])
 
     def in_order(self, places: Tensor) -> Gram:
@@ -188,19 +191,26 @@ def merged(form: Form) -> Form:
     return replace(form, problems=form.problems // together, features=form.features * together)
 
 
-def _laid_out(form: Form, inputs: Tensor) -> Rows | Lagged:
-    """Rows or, where that is less work, lagged rows, in the dtype to multiply in."""
+def _product_dtype(form: Form, inputs: Tensor) -> torch.dtype:
+    """What to multiply in: float32, but where float64 costs nothing, or where less would lose what varies."""
     small = inputs.numel() * form.overlap * form.features <= SMALL_PRODUCT
-    exact = small or inputs.dtype is torch.float64 or _is_far_from_zero(inputs)
-    dtype = torch.float64 if exact else torch.float32
+    exact = small or inputs.dtype is torch.float64 or _is_far_from_zero(form, inputs)
+    return torch.float64 if exact else torch.float32
+
+
+def _laid_out(form: Form, inputs: Tensor, dtype: torch.dtype) -> Rows | Lagged:
+    """Rows or, where that is less work, lagged rows."""
     if isinstance(form, Convolution) and Lagged.applies(form, inputs):
         return Lagged(form, inputs, dtype)
     return Rows(form.rows(inputs.to(dtype)))
 
 
-def _is_far_from_zero(inputs: Tensor) -> bool:
-    """Whether the mean of the inputs is so much more than what varies that centring would leave rounding errors."""
-    return bool(inputs.mean().abs() > 8 * inputs.std())
+def _is_far_from_zero(form: Form, inputs: Tensor) -> bool:
+    """Whether the mean of a channel is so much more than what varies that centring would leave rounding errors."""
+    channel = inputs.dim() - 1 if isinstance(form, Dense) else int(form.has_batch(inputs))
+    others = [axis for axis in range(inputs.dim()) if axis != channel]
+    std, mean = torch.std_mean(inputs, others, correction=0)
+    return bool((mean.abs() > 8 * std).any())
 
 
 def _chunks(form: Form, small: Tensor, drift: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:

@@ -49,6 +49,11 @@ class Journal:
         self._directory = None if directory is None else Path(directory)
         self._origin, self._team = dict(origin), team
 
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a directory."""
+        return self._directory is not None
+
     def begin(self, data: str) -> None:
         """Go on from what is there, or begin; `data` identifies the calibration data."""
         if self._directory is None:

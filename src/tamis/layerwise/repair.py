@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact.codes import Codes
+from tamis.artifact.codes import Codes, storable
 from tamis.artifact.compressed import Compressed, check_same_graph, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
@@ -21,11 +21,11 @@ from tamis.layerwise.calibration import Calibration
 from tamis.layerwise.collect import Rows, Sums
 from tamis.layerwise.gram import Gram
 from tamis.layerwise.journal import Outcome
-from tamis.layerwise.layers import Layer, Shift, find_layers
+from tamis.layerwise.layers import Layer, find_layers
 from tamis.layerwise.least_squares import DAMPING, fitted
-from tamis.layerwise.shift import shifted
+from tamis.layerwise.shift import lost, shifted
 from tamis.layerwise.transform import described, device_of, transformed
-from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
+from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk, check_budget
 from tamis.progress import Listener
 from tamis.train.distributed import join_team
 
@@ -74,6 +74,8 @@ def repair(
         raise InvalidInput(f"damping={damping!r} must be a positive number")
     if not isinstance(small, Compressed):
         raise InvalidInput(f"repair needs a Compressed, as tamis.prune gives it, got {type(small).__name__}")
+    check_budget(activation_budget)
+    include, exclude = (None if each is None else as_patterns(each) for each in (include, exclude))
     original = compressed_of(net, example, "repair").network
     check_same_graph(small, original)
     original.check_finite()
@@ -84,8 +86,8 @@ def repair(
         "damping": float(damping),
         "bias_correction": bias_correction,
         "calibration": described(calibration),
-        "include": list(as_patterns(include)),
-        "exclude": list(as_patterns(exclude)),
+        "include": include,
+        "exclude": exclude,
     }
     team = join_team(device_of(original.params))
     walk = Walk(original, small.params, calibration, False, activation_budget, team)
@@ -108,7 +110,7 @@ class _Fitter:
         sums = seen.sums()
         corrects = self.bias_correction and layer.shift is not None and layer.shift.name not in self.small.codes
         gram = sums.all.centred() if corrects else sums.all
-        offset = None if corrects else self._lost(layer)
+        offset = None if corrects else lost(layer, self.original, self.small.params)
         codes: dict[str, Codes] = {}
         if layer.weight in self.small.codes:
             codes[layer.weight] = self._rescaled(layer, gram, offset)
@@ -118,15 +120,6 @@ class _Fitter:
         moved = shifted(layer, sums.all.means(), self.original, weight) if corrects else {}
         zeros = float((weight == 0).double().mean())
         return Outcome({layer.weight: weight, **moved}, codes, figures={"zeros": zeros})
-
-    def _lost(self, layer: Layer) -> Tensor | None:
-        """What a bias or a mean that stays has lost, for the weights to make up for: (problems, neurons)."""
-        shift = layer.shift if layer.bias is None else Shift(layer.bias, +1)
-        if shift is None:
-            return None
-        return layer.form.of_channel(
-            shift.sign * (self.original[shift.name].double() - self.small.params[shift.name].double())
-        )
 
     def _refitted(self, layer: Layer, gram: Gram, present: Tensor, offset: Tensor | None) -> Tensor:
         form, mask = layer.form, self.small.masks.get(layer.weight)
@@ -152,7 +145,7 @@ class _Fitter:
         factors = torch.where(sound, 1 + change / denominator.where(sound, 1.0), 1.0)
         for axis, (few, many) in enumerate(zip(shared, codes.scales.shape, strict=True)):
             factors = factors.repeat_interleave(many // few, dim=axis)
-        return Codes(codes.indices, codes.levels, (codes.scales.double() * factors).to(codes.scales.dtype))
+        return Codes(codes.indices, codes.levels, storable(codes.scales.double() * factors, codes.scales.dtype))
 
 
 def _by_unit(weight: Tensor, units: tuple[int, ...]) -> Tensor:

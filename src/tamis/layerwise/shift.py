@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from tamis.layerwise.layers import Layer
+from tamis.layerwise.layers import Layer, Shift
 
 
 @dataclass(frozen=True)
@@ -36,3 +36,14 @@ def shifted(layer: Layer, means: Means, original: Mapping[str, Tensor], weight: 
     lost = layer.form.by_channel((means.original[:, None, :] * w - means.small[:, None, :] * q).sum(2))
     name = layer.shift.name
     return {name: (original[name].double() + layer.shift.sign * lost).to(original[name].dtype)}
+
+
+def lost(layer: Layer, original: Mapping[str, Tensor], small: Mapping[str, Tensor]) -> Tensor | None:
+    """What each neuron's outputs lack by a bias, or a mean, that stays as it is in the small network.
+
+    It is left to the weights to make up for. (problems, neurons), float64; None where there is neither.
+    """
+    shift = layer.shift if layer.bias is None else Shift(layer.bias, +1)
+    if shift is None:
+        return None
+    return layer.form.of_channel(shift.sign * (original[shift.name].double() - small[shift.name].double()))

@@ -40,14 +40,14 @@ def transformed(
         directory: where finished layers are kept; None: nowhere.
         progress: True, False, or a function of a `Progress`.
     """
-    networks = {
+    networks = directory and {
         "original": fingerprint_of_values(walk.net.params),
         "start": fingerprint_of_values(before.params),
         "masks": fingerprint_of_values(before.masks),
         "scales": fingerprint_of_values({name: code.scales for name, code in before.codes.items()}),
         "graph": fingerprint(walk.net),
     }
-    journal = Journal(directory, {**step, **networks, "torch": torch.__version__}, walk.team)
+    journal = Journal(directory, {**step, **(networks or {}), "torch": torch.__version__}, walk.team)
     changes: dict[str, Tensor] = {}
     codes: dict[str, Codes] = {}
     masks: dict[str, Tensor] = {}

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network, Node, resolve
-from tamis.layerwise.calibration import FEWEST_BATCHES, Calibration, batches_of
+from tamis.layerwise.calibration import FEWEST_BATCHES, HELD_OUT, Calibration, batches_of
 from tamis.layerwise.collect import Collector, Rows, Sums
 from tamis.layerwise.frontier import Frontier, Values
 from tamis.layerwise.journal import Journal, Outcome
@@ -26,6 +26,14 @@ from tamis.layerwise.layers import Layer
 from tamis.train.distributed import Team
 
 ACTIVATION_BUDGET = 2**31  # bytes of activations that stay in memory, unless the caller says otherwise
+
+
+def check_budget(budget: Any) -> None:
+    """Refuse what is no number of bytes."""
+    if isinstance(budget, bool) or not isinstance(budget, int) or budget < 0:
+        raise InvalidInput(
+            f"activation_budget={budget!r} must be a number of bytes, such as 2**31, or 0 for files only"
+        )
 
 
 class Treatment(Protocol):
@@ -63,7 +71,8 @@ class Walk:
         self.params = {**net.params, **small}
         self.changed = {name for name, value in small.items() if not torch.equal(value, net.params[name])}
         self.position = 0
-        self.seen = hashlib.sha256()  # of the calibration data
+        self.seen = hashlib.sha256()  # of the calibration data, where a journal asks for it
+        self.watches = False
         self.frontier = Frontier(self._first(calibration), budget, team.device)
 
     def treat(self, layers: Sequence[Layer], treatment: Treatment, journal: Journal) -> Iterator[tuple[Layer, Outcome]]:
@@ -79,10 +88,11 @@ class Walk:
         """
         places = {node.name: place for place, node in enumerate(self.net.nodes)}
         last: _Measurement | None = None
+        self.watches = journal.keeps
         with self.frontier:
             for number, layer in enumerate(layers):
                 known = journal.finished(number, layer.weight) if number else None
-                room = self.budget if self.team.size == 1 and treatment.takes_rows(layer) else 0
+                room = self.budget // 4 if self.team.size == 1 and treatment.takes_rows(layer) else 0
                 seen = self._run_to(places[layer.node.name], None if known else layer, last, room)
                 if last is not None:
                     yield last.layer, last.outcome()
@@ -119,7 +129,7 @@ class Walk:
                     for name in self.net.finished_after[at]:
                         del values[name]
                 if collector is not None and layer is not None:
-                    fold = int(self.hold_out and self._global(number) % FEWEST_BATCHES == FEWEST_BATCHES - 1)
+                    fold = int(self.hold_out and self._global(number) % FEWEST_BATCHES == HELD_OUT)
                     collector.add(fold, *values[layer.inputs])
         self.position = place
         return None if collector is None else collector.result()
@@ -139,7 +149,7 @@ class Walk:
     def _first(self, calibration: Calibration) -> Iterator[Values]:
         """The inputs of this process' share of the batches, both networks alike."""
         for number, inputs in enumerate(batches_of(calibration, self.net)):
-            for value in inputs:
+            for value in inputs if self.watches else ():
                 self.seen.update(f"{tuple(value.shape)} {value.dtype}".encode())
                 self.seen.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
             if number % self.team.size == self.team.rank:

@@ -16,7 +16,7 @@ from tamis.graph.selection import Patterns, as_patterns
 from tamis.layerwise.calibration import Calibration
 from tamis.layerwise.layers import find_layers
 from tamis.layerwise.transform import described, device_of, transformed
-from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
+from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk, check_budget
 from tamis.progress import Listener
 from tamis.prune.amount import Amount, count_of, counts_by_layer, plain
 from tamis.prune.magnitude import magnitude_scores
@@ -90,7 +90,9 @@ def prune(
         raise InvalidInput(f"scope={scope!r} must be one of: {', '.join(SCOPES)}")
     if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
         raise InvalidInput(f"seed={seed!r} must be a whole number from 0 to 2⁶³ − 1")
+    check_budget(activation_budget)
     amount, seed = plain(amount), int(seed)
+    include, exclude = (None if each is None else as_patterns(each) for each in (include, exclude))
     before = compressed_of(net, example, "prune")
     before.network.check_finite()
     chosen = candidates(before.network, include, exclude, biases)

@@ -17,7 +17,7 @@ from tamis.layerwise.collect import Rows, Sums
 from tamis.layerwise.gram import Gram
 from tamis.layerwise.journal import Outcome
 from tamis.layerwise.layers import Layer
-from tamis.layerwise.least_squares import fitted, saliencies
+from tamis.layerwise.least_squares import System, fitted_with_saliencies
 from tamis.layerwise.shift import shifted
 
 ROUNDS = 8
@@ -64,14 +64,14 @@ class BrainSurgeon:
 def _pruned(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: int) -> tuple[Tensor, Tensor]:
     """Weights and mask with `count` weights gone, the same fraction of those left in each round."""
     total, before = keep.numel(), int(keep.sum())
-    weights = fitted(original, present, keep, gram)
+    system = System.of(gram)
+    weights, costs = fitted_with_saliencies(original, present, keep, gram, system)
     for round_ in range(1, ROUNDS + 1):
         left = round(before * ((total - count) / before) ** (round_ / ROUNDS)) if before else 0
         going = int(keep.sum()) - left
         if going > 0:
-            costs = saliencies(weights, keep, gram)
             keep = keep.flatten().index_fill(0, _least(costs.flatten(), going), False).reshape(keep.shape)
-            weights = fitted(original, weights * keep, keep, gram)
+            weights, costs = fitted_with_saliencies(original, weights * keep, keep, gram, system)
     return weights * keep, keep
 
 

@@ -17,10 +17,10 @@ from tamis.graph.selection import Patterns, as_patterns
 from tamis.layerwise.calibration import Calibration, batches_of
 from tamis.layerwise.layers import Kernels, find_layers
 from tamis.layerwise.transform import described, device_of, transformed
-from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
+from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk, check_budget
 from tamis.progress import Listener
 from tamis.quantize.alphabet import Alphabet, Radius, alphabet_of
-from tamis.quantize.gpfq import gpfq, gpfq_along_data
+from tamis.quantize.gpfq import gpfq, gpfq_of_rows
 from tamis.quantize.layer import LayerQuantizer, Method
 from tamis.quantize.nearest import msq
 from tamis.quantize.optq import optq
@@ -32,7 +32,7 @@ from tamis.train.distributed import join_team
 
 METHODS: dict[str, Method] = {
     "msq": Method(msq, None, improves=False, bias_correction=False, order="natural"),
-    "gpfq": Method(gpfq, gpfq_along_data, improves=False, bias_correction=False, order="natural"),
+    "gpfq": Method(gpfq, gpfq_of_rows, improves=False, bias_correction=False, order="natural"),
     "optq": Method(optq, None, improves=True, bias_correction=True, order="norm"),
 }
 # Candidates for C_α where it is searched for, from binary levels to those of many bits.
@@ -109,12 +109,13 @@ def quantize(
     Reference: lybrand2021gpfq, frantar2023optq.
     """
     _check(method, per, order, conv, search, biases)
+    check_budget(activation_budget)
     alphabet = alphabet_of(3 if levels is None and bits is None else levels, bits, radius)
     chosen, multiples = METHODS[method], _multiples(c_alpha, alphabet)
-    fits_scales = chosen.improves and len(multiples) > 1
     given, name = compressed_of(net, example, "quantize"), described(calibration)
     original, before = given.network, given if pruned is None else _checked(pruned, given.network)
     original.check_finite()
+    include, exclude = (None if each is None else as_patterns(each) for each in (include, exclude))
     choices: dict[str, Any] = {
         "method": method,
         "per": per,
@@ -122,8 +123,8 @@ def quantize(
         "order": order or chosen.order,
         "biases": biases,
         "bias_correction": chosen.bias_correction if bias_correction is None else bias_correction,
-        "include": list(as_patterns(include)) or None,
-        "exclude": list(as_patterns(exclude)) or None,
+        "include": include,
+        "exclude": exclude,
     }
     if search == "global" and len(multiples) > 1:
         calibration = list(batches_of(calibration, original))  # a loader may give its batches only once
@@ -139,7 +140,7 @@ def quantize(
         per=per,
         order=choices["order"],
         multiples=multiples,
-        fits_scales=fits_scales,
+        fits_scales=chosen.improves and len(multiples) > 1,
         biases=biases,
         bias_correction=choices["bias_correction"],
         team=team,

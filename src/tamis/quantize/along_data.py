@@ -56,24 +56,30 @@ def quantized_along_data(
         return choose(weights, samples.original, samples.small, grid(scales))
 
     def prepared(samples: Samples) -> Samples:
-        samples = _ordered(samples, places, dtype)
+        samples = _ordered(samples, places if order == "norm" else None, dtype)
         return samples.centred() if centred else samples
 
-    chosen_from, everything = prepared(rows.chosen_from), prepared(whole)
     best = candidates[0]
     if len(candidates) > 1:
+        chosen_from = prepared(rows.chosen_from)
         held_out = chosen_from if rows.held_out is None else prepared(rows.held_out)
         errors = [_errors(weights, chosen(chosen_from, each), grid(each), held_out) for each in candidates]
         choice = torch.stack([units.total(each) for each in errors]).argmin(0)
         best = candidates.gather(0, choice[None])[0]
+        del chosen_from, held_out
     indices = torch.empty(weights.shape, dtype=torch.int32, device=weights.device)
-    indices[:, :, places] = chosen(everything, best)
+    indices[:, :, places] = chosen(prepared(whole), best)
     return indices, best
 
 
-def _ordered(samples: Samples, places: Tensor, dtype: torch.dtype) -> Samples:
-    original = samples.original[:, :, places].to(dtype)
-    return Samples(original, original if samples.original is samples.small else samples.small[:, :, places].to(dtype))
+def _ordered(samples: Samples, places: Tensor | None, dtype: torch.dtype) -> Samples:
+    """With features in another order, unless there is none, and in a dtype."""
+
+    def moved(rows: Tensor) -> Tensor:
+        return (rows if places is None else rows[:, :, places]).to(dtype)
+
+    original = moved(samples.original)
+    return Samples(original, original if samples.original is samples.small else moved(samples.small))
 
 
 def _errors(weights: Tensor, indices: Tensor, grid: Grid, held_out: Samples) -> Tensor:

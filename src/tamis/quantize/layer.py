@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tamis.artifact.codes import Codes
+from tamis.artifact.codes import Codes, storable
 from tamis.layerwise.collect import MANY_FEATURES, Rows, Sums
 from tamis.layerwise.forms import Dense
 from tamis.layerwise.gram import Gram
 from tamis.layerwise.journal import Outcome
 from tamis.layerwise.layers import Layer
-from tamis.layerwise.shift import Means, shifted
+from tamis.layerwise.shift import Means, lost, shifted
 from tamis.quantize.along_data import AlongData, quantized_along_data
 from tamis.quantize.alphabet import Alphabet
 from tamis.quantize.feedback import Grid, Recursion, chosen
@@ -76,7 +76,11 @@ class LayerQuantizer:
 
     def takes_rows(self, layer: Layer) -> bool:
         """Where a linear layer has many inputs, GPFQ may be better off along the data."""
-        plain = self.method.along_data is not None and layer.weight not in self.masks and not self.biases
+        plain = (
+            self.method.along_data is not None
+            and not {layer.weight, layer.bias} & self.masks.keys()
+            and not self.biases
+        )
         return plain and isinstance(layer.form, Dense) and layer.form.features >= MANY_FEATURES
 
     def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
@@ -84,7 +88,7 @@ class LayerQuantizer:
         if isinstance(seen, Rows) and self._goes_along_data(seen):
             return self._along_data(layer, seen)
         sums = seen.sums()
-        has_bias = self.biases and layer.bias is not None
+        has_bias = self.biases and layer.shift is not None and layer.shift.name == layer.bias
         corrects = self.bias_correction and layer.shift is not None and not has_bias
         problem = Problem.of(
             layer,
@@ -95,12 +99,17 @@ class LayerQuantizer:
             has_bias=has_bias,
             centred=corrects,
             order=self.order,
+            offset=None if corrects or has_bias else self._pruned_bias(layer, params),
         )
         levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.form, self.per)
         choice = _Choice(self, problem, units, levels)
         indices, scales = choice.quantized(choice.best_scales())
         codes = _codes(layer, problem.natural(indices), scales, units, levels, has_bias)
         return self._outcome(layer, codes, sums.all.means() if corrects else None)
+
+    def _pruned_bias(self, layer: Layer, params: Mapping[str, Tensor]) -> Tensor | None:
+        """What a bias that is pruned leaves to the weights."""
+        return lost(layer, self.original, params) if layer.bias in self.masks else None
 
     def _goes_along_data(self, rows: Rows) -> bool:
         form = rows.layer.form
@@ -113,7 +122,7 @@ class LayerQuantizer:
         weights = layer.form.matrix(self.original[layer.weight]).double()
         levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.form, self.per)
         radii = self.alphabet.radii(units.weights(weights))
-        candidates = stored(radii[None] * radii.new_tensor(self.multiples)[:, None], levels.dtype)
+        candidates = storable(radii[None] * radii.new_tensor(self.multiples)[:, None], levels.dtype).double()
         indices, scales = quantized_along_data(
             self.method.along_data, weights, rows, candidates, units, levels, order=self.order, centred=corrects
         )
@@ -122,7 +131,11 @@ class LayerQuantizer:
     def _outcome(self, layer: Layer, codes: dict[str, Codes], means: Means | None) -> Outcome:
         """What follows from codes; with means of the inputs, the bias that keeps those of the outputs, too."""
         values = {name: code.values(self.masks.get(name)) for name, code in codes.items()}
-        moved = {} if means is None else shifted(layer, means, self.original, values[layer.weight])
+        if means is not None:
+            moved = shifted(layer, means, self.original, values[layer.weight])
+        else:  # what an earlier step moved goes back: it was fitted to other weights
+            own = layer.shift.name if layer.shift is not None else None
+            moved = {} if own is None or own in codes else {own: self.original[own]}
         zeros = float((values[layer.weight] == 0).double().mean())
         figures = {"levels": len(self.alphabet.levels), "zeros": zeros}
         return Outcome({**values, **moved}, codes, figures=figures)
@@ -158,7 +171,7 @@ class _Choice:
         indices = self._chosen(recursion, scales[None])
         if not quantizer.method.improves:
             return indices, scales
-        objective = Objective.of(problem.weights, problem.all)
+        objective = problem.objective(problem.all)
         for _ in range(DESCENTS):
             scales = self._fitted(indices, scales[None], objective)[0]
             descent = objective.descent(self._values(indices, scales[None]))
@@ -171,8 +184,8 @@ class _Choice:
         """On held-out data: (candidates, units)."""
         problem, scales, times = self.problem, self._stored(scales), len(scales)
         indices = self._chosen(recursion.repeated(times), scales)
-        scales = self._fitted(indices, scales, Objective.of(problem.weights, problem.chosen_from).repeated(times))
-        objective = Objective.of(problem.weights, problem.held_out).repeated(times)
+        scales = self._fitted(indices, scales, problem.objective(problem.chosen_from).repeated(times))
+        objective = problem.objective(problem.held_out).repeated(times)
         return self._totals(objective.error(self._values(indices, scales)), times)
 
     def _fitted(self, indices: Tensor, scales: Tensor, objective: Objective) -> Tensor:
@@ -199,12 +212,8 @@ class _Choice:
         return torch.stack([self.units.total(each) for each in values.chunk(times, 1)])
 
     def _stored(self, scales: Tensor) -> Tensor:
-        return stored(scales, self.levels.dtype)
-
-
-def stored(scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """Scales as they are in the weight's dtype, where none may vanish; in float64."""
-    return scales.to(dtype).clamp_min(torch.finfo(dtype).tiny).double()
+        """As they are in the weight's dtype."""
+        return storable(scales, self.levels.dtype).double()
 
 
 def _codes(

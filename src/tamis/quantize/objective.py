@@ -22,9 +22,15 @@ class Objective:
     products: Tensor
 
     @classmethod
-    def of(cls, weights: Tensor, gram: Gram) -> Objective:
-        """For neurons with the original weights w, (problems, neurons, features)."""
-        return cls(gram.inputs, weights @ (gram.inputs + gram.drift).mT)
+    def of(cls, weights: Tensor, gram: Gram, offset: Tensor | None = None) -> Objective:
+        """For neurons with the original weights w, (problems, neurons, features).
+
+        `offset` is what each neuron's output is to have beyond Yw, (problems, neurons).
+        """
+        products = weights @ (gram.inputs + gram.drift).mT
+        if offset is not None:
+            products = products + offset[:, :, None] * gram.input_sums[:, None, :]
+        return cls(gram.inputs, products)
 
     def repeated(self, times: int) -> Objective:
         """Every neuron so many times, to compare several choices at once."""

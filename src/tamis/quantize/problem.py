@@ -13,6 +13,7 @@ from tamis.layerwise.collect import Sums
 from tamis.layerwise.gram import Gram
 from tamis.layerwise.layers import Layer
 from tamis.layerwise.least_squares import fitted
+from tamis.quantize.objective import Objective
 
 Order = Literal["natural", "norm"]
 
@@ -27,7 +28,7 @@ class Problem:
         keep: which weights are kept; None if all are.
         chosen_from, held_out, all: Gram matrices of the data to choose from, of that to compare with, and of both.
         places: where each feature comes from, (problems, features).
-        has_bias: whether the last feature, in the natural order, is the bias.
+        offset: what each neuron's output is to have beyond Yw, (problems, neurons); None for nothing.
     """
 
     weights: Tensor
@@ -37,7 +38,7 @@ class Problem:
     held_out: Gram
     all: Gram
     places: Tensor
-    has_bias: bool
+    offset: Tensor | None
 
     @classmethod
     def of(
@@ -51,6 +52,7 @@ class Problem:
         has_bias: bool,
         centred: bool,
         order: Order,
+        offset: Tensor | None,
     ) -> Problem:
         """Of a layer.
 
@@ -61,6 +63,7 @@ class Problem:
             has_bias: whether the bias is quantized with the weights.
             centred: whether a bias will follow the means, so that only what varies is left to the weights.
             order: "natural", or "norm": features with the largest norms first.
+            offset: what each neuron's output is to have beyond Yw, (problems, neurons).
         """
 
         def matrix(params: Mapping[str, Tensor]) -> Tensor:
@@ -75,14 +78,18 @@ class Problem:
         everything = seen(sums.all)
         weights = matrix(original).double()
         start, keep = weights, None
-        if layer.weight in masks:
-            all_kept = {name: torch.ones_like(original[name], dtype=torch.bool) for name in (layer.bias,) if name}
-            keep = matrix({**all_kept, **masks})
-            start = fitted(weights, matrix(present).double(), keep, everything)
+        if layer.weight in masks or offset is not None:
+            names = (layer.weight, *([layer.bias] if layer.bias else []))
+            keep = matrix({name: torch.ones_like(original[name], dtype=torch.bool) for name in names} | dict(masks))
+            start = fitted(weights, matrix(present).double(), keep, everything, offset=offset)
         held_out = seen(sums.chosen_from if sums.held_out is None else sums.held_out)
         natural = torch.arange(weights.shape[2], device=weights.device).expand(len(weights), -1)
-        whole = cls(weights, start, keep, seen(sums.chosen_from), held_out, everything, natural, has_bias)
+        whole = cls(weights, start, keep, seen(sums.chosen_from), held_out, everything, natural, offset)
         return whole if order == "natural" else whole._by_norm()
+
+    def objective(self, gram: Gram) -> Objective:
+        """What a choice of weights costs on the data of one of the Gram matrices."""
+        return Objective.of(self.weights, gram, self.offset)
 
     def recursion_start(self, gram: Gram) -> tuple[Tensor, Gram]:
         """The weights to quantize, and the Gram matrices for it: weights fitted after pruning have met the drift."""

@@ -70,6 +70,9 @@ def cross_validate(
     if not (type(rounds) is int and 1 <= rounds <= FEWEST_BATCHES):
         raise InvalidInput(f"rounds={rounds!r} must be a whole number from 1 to {FEWEST_BATCHES}")
     original = compressed_of(net, example, "cross_validate")
+    for name, given in (("levels", levels), ("c_alpha", c_alpha)):
+        if not isinstance(given, Iterable):
+            raise InvalidInput(f"cross_validate chooses among several: pass {name}=({given!r},), or more of them")
     batches = list(batches_of(calibration, original.network))
     if len(batches) < 2:
         raise InvalidInput("cross_validate needs two batches of calibration data or more: one to leave aside")
@@ -100,17 +103,17 @@ def _compared(original: Network, small: Network, batches: Sequence[Batch]) -> Te
     with torch.no_grad():
         for batch in batches:
             inputs = [value.to(device) for value in batch]
-            there, here = (_flat(each(*inputs)) for each in (original, small))
+            there, here = (_flat(each(*inputs), original.batched) for each in (original, small))
             agree = int((there.argmax(1) == here.argmax(1)).sum())
             difference, whole = float((there - here).square().sum()), float(there.square().sum())
             sums += torch.tensor([difference, whole, agree, len(there)], dtype=torch.float64)
     return sums
 
 
-def _flat(outputs: Any) -> Tensor:
-    """All outputs for each input, in a row, in float64."""
+def _flat(outputs: Any, batched: bool) -> Tensor:
+    """All outputs for each sample, in a row, in float64; a whole input is one sample where there is no batch."""
     tensors = [outputs] if isinstance(outputs, Tensor) else torch.utils._pytree.tree_leaves(outputs)
-    return torch.cat([each.reshape(len(each), -1).double() for each in tensors], 1)
+    return torch.cat([each.reshape(len(each) if batched else 1, -1).double() for each in tensors], 1)
 
 
 def _trial(levels: int | Alphabet, c_alpha: float | None, sums: Tensor) -> Trial:
