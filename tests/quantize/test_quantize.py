@@ -392,4 +392,4 @@ def test_offsets_of_single_features_do_not_drown_what_varies() -> None:
 def test_patterns_may_be_a_generator() -> None:
     net, data = biased_layers()
     small = tamis.quantize(net, data, exclude=(name for name in ["2"]), progress=False)
-    assert list(small.codes) == ["0.weight"] and small.recipe[-1]["exclude"] == ("2",)
+    assert list(small.codes) == ["0.weight"] and small.recipe[-1]["exclude"] == ["2"]

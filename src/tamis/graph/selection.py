@@ -37,6 +37,11 @@ def as_patterns(patterns: Patterns) -> tuple[str, ...]:
     return () if patterns is None else (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
+def lasting(patterns: Patterns) -> Patterns:
+    """The same patterns; those of a generator, which gives them only once, in a tuple."""
+    return patterns if patterns is None or isinstance(patterns, (str, list, tuple)) else tuple(patterns)
+
+
 def matches(names: Iterable[str], patterns: Sequence[str]) -> bool:
     """Whether a parameter, by one of its names, or a module that it is in, is named by a pattern.
 

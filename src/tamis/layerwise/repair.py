@@ -16,7 +16,7 @@ from tamis.artifact.codes import Codes, storable
 from tamis.artifact.compressed import Compressed, check_same_graph, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
-from tamis.graph.selection import Patterns, as_patterns
+from tamis.graph.selection import Patterns, as_patterns, lasting
 from tamis.layerwise.calibration import Calibration
 from tamis.layerwise.collect import Rows, Sums
 from tamis.layerwise.gram import Gram
@@ -75,7 +75,7 @@ def repair(
     if not isinstance(small, Compressed):
         raise InvalidInput(f"repair needs a Compressed, as tamis.prune gives it, got {type(small).__name__}")
     check_budget(activation_budget)
-    include, exclude = (None if each is None else as_patterns(each) for each in (include, exclude))
+    include, exclude = lasting(include), lasting(exclude)
     original = compressed_of(net, example, "repair").network
     check_same_graph(small, original)
     original.check_finite()
@@ -86,8 +86,8 @@ def repair(
         "damping": float(damping),
         "bias_correction": bias_correction,
         "calibration": described(calibration),
-        "include": include,
-        "exclude": exclude,
+        "include": list(as_patterns(include)) or None,
+        "exclude": list(as_patterns(exclude)) or None,
     }
     team = join_team(device_of(original.params))
     walk = Walk(original, small.params, calibration, False, activation_budget, team)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tamis.artifact.compressed import Compressed, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
-from tamis.graph.selection import Patterns, as_patterns
+from tamis.graph.selection import Patterns, as_patterns, lasting
 from tamis.layerwise.calibration import Calibration
 from tamis.layerwise.layers import find_layers
 from tamis.layerwise.transform import described, device_of, transformed
@@ -92,7 +92,7 @@ def prune(
         raise InvalidInput(f"seed={seed!r} must be a whole number from 0 to 2⁶³ − 1")
     check_budget(activation_budget)
     amount, seed = plain(amount), int(seed)
-    include, exclude = (None if each is None else as_patterns(each) for each in (include, exclude))
+    include, exclude = lasting(include), lasting(exclude)
     before = compressed_of(net, example, "prune")
     before.network.check_finite()
     chosen = candidates(before.network, include, exclude, biases)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tamis.artifact.compressed import Compressed, check_same_graph, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
-from tamis.graph.selection import Patterns, as_patterns
+from tamis.graph.selection import Patterns, as_patterns, lasting
 from tamis.layerwise.calibration import Calibration, batches_of
 from tamis.layerwise.layers import Kernels, find_layers
 from tamis.layerwise.transform import described, device_of, transformed
@@ -115,7 +115,7 @@ def quantize(
     given, name = compressed_of(net, example, "quantize"), described(calibration)
     original, before = given.network, given if pruned is None else _checked(pruned, given.network)
     original.check_finite()
-    include, exclude = (None if each is None else as_patterns(each) for each in (include, exclude))
+    include, exclude = lasting(include), lasting(exclude)
     choices: dict[str, Any] = {
         "method": method,
         "per": per,
@@ -123,8 +123,8 @@ def quantize(
         "order": order or chosen.order,
         "biases": biases,
         "bias_correction": chosen.bias_correction if bias_correction is None else bias_correction,
-        "include": include,
-        "exclude": exclude,
+        "include": list(as_patterns(include)) or None,
+        "exclude": list(as_patterns(exclude)) or None,
     }
     if search == "global" and len(multiples) > 1:
         calibration = list(batches_of(calibration, original))  # a loader may give its batches only once
