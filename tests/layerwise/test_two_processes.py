@@ -1,22 +1,16 @@
 """Two processes over gloo against one: the same weights, masks and codes."""
 
 import importlib.util
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
-
-import tamis
+from torchrun import team_of
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("ddp_layerwise.py")
-SECONDS = 200  # after which something hangs
 NAMES = ("repair", "repair from one batch", "prune", "quantize", "gpfq", "with a directory", "and again")
 
 
@@ -33,22 +27,8 @@ def script() -> ModuleType:
 def together(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of two processes has in the end."""
     folder = tmp_path_factory.mktemp("two_processes")
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    with subprocess.Popen(
-        [*launcher, str(SCRIPT), str(folder)],
-        env={**os.environ, "PYTHONPATH": str(Path(tamis.__file__).parents[1]), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            pytest.fail(f"two processes hang after {SECONDS} s:\n{output}")
-    assert process.returncode == 0, output
+    finished = team_of(2, folder, script=SCRIPT, seconds=200)
+    assert finished.returncode == 0, finished.stdout
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 

@@ -1,8 +1,6 @@
 """Two processes over gloo against one: the same steps, the same figures, the same files."""
 
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddp_worker import RUNS, masks, result, trained
+from torchrun import team_of
 
-import tamis
 from tamis.progress import Progress
 from tamis.train.checkpoint import read_checkpoint
 from tamis.train.data import load_data
@@ -21,7 +19,7 @@ from tamis.train.distributed import Team, join_team, training_device
 from tamis.train.loop import Settings, train
 
 WORKER = Path(ddp_worker.__file__)
-SECONDS = 120  # after which something hangs
+SECONDS = 120
 
 IN_A_DIRECTORY_OF_ITS_OWN = """
 import os, sys
@@ -41,29 +39,6 @@ os._exit(0)  # at once: torch now and then aborts a process that leaves a gloo g
 """
 
 
-def team_of(
-    processes: int, *arguments: object, script: Path = WORKER, **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """A script under torchrun."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    variables = {**os.environ, "PYTHONPATH": str(Path(tamis.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        [*launcher, str(script), *map(str, arguments)],
-        env={**variables, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, _ = process.communicate(timeout=SECONDS)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            output, _ = process.communicate()
-            pytest.fail(f"{processes} processes hang after {SECONDS} s:\n{output}")
-    return subprocess.CompletedProcess(arguments, process.returncode, output)
-
-
 def results(folder: Path, name: str) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{name}_{rank}.pt", weights_only=True) for rank in (0, 1)]
 
@@ -72,11 +47,11 @@ def results(folder: Path, name: str) -> list[dict[str, Any]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every training of the worker, by two processes; one of them after these processes were killed."""
     folder = tmp_path_factory.mktemp("two_processes")
-    killed = team_of(2, folder, "broken off", KILL_AFTER="2")
+    killed = team_of(2, folder, "broken off", script=WORKER, seconds=SECONDS, KILL_AFTER="2")
     checkpoint = read_checkpoint(folder / "broken off")
     assert killed.returncode != 0 and not list(folder.glob("*.pt")), killed.stdout
     assert checkpoint is not None and checkpoint.epoch == 2, killed.stdout
-    finished = team_of(2, folder, *RUNS)
+    finished = team_of(2, folder, *RUNS, script=WORKER, seconds=SECONDS)
     assert finished.returncode == 0, finished.stdout
     return folder
 
@@ -157,7 +132,9 @@ def test_processes_at_different_epochs_all_refuse_to_go_on(tmp_path: Path) -> No
             begin_training(tmp_path / str(rank), stop_after=rank + 1)
     script = tmp_path / "script.py"
     script.write_text(IN_A_DIRECTORY_OF_ITS_OWN)
-    finished = team_of(3, Path(__file__).parent, tmp_path, script=script, PYTHONPATH=os.pathsep.join(sys.path))
+    finished = team_of(
+        3, Path(__file__).parent, tmp_path, script=script, seconds=SECONDS, PYTHONPATH=os.pathsep.join(sys.path)
+    )
     assert finished.returncode == 0, finished.stdout
     for rank in range(3):
         said = (tmp_path / f"{rank}.txt").read_text()

@@ -11,9 +11,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tamis.artifact.codes import FEWEST_LEVELS, MOST_LEVELS
 from tamis.errors import InvalidInput
 
-MOST_LEVELS = 65536
 Radius = Literal["median", "max", "least_squares", "given"]
 # What the best multiple of max |w| for nearest rounding is looked for among.
 FRACTIONS = torch.linspace(0.05, 1.0, 96, dtype=torch.float64)
@@ -37,9 +37,11 @@ class Alphabet:
     radius: Radius = "given"
 
     def __post_init__(self) -> None:
-        if not 2 <= len(self.levels) <= MOST_LEVELS:
+        if not FEWEST_LEVELS <= len(self.levels) <= MOST_LEVELS:
             count = len(self.levels)
-            raise InvalidInput(f"an alphabet has 2 to {MOST_LEVELS} levels, got {count}: {self.levels!s:.80}")
+            raise InvalidInput(
+                f"an alphabet has {FEWEST_LEVELS} to {MOST_LEVELS} levels, got {count}: {self.levels!s:.80}"
+            )
         if any(not isinstance(level, Real) or not math.isfinite(level) for level in self.levels):
             raise InvalidInput(f"levels must be finite numbers, got {self.levels!s:.80}")
         if any(low >= high for low, high in zip(self.levels, self.levels[1:], strict=False)):
@@ -73,8 +75,10 @@ class Alphabet:
 
 def equispaced(count: int, radius: Radius = "median") -> Alphabet:
     """α · {−1 + 2j/(M−1) : j = 0 … M−1} (GPFQ, section 6; ERRATA 10)."""
-    if isinstance(count, bool) or not isinstance(count, Integral) or not 2 <= count <= MOST_LEVELS:
-        raise InvalidInput(f"levels={count!r} must be a whole number from 2 to {MOST_LEVELS}, or a list of levels")
+    if isinstance(count, bool) or not isinstance(count, Integral) or not FEWEST_LEVELS <= count <= MOST_LEVELS:
+        raise InvalidInput(
+            f"levels={count!r} must be a whole number from {FEWEST_LEVELS} to {MOST_LEVELS}, or a list of levels"
+        )
     steps = int(count) - 1
     return Alphabet(tuple((2 * j - steps) / steps for j in range(steps + 1)), radius)
 
