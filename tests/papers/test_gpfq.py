@@ -431,7 +431,7 @@ def stored() -> Figures:
 
 def test_the_stored_figures_are_those_of_the_full_plans(stored: Figures) -> None:
     plans = {"figure-1": FULL_PERCEPTRON, "table-1": FULL_CONVOLUTIONS, "decay": gpfq_decay.FULL}
-    assert list(plans) == list(PARTS) and stored.keys() <= plans.keys()
+    assert list(stored) == list(plans) == list(PARTS)
     for part in stored:
         assert stored[part]["plan"] == json.loads(json.dumps(asdict(plans[part])))
         assert "tamis.papers.gpfq --full" in stored[part]["environment"]["command"]
@@ -442,4 +442,7 @@ def test_the_stored_figures_say_what_the_paper_says(stored: Figures) -> None:
     points = stored["figure-1"]["by C_α"]
     worst = {name: min(point["test"] for point in points[name]) for name in points}
     assert worst["GPFQ"] - worst["MSQ"] > 0.1
+    rows = stored["table-1"]["rows"]
+    assert len(rows) == len(FULL_CONVOLUTIONS.levels) * len(PAPER_C_ALPHAS)
+    assert sum(row["GPFQ"] - row["MSQ"] for row in rows) / len(rows) > 0.1
     assert stored["decay"]["slopes"][GROWING_WIDTH] == pytest.approx(-0.5, abs=0.05)

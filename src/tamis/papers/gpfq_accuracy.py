@@ -77,7 +77,17 @@ SHORT_PERCEPTRON = replace(
     test="mnist:test[:2000]",
 )
 FULL_CONVOLUTIONS = Plan(
-    Settings(epochs=120, batch=256, learning_rate=0.1, weight_decay=5e-4, warmup_epochs=2, augment=True, amp=True),
+    # Adam without weight decay, as in the paper: decay leaves a median too small to scale an alphabet by.
+    Settings(
+        epochs=120,
+        batch=128,
+        optimizer="adamw",
+        learning_rate=0.001,
+        weight_decay=0.0,
+        warmup_epochs=2,
+        augment=True,
+        amp=True,
+    ),
     widths=(32, 64, 128),
     train="cifar10:train",
     calibration="cifar10:train[:5000]",
