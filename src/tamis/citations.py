@@ -28,6 +28,107 @@ CITATIONS: dict[str, str] = {
   booktitle = {Advances in Neural Information Processing Systems 5},
   year      = {1993}
 }""",
+    "yang2021l1inf": """@misc{yang2021l1inf,
+  author = {Zhouwang Yang},
+  title  = {Sparse Deep Neural Networks Through {$L_{1,\\infty}$}-Weight Normalization},
+  note   = {University of Science and Technology of China},
+  year   = {2021}
+}""",
+    "colombo2021architecture": """@misc{colombo2021architecture,
+  author = {Nicolo Colombo and Yang Gao},
+  title  = {Differentiable Architecture Pruning for Transfer Learning},
+  note   = {Royal Holloway, University of London},
+  year   = {2021}
+}""",
+    "chee2021xnor": """@misc{chee2021xnor,
+  author = {Andrew Chee and S\\'ebastien Loustau},
+  title  = {Sparsity Regret bounds for {XNOR}-nets++},
+  note   = {hal-03262679},
+  year   = {2021}
+}""",
+    "clopper1934confidence": """@article{clopper1934confidence,
+  author  = {C. J. Clopper and E. S. Pearson},
+  title   = {The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial},
+  journal = {Biometrika},
+  volume  = {26},
+  number  = {4},
+  pages   = {404--413},
+  year    = {1934}
+}""",
+    "wilks1941tolerance": """@article{wilks1941tolerance,
+  author  = {S. S. Wilks},
+  title   = {Determination of Sample Sizes for Setting Tolerance Limits},
+  journal = {The Annals of Mathematical Statistics},
+  volume  = {12},
+  number  = {1},
+  pages   = {91--96},
+  year    = {1941}
+}""",
+    "langford2005tutorial": """@article{langford2005tutorial,
+  author  = {John Langford},
+  title   = {Tutorial on Practical Prediction Theory for Classification},
+  journal = {Journal of Machine Learning Research},
+  volume  = {6},
+  pages   = {273--306},
+  year    = {2005}
+}""",
+    "lotfi2022pacbayes": """@inproceedings{lotfi2022pacbayes,
+  author    = {Sanae Lotfi and Marc Finzi and Sanyam Kapoor and Andres Potapczynski and Micah Goldblum
+               and Andrew Gordon Wilson},
+  title     = {{PAC}-{B}ayes Compression Bounds So Tight That They Can Explain Generalization},
+  booktitle = {Advances in Neural Information Processing Systems 35},
+  year      = {2022}
+}""",
+    "kakade2008complexity": """@inproceedings{kakade2008complexity,
+  author    = {Sham M. Kakade and Karthik Sridharan and Ambuj Tewari},
+  title     = {On the Complexity of Linear Prediction: Risk Bounds, Margin Bounds, and Regularization},
+  booktitle = {Advances in Neural Information Processing Systems 21},
+  year      = {2008}
+}""",
+    "e2022barron": """@article{e2022barron,
+  author  = {Weinan E and Chao Ma and Lei Wu},
+  title   = {The {B}arron Space and the Flow-Induced Function Spaces for Neural Network Models},
+  journal = {Constructive Approximation},
+  volume  = {55},
+  pages   = {369--406},
+  year    = {2022}
+}""",
+    "neyshabur2015norm": """@inproceedings{neyshabur2015norm,
+  author    = {Behnam Neyshabur and Ryota Tomioka and Nathan Srebro},
+  title     = {Norm-Based Capacity Control in Neural Networks},
+  booktitle = {Conference on Learning Theory},
+  year      = {2015}
+}""",
+    "golowich2018size": """@inproceedings{golowich2018size,
+  author    = {Noah Golowich and Alexander Rakhlin and Ohad Shamir},
+  title     = {Size-Independent Sample Complexity of Neural Networks},
+  booktitle = {Conference on Learning Theory},
+  year      = {2018}
+}""",
+    "barron2019complexity": """@article{barron2019complexity,
+  author  = {Andrew R. Barron and Jason M. Klusowski},
+  title   = {Complexity, Statistical Risk, and Metric Entropy of Deep Nets Using Total Path Variation},
+  journal = {arXiv:1902.00800},
+  year    = {2019}
+}""",
+    "zhang2018crown": """@inproceedings{zhang2018crown,
+  author    = {Huan Zhang and Tsui-Wei Weng and Pin-Yu Chen and Cho-Jui Hsieh and Luca Daniel},
+  title     = {Efficient Neural Network Robustness Certification with General Activation Functions},
+  booktitle = {Advances in Neural Information Processing Systems 31},
+  year      = {2018}
+}""",
+    "paulsen2020reludiff": """@inproceedings{paulsen2020reludiff,
+  author    = {Brandon Paulsen and Jingbo Wang and Chao Wang},
+  title     = {{ReluDiff}: Differential Verification of Deep Neural Networks},
+  booktitle = {International Conference on Software Engineering},
+  year      = {2020}
+}""",
+    "bamler2022constriction": """@article{bamler2022constriction,
+  author  = {Robert Bamler},
+  title   = {Understanding Entropy Coding With Asymmetric Numeral Systems ({ANS}): a Statistician's Perspective},
+  journal = {arXiv:2201.01741},
+  year    = {2022}
+}""",
 }
 
 

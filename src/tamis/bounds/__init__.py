@@ -1,0 +1,1 @@
+"""Theorems as functions: one in each file, all returning a `Bound`."""
