@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from tamis.artifact.compressed import Compressed as Compressed
     from tamis.artifact.compressed import load as load
     from tamis.artifact.masks import Masks as Masks
+    from tamis.certify import certify as certify
+    from tamis.certify.certificate import Certificate as Certificate
+    from tamis.certify.verify import verify as verify
     from tamis.graph.network import Network as Network
     from tamis.graph.rescale import normalize as normalize
     from tamis.graph.rescale import rescale as rescale
@@ -38,6 +41,9 @@ _HOMES = {
     "Compressed": "tamis.artifact.compressed",
     "load": "tamis.artifact.compressed",
     "Masks": "tamis.artifact.masks",
+    "certify": "tamis.certify",
+    "Certificate": "tamis.certify.certificate",
+    "verify": "tamis.certify.verify",
     "Network": "tamis.graph.network",
     "normalize": "tamis.graph.rescale",
     "rescale": "tamis.graph.rescale",

@@ -28,3 +28,18 @@ def feedback(
     (problems, features, features), scales (problems, neurons), and rows of levels and of the middles between them.
     Where keep, booleans of the shape of start, is false, the value is zero whatever the levels, and the index is 0.
     """
+
+def count_bytes(row: NDArray[Any], counts: NDArray[Any]) -> None:
+    """Add to 256 counts, in uint64, how often each byte occurs in a row of bytes."""
+
+def pack_digits(digits: NDArray[Any], base: int, group: int, out: NDArray[Any]) -> None:
+    """Write digits, bytes below a base of 2, 3, 4 or 16, as a byte for each group of 8, 5, 4 or 2, the first lowest."""
+
+def ans_compress(symbols: NDArray[Any], frequencies: NDArray[Any], words: NDArray[Any]) -> int:
+    """Write the words of a row of symbols, and return their number.
+
+    Symbols are uint8 or int32; their frequencies, which sum to 2²⁴, and the words are uint32.
+    """
+
+def ans_decompress(words: NDArray[Any], frequencies: NDArray[Any], symbols: NDArray[Any]) -> bool:
+    """Write the symbols of a row of words, and return whether the words are those of so many symbols."""

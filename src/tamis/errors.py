@@ -56,3 +56,7 @@ class DataNotFound(TamisError):
 
 class TrainingDiverged(TamisError):
     """The loss or a weight is no longer a finite number."""
+
+
+class VerificationFailed(TamisError):
+    """A certificate that does not hold for what it was shown: another file, model or data, or changed numbers."""

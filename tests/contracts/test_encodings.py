@@ -17,18 +17,37 @@ anything = masked_tensors() | quantized_tensors()
 
 
 def specimens(name: str) -> list[Decoded]:
-    """For each encoding, 2 × 3 entries that it accepts."""
+    """For each encoding, tensors of two dimensions that it accepts."""
     weight = torch.tensor([[0.0, 1.5, 0.0], [-2.0, 0.0, 0.25]])
     indices = torch.tensor([[2, 1, 0], [0, 2, 2]], dtype=torch.uint8)
     codes = Codes(indices, torch.tensor([-1.5, 0, 1]), torch.tensor([[0.5], [0.1]]))
     kept = torch.tensor([[True, False, True], [True, True, True]])
-    masked = codes.masked(kept)
+    if name == "entropy":
+        return rare()
     return {
         "dense": [Decoded(weight)],
         "narrow": [Decoded(weight)],
         "sparse": [Decoded(weight, weight != 0)],
-        "levels": [Decoded(codes.values(), None, codes), Decoded(masked.values(kept), kept, masked)],
+        "levels": [Decoded(codes.values(), None, codes), masked(codes, kept)],
     }[name]
+
+
+def rare() -> list[Decoded]:
+    """30 × 40 entries of which few are not the same: indices, a mask, both, indices with a mask in runs, integers."""
+    numbers = torch.arange(1200).reshape(30, 40)
+    seldom = numbers * 7919 % 1201 < 100
+    codes = Codes(seldom.byte() + (numbers % 100 == 0), torch.tensor([-1.5, 0, 1]), 0.1 + numbers[:, :1] / 7)
+    return [
+        Decoded(codes.values(), None, codes),
+        Decoded((numbers / 7).where(seldom, 0.0), seldom),
+        masked(codes, ~seldom),
+        masked(codes, numbers >= 400),
+        Decoded((seldom * 1000 + numbers // 600).long()),
+    ]
+
+
+def masked(codes: Codes, kept: torch.Tensor) -> Decoded:
+    return Decoded(codes.masked(kept).values(kept), kept, codes.masked(kept))
 
 
 SPECIMENS = [(name, number) for name in ENCODINGS for number in range(len(specimens(name)))]
@@ -120,7 +139,9 @@ def test_what_does_not_fit_is_refused(name: str, number: int) -> None:
             with pytest.raises(CorruptArtifact):
                 decoded(name, wrong, content)
                 pytest.fail(f"{name} with its part '{part}' {why}")
-    for shape, dtype in (((2, 2), torch.float32), ((2, 3, 9), torch.float32), ((2, 3), torch.int64)):
+    (rows, columns), own = content.tensor.shape, content.tensor.dtype
+    other = torch.int32 if own.is_floating_point else torch.float64
+    for shape, dtype in (((rows, columns - 1), own), ((rows, columns, 9), own), ((rows, columns), other)):
         with pytest.raises(CorruptArtifact):
             ENCODINGS[name].decode(stored, shape, dtype)
 

@@ -72,7 +72,7 @@ class Codes:
         if tiny:
             result.masked_fill_(result.abs() < floor, 0)
         if mask is not None:
-            _bits(result).mul_(mask.to(result.device))
+            _bits(result).masked_fill_(~mask.to(result.device), 0)
         return result
 
     def to(self, device: torch.device | str) -> Codes:

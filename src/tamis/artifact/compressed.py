@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from tamis.artifact import format
 from tamis.artifact.codes import Codes
+from tamis.artifact.export import export, to_module
 from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.masks import Masks
 from tamis.artifact.summary import summary_of, weights_of
@@ -168,6 +169,20 @@ class Compressed:
         except RuntimeError as error:
             raise InvalidParameters(f"the compressed network does not fit {type(model).__name__}: {error}") from error
         return copy
+
+    def to_module(self) -> nn.Module:
+        """The small network as a plain module of its own, for which neither tamis nor the user's model is needed.
+
+        Its state_dict has the user's own names; it computes what `network` does, in evaluation mode.
+        """
+        return to_module(self.network)
+
+    def export(self, path: str | Path) -> None:
+        """Write what computes the small network to a `.pt2` file (torch.export) or an `.onnx` file, by the suffix.
+
+        Weights are written as plain numbers: `save` writes the small file. An `.onnx` file is tried before it is there.
+        """
+        export(self.network, path)
 
     def save(self, path: str | Path) -> None:
         """Write the network to a `.tamis` file, whole or not at all; docs/format.md specifies it."""

@@ -1,4 +1,4 @@
-"""`tamis demo`: train a small network on handwritten digits, inspect it, rescale it, prune it, quantize it, save it."""
+"""`tamis demo`: train a small network on handwritten digits, inspect it, rescale, prune, quantize and certify it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from torch.export import Dim
 
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
+from tamis.certify.issue import certify
 from tamis.cli.display import console, from_logarithm, table
 from tamis.cli.inspect import inspection, show
 from tamis.graph.network import Network
@@ -36,10 +37,11 @@ SETTINGS = Settings(
 AMOUNT = 0.8
 LEVELS = 3
 NAME = "digits"
+CERTIFIED = "tiny"
 
 
 def demo(directory: Path) -> None:
-    """The command; the three files of the trained network go to `directory`."""
+    """The command; the files of the trained network and of the small ones go to `directory`."""
     directory.mkdir(parents=True, exist_ok=True)  # first, so that nobody waits for a directory that cannot be made
     with _reproducible():
         _demo(directory, console())
@@ -63,6 +65,11 @@ def _demo(directory: Path, out: Console) -> None:
     out.print(f"\nOr put the weights on {LEVELS} levels, layer by layer, without training.\n")
     pruned, quantized = prune(net, AMOUNT), quantize(net, load_data("digits:train"), LEVELS, progress=False)
     out.print(_small_comparison(net, {f"{AMOUNT:.0%} pruned": pruned, f"on {LEVELS} levels": quantized}, test))
+    quantized.save(directory / f"{CERTIFIED}.tamis")
+    out.print("\nAnd say what that cost, so that anybody can check it.\n")
+    certificate = certify(net, directory / f"{CERTIFIED}.tamis", test)
+    certificate.save(directory / f"{CERTIFIED}.json")
+    out.print(str(certificate))
     _show_files(*save(model, pruned, images[:2], directory), out)
 
 
@@ -158,3 +165,5 @@ def _show_files(weights: Path, program: Path, small: Path, out: Console) -> None
     out.print(f"          {small}, {left:,} bytes, {left / whole:.0%} of the weights as floats", soft_wrap=True)
     out.print(Text.assemble("try next  ", (f"tamis inspect {program}", "bold")), soft_wrap=True)
     out.print(Text(f"          tamis inspect {program} --weights {small}", "bold"), soft_wrap=True)
+    files = " ".join(str(program.with_name(f"{CERTIFIED}{suffix}")) for suffix in (".json", ".tamis"))
+    out.print(Text(f"          tamis verify {files} {program} --data digits:test", "bold"), soft_wrap=True)

@@ -93,7 +93,7 @@ def tamis(
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to save the network.")] = Path("out/demo"),
 ) -> None:
-    """Train a small network in seconds, look at it, prune it, and quantize it."""
+    """Train a small network in seconds, look at it, prune it, quantize it, and certify what that cost."""
     from tamis.cli.demo import demo
 
     demo(out)
@@ -336,6 +336,72 @@ def train(
     }
     given = {name: value for name, value in chosen.items() if value is not None}
     train(model, weights, data, test, directory, out, device, given)
+
+
+@app.command()
+def certify(
+    model: Model,
+    small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
+    data: Annotated[
+        str, typer.Option(metavar="DATA", help="Held-out data, which neither network was made with, as cifar10:test.")
+    ],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The certificate to write, a .json file.")],
+    delta: Annotated[
+        float, typer.Option(metavar="DELTA", help="The probability that any of the claims may be wrong.")
+    ] = 0.05,
+    training: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="What the networks were trained on, for the bound from the code length."),
+    ] = None,
+    candidates: Annotated[
+        int, typer.Option(metavar="N", help="How many small networks were tried on DATA, this one among them.")
+    ] = 1,
+    coverage: Annotated[
+        float, typer.Option(metavar="PART", help="For which part of all inputs to bound how far outputs move.")
+    ] = 0.95,
+    radius: Annotated[
+        float | None,
+        typer.Option(metavar="R", help="Bound how far outputs move for every input so close to one of the first."),
+    ] = None,
+    boxed: Annotated[int, typer.Option(metavar="N", help="For --radius: around how many inputs.")] = 8,
+    sign: Annotated[
+        Path | None, typer.Option(metavar="KEY", help="Sign it with the Ed25519 private key in this PEM file.")
+    ] = None,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Say what compression cost, with a proof or a confidence for each sentence.
+
+    --weights are those of the original. Under torchrun the processes share the data out.
+    """
+    from tamis.cli.certify import certify
+
+    asked = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius, "boxed": boxed}
+    certify(model, weights, shape, small, data, training, out, as_json, **asked, sign=sign)
+
+
+@app.command()
+def verify(
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The .json file.")],
+    small: Annotated[Path, typer.Argument(metavar="SMALL", help="The .tamis file that it is about.")],
+    model: Model,
+    data: Annotated[str | None, typer.Option(metavar="DATA", help="The held-out data, as it was certified on.")] = None,
+    training: Annotated[str | None, typer.Option(metavar="DATA", help="The training data, if it was used.")] = None,
+    signed_by: Annotated[
+        Path | None, typer.Option(metavar="KEY", help="The public key, in PEM form, that must have signed it.")
+    ] = None,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Make every claim of a certificate again, and fail at the first that does not hold.
+
+    Without DATA, what needs it is only vouched for, by the signature; without that, the exit code is 1.
+    """
+    from tamis.cli.verify import verify
+
+    verify(certificate, small, model, weights, shape, data, training, signed_by, as_json)
 
 
 def main() -> None:

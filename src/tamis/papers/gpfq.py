@@ -11,9 +11,9 @@ Deviations from the paper:
     1. Figure 1: Adam's learning rate of 0.001 goes down to 0 along a cosine. Pixels are on the scale 0..1. The best C_α
        is chosen on the fifth of the training data that is set aside, not on the test data, and the test accuracy for
        every C_α is shown.
-    2. Table 1: SGD for 120 epochs in batches of 256, from a learning rate of 0.1 down to 0 along a cosine, with weight
-       decay 5e-4, on a GPU in bfloat16 where that is safe; the paper's are 400 epochs at 1e-4 in batches of 64. Shifts
-       are of up to 4 pixels, over black borders.
+    2. Table 1: Adam for 120 epochs in batches of 128, from a learning rate of 0.001 down to 0 along a cosine, on a GPU
+       in bfloat16 where that is safe; the paper's are 400 epochs at 1e-4 in batches of 64. Shifts are of up to 4
+       pixels, over black borders.
     3. Biases and batch-norms are not quantized.
     4. The convolutional network has the printed layers. Its authors' published training script has a third pooling and
        dropout after the last convolutions, which the paper does not mention. What the paper leaves open is as in the

@@ -11,15 +11,21 @@ from .base import Decoded as Decoded
 from .base import Encoded as Encoded
 from .base import Encoding as Encoding
 from .dense import Dense as Dense
+from .entropy import Entropy as Entropy
 from .levels import Levels as Levels
 from .narrow import Narrow as Narrow
 from .sparse import Sparse as Sparse
 
-ENCODINGS: dict[str, Encoding] = {encoding.name: encoding for encoding in (Dense(), Narrow(), Sparse(), Levels())}
+ENCODINGS: dict[str, Encoding] = {
+    encoding.name: encoding for encoding in (Dense(), Narrow(), Sparse(), Levels(), Entropy())
+}
 
 
 def shortest(decoded: Decoded) -> tuple[str, Encoded]:
     """The name and result of the encoding with the fewest bytes; among equals, of the one registered first."""
-    encoded = {name: encoding.encode(decoded) for name, encoding in ENCODINGS.items()}
+    entropy = ENCODINGS[Entropy.name].encode(decoded)
+    if entropy is not None:  # it accepts only what it makes shorter than the others do
+        return Entropy.name, entropy
+    encoded = {name: encoding.encode(decoded) for name, encoding in ENCODINGS.items() if name != Entropy.name}
     accepted = [(name, stored) for name, stored in encoded.items() if stored is not None]
     return min(accepted, key=lambda item: item[1].nbytes)

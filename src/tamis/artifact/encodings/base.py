@@ -16,6 +16,7 @@ from tamis.errors import CorruptArtifact
 
 Array = NDArray[Any]
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by width in bytes
+BLOCK = 1 << 16  # entries that are looked at at a time: what is made of them stays in the cache
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,9 @@ def from_bits(array: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tenso
 
 def zero_bits(tensor: Tensor, where: Tensor) -> bool:
     """Whether entries are exactly +0.0 (or 0, or False) wherever a boolean tensor says so."""
-    return not bits(tensor)[where.reshape(-1).numpy()].any()
+    row, places = bits(tensor), where.reshape(-1).numpy()
+    blocks = (slice(start, start + BLOCK) for start in range(0, len(row), BLOCK))
+    return not any(((row[block] != 0) & places[block]).any() for block in blocks)
 
 
 def flat_bytes(part: Tensor, name: str) -> Array:

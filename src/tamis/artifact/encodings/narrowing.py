@@ -15,6 +15,7 @@ NARROWER: dict[torch.dtype, tuple[torch.dtype, ...]] = {
     torch.float64: (torch.float16, torch.bfloat16, torch.float32),
 }
 SMALLEST = 2.0**-126  # the smallest normal float32; bfloat16 has the same exponents
+SAMPLE = 4096
 
 
 def narrowed(tensor: Tensor) -> Tensor | None:
@@ -23,15 +24,21 @@ def narrowed(tensor: Tensor) -> Tensor | None:
     What processors do not agree on is left as it is: the payloads of NaNs, and numbers that are subnormal as float32,
     which a thread that flushes them (`torch.set_flush_denormal`) would read as zero.
     """
-    if tensor.dtype not in NARROWER or tensor.isnan().any():
+    first = tensor.reshape(-1)[:SAMPLE]  # most tensors show here already that they cannot be narrowed
+    candidates = [dtype for dtype in NARROWER.get(tensor.dtype, ()) if _same_bits(first.to(dtype), first)]
+    if not candidates or tensor.isnan().any():
         return None
     if ((tensor.abs() < SMALLEST) & (tensor != 0)).any():
         return None
-    for dtype in NARROWER[tensor.dtype]:
+    for dtype in candidates:
         narrow = tensor.to(dtype)
-        if np.array_equal(bits(narrow.to(tensor.dtype)), bits(tensor)):
+        if _same_bits(narrow, tensor):
             return narrow
     return None
+
+
+def _same_bits(narrow: Tensor, tensor: Tensor) -> bool:
+    return np.array_equal(bits(narrow.to(tensor.dtype)), bits(tensor))
 
 
 def narrowed_or_same(tensor: Tensor) -> Tensor:

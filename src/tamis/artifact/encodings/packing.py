@@ -14,10 +14,12 @@ import numpy as np
 
 from tamis.artifact.encodings.base import Array
 from tamis.errors import CorruptArtifact
+from tamis.kernels import dispatch
 
 DIGITS = 5  # ternary ones in a byte: 3⁵ = 243
 POWERS = 3 ** np.arange(DIGITS)
 TABLE = (np.arange(256)[:, None] // POWERS % 3).astype(np.uint8)  # the digits of each byte
+WHOLE = {2: 8, 3: DIGITS, 4: 4, 16: 2}  # levels of which so many indices fill a byte, as digits of that base
 BLOCK = 1 << 14  # bytes, or groups of fields, at a time: what is made of them stays in the cache
 
 
@@ -35,6 +37,10 @@ def pack(indices: Array, levels: int) -> Array:
         [141, 3]
     """
     packed = np.empty(packed_size(len(indices), levels), dtype=np.uint8)
+    extension = dispatch.native()
+    if extension is not None and levels in WHOLE:
+        extension.pack_digits(np.ascontiguousarray(indices), levels, WHOLE[levels], packed)
+        return packed
     group, size = _group(levels)
     for number, start in enumerate(range(0, len(indices), BLOCK * group)):
         block = _filled(indices[start : start + BLOCK * group], group)

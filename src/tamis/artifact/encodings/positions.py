@@ -111,6 +111,12 @@ def to_part(mask: Tensor) -> dict[str, Tensor]:
     return {shortest: torch.from_numpy(coded[shortest])}
 
 
+def least_bytes(kept: Array) -> int:
+    """What none of the codings takes fewer bytes than, for a flat mask: a byte for each gap or run, or the bitmask."""
+    changes = int(np.count_nonzero(kept[1:] != kept[:-1])) + bool(kept[:1].any())
+    return min(-(-len(kept) // 8), int(np.count_nonzero(kept)), changes)
+
+
 def part_among(parts: Mapping[str, Tensor]) -> str | None:
     """The name of the part that says what is kept, if there is one."""
     return next((name for name in CODINGS if name in parts), None)

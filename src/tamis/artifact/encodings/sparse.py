@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 import torch
+from torch import Tensor
 
 from tamis.artifact.encodings import positions
-from tamis.artifact.encodings.base import Decoded, Encoded, Encoding, bits, from_bits
+from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, from_bits
 from tamis.artifact.encodings.narrowing import narrowed_or_same, widened
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.kernels.expand import expand
@@ -21,19 +22,27 @@ class Sparse(Encoding):
     def encode(self, decoded: Decoded) -> Encoded | None:
         if decoded.mask is None or decoded.codes is not None:
             return None
-        values = bits(decoded.tensor)[decoded.mask.reshape(-1).numpy()]
-        exact = from_bits(values, values.shape, decoded.tensor.dtype)
-        return Encoded({"values": narrowed_or_same(exact), **positions.to_part(decoded.mask)})
+        return Encoded({"values": kept_values(decoded.tensor, decoded.mask), **positions.to_part(decoded.mask)})
 
     def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
         coding = positions.part_among(stored.parts) or "bitmask"
         stored.require({"values", coding})
-        values = stored.parts["values"]
         mask = positions.from_part(stored.parts[coding], coding, math.prod(shape))
-        if values.dim() != 1:
-            raise CorruptArtifact(f"has values of shape {tuple(values.shape)}, not in a row")
-        try:
-            tensor = expand(bits(widened(values, dtype)), mask)
-        except InvalidInput as error:
-            raise CorruptArtifact(f"has another number of values than of kept entries ({error})") from error
-        return Decoded(from_bits(tensor, shape, dtype), torch.from_numpy(mask).reshape(shape))
+        return expanded(stored.parts["values"], mask, shape, dtype)
+
+
+def kept_values(tensor: Tensor, mask: Tensor) -> Tensor:
+    """The entries where a mask is true in a row, narrowed where possible."""
+    values = bits(tensor)[mask.reshape(-1).numpy()]
+    return narrowed_or_same(from_bits(values, values.shape, tensor.dtype))
+
+
+def expanded(values: Tensor, mask: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+    """The tensor and its mask, of a row of values and a flat mask."""
+    if values.dim() != 1:
+        raise CorruptArtifact(f"has values of shape {tuple(values.shape)}, not in a row")
+    try:
+        tensor = expand(bits(widened(values, dtype)), mask)
+    except InvalidInput as error:
+        raise CorruptArtifact(f"has another number of values than of kept entries ({error})") from error
+    return Decoded(from_bits(tensor, shape, dtype), torch.from_numpy(mask).reshape(shape))

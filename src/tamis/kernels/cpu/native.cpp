@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <stdexcept>
 #include <string_view>
 
 #include "expand.h"
 #include "feedback.h"
+#include "pack.h"
 
 namespace nb = nanobind;
 
@@ -116,6 +118,39 @@ void feedback(const Cube<const double>& start, const Cube<const double>& target,
     tamis::feedback(block);
 }
 
+template <typename Entry>
+using RowOf = nb::ndarray<Entry, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Bytes = RowOf<const std::uint8_t>;
+using Words = RowOf<const std::uint32_t>;
+
+template <typename Entry>
+std::span<Entry> span_of(const RowOf<Entry>& row) {
+    return {row.data(), row.size()};
+}
+
+void count_bytes(const Bytes& row, const RowOf<std::uint64_t>& counts) {
+    nb::gil_scoped_release released;
+    tamis::count_bytes(span_of(row), span_of(counts));
+}
+
+void pack_digits(const Bytes& digits, unsigned base, unsigned group, const RowOf<std::uint8_t>& out) {
+    nb::gil_scoped_release released;
+    tamis::pack_digits(span_of(digits), base, group, span_of(out));
+}
+
+template <typename Symbol>
+std::size_t ans_compress(const RowOf<const Symbol>& symbols, const Words& frequencies,
+                         const RowOf<std::uint32_t>& words) {
+    nb::gil_scoped_release released;
+    return tamis::ans_compress(span_of(symbols), span_of(frequencies), span_of(words));
+}
+
+template <typename Symbol>
+bool ans_decompress(const Words& words, const Words& frequencies, const RowOf<Symbol>& symbols) {
+    nb::gil_scoped_release released;
+    return tamis::ans_decompress(span_of(words), span_of(frequencies), span_of(symbols));
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -129,4 +164,18 @@ NB_MODULE(_native, module) {
                nb::arg("middles").noconvert(), nb::arg("dtype"), nb::arg("indices").noconvert(),
                nb::arg("errors").noconvert(), nb::arg("keep").noconvert() = nb::none(),
                "Write the levels that a block of features is rounded to, and what each rounding leaves.");
+    module.def("count_bytes", &count_bytes, nb::arg("row").noconvert(), nb::arg("counts").noconvert(),
+               "Add to 256 counts how often each byte occurs in a row.");
+    module.def("pack_digits", &pack_digits, nb::arg("digits").noconvert(), nb::arg("base"), nb::arg("group"),
+               nb::arg("out").noconvert(), "Write digits as a byte for each group, the first lowest.");
+    const char* compress = "Write the words of a row of symbols, and return their number.";
+    module.def("ans_compress", &ans_compress<std::uint8_t>, nb::arg("symbols").noconvert(),
+               nb::arg("frequencies").noconvert(), nb::arg("words").noconvert(), compress);
+    module.def("ans_compress", &ans_compress<std::int32_t>, nb::arg("symbols").noconvert(),
+               nb::arg("frequencies").noconvert(), nb::arg("words").noconvert(), compress);
+    const char* decompress = "Write the symbols of words, and return whether these are theirs.";
+    module.def("ans_decompress", &ans_decompress<std::uint8_t>, nb::arg("words").noconvert(),
+               nb::arg("frequencies").noconvert(), nb::arg("symbols").noconvert(), decompress);
+    module.def("ans_decompress", &ans_decompress<std::int32_t>, nb::arg("words").noconvert(),
+               nb::arg("frequencies").noconvert(), nb::arg("symbols").noconvert(), decompress);
 }

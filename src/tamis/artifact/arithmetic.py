@@ -1,0 +1,400 @@
+"""Arithmetic coding of a self-delimiting message: its sender, its receiver, and a ruler that measures without sending.
+
+A message is a row of bits that narrows an interval within [0, 1): what has the probability p keeps the fraction p of
+it. The shortest binary fraction whose continuations all stay inside is what is sent. The receiver goes the same way, so
+it knows where the fraction ends: no length is sent, whatever follows changes nothing, and no message is the beginning
+of another.
+
+    choice      one of n, each of them equally likely: log₂ n bits
+    symbols     a row of digits below a base. A digit is a path in a binary tree, from its highest bit on, and a one has
+                the probability (n₁ + ½) / (n₀ + n₁ + 1) after n₀ zeros and n₁ ones at the same branch (Krichevsky,
+                Trofimov): about ½ log₂ n bits above the entropy for each branch, and no table. Branches where every
+                digit below the base goes on with a zero are left out.
+    fields      a row of numbers of so many bits each, all equally likely
+
+Long rows would take long this way. The interval ends before them (at most two bits more), the next byte begins, and
+there follow the bytes of `encodings/coded.py`, whose number is sent before, or fields as they are; then a new interval.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from itertools import pairwise
+
+import numpy as np
+
+from tamis.artifact.encodings import coded, packing
+from tamis.artifact.encodings.base import Array
+from tamis.errors import CorruptArtifact
+
+WORD, WINDOW = 32, 64  # bits that leave at a time, and that the interval's ends are kept with
+LOW, ALL = (1 << WORD) - 1, (1 << WINDOW) - 1
+WHOLE = 1 << WINDOW
+MOST_STEPS = 1 << 18  # branches of a row of symbols; beyond, it is sent as bytes
+MOST_FIELD_BITS = 1 << 14  # of a row of fields; likewise
+PIECE = 16  # bits of a field that are sent at a time
+
+
+class Coder(ABC):
+    """What a sender, a ruler and a receiver have in common."""
+
+    @abstractmethod
+    def choice(self, value: int, number: int) -> int:
+        """One of 0 … number − 1; a receiver is given anything, and returns what was sent."""
+
+    def natural(self, value: int) -> int:
+        """A number ≥ 0 of any size, in 2 ⌊log₂(n + 1)⌋ + 1 bits (Elias, gamma)."""
+        width = (value + 1).bit_length() - 1
+        sent = 0
+        while not self.choice(int(sent >= width), 2):
+            sent += 1
+            if sent > WINDOW:
+                raise CorruptArtifact("has a number of more than 64 bits")
+        return (self.wide(value + 1 - (1 << width), sent) | 1 << sent) - 1
+
+    def wide(self, value: int, width: int) -> int:
+        """A number of so many bits, from the lowest piece on."""
+        found = 0
+        for shift in range(0, width, PIECE):
+            number = 1 << min(PIECE, width - shift)
+            found |= self.choice(value >> shift & (number - 1), number) << shift
+        return found
+
+
+class Outgoing(Coder):
+    """What a sender and a ruler have in common."""
+
+    heading = ""
+
+    @abstractmethod
+    def symbols(self, row: Array, base: int) -> None:
+        """A row of digits below a base of 2 to 65536."""
+
+    @abstractmethod
+    def fields(self, row: Array, width: int) -> None:
+        """A row of uint64 numbers of so many bits each."""
+
+    @abstractmethod
+    def mark(self, label: str) -> None:
+        """What was sent since the last mark, or the beginning, is called so, after the heading and a slash."""
+
+
+class Sender(Outgoing):
+    """Builds a message."""
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[str, float]] = []
+        self._bytes = bytearray()  # what is finished, of which the last byte may not be full
+        self._finished = 0  # bits of it
+        self._begin()
+
+    def _begin(self) -> None:
+        self._low, self._range, self._words = 0, WHOLE, [0]  # the first word takes a carry that never comes
+
+    @property
+    def information(self) -> float:
+        """How many bits the message has so far, before its interval ends."""
+        return self._finished + WORD * (len(self._words) - 1) + WINDOW - math.log2(self._range)
+
+    def choice(self, value: int, number: int) -> int:
+        if number > 1:
+            share = self._range // number
+            self._low, self._range = self._low + value * share, share
+            self._settle()
+        return value
+
+    def mark(self, label: str) -> None:
+        self._marks.append((f"{self.heading}/{label}", self.information))
+
+    def symbols(self, row: Array, base: int) -> None:
+        if len(row) * _depth(base) > MOST_STEPS:
+            self._aligned(coded_row(row, base), counted=True)
+            return
+        low, size, words = self._low, self._range, self._words
+        branches, zeros, totals = _paths(base), [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
+        for digit in row.tolist():
+            for node, bit in branches[digit]:
+                below = size * zeros[node] // totals[node]
+                totals[node] += 2
+                if bit:
+                    low += below
+                    size -= below
+                else:
+                    zeros[node] += 2
+                    size = below
+                if size <= LOW:
+                    if low > ALL:
+                        _carry(words)
+                        low &= ALL
+                    words.append(low >> WORD)
+                    low = (low & LOW) << WORD
+                    size <<= WORD
+        self._low, self._range = low, size
+
+    def fields(self, row: Array, width: int) -> None:
+        if len(row) * width > MOST_FIELD_BITS:
+            self._aligned(_fields_to_bytes(row, width), counted=False)
+            return
+        for value in row.tolist():
+            self.wide(value, width)
+
+    def finish(self) -> tuple[bytes, int, dict[str, int]]:
+        """The message, its last byte filled up with zeros, its bits, and how many of them went to what.
+
+        A bit may belong to several things; it is given to the one that it begins with. To end the message takes up to
+        two bits, which are called "end".
+        """
+        self._end()
+        parts: dict[str, int] = {}
+        before = 0
+        for label, after in [*self._marks, ("end", self._finished)]:
+            parts[label] = parts.get(label, 0) + round(after) - before
+            before = round(after)
+        return bytes(self._bytes), self._finished, parts
+
+    def _settle(self) -> None:
+        while self._range <= LOW:
+            if self._low > ALL:
+                _carry(self._words)
+                self._low &= ALL
+            self._words.append(self._low >> WORD)
+            self._low, self._range = (self._low & LOW) << WORD, self._range << WORD
+
+    def _end(self) -> None:
+        """Append the shortest binary fraction that the interval holds with all that may follow."""
+        width, number = _ending(self._low, self._range)
+        whole = int.from_bytes(np.array(self._words, dtype=">u4").tobytes(), "big")
+        length = WORD * (len(self._words) - 1) + width
+        self._append((whole << width) + number, length)
+        self._begin()
+
+    def _append(self, number: int, length: int) -> None:
+        free = -self._finished % 8
+        fill = -(length - free) % 8
+        number <<= fill
+        if free:
+            self._bytes[-1] |= number >> (length + fill - free)
+            number &= (1 << (length + fill - free)) - 1
+        self._bytes += number.to_bytes(max(0, length + fill - free) // 8, "big")
+        self._finished += length
+
+    def _aligned(self, content: Array, counted: bool) -> None:
+        if counted:
+            self.natural(len(content))
+        self._end()
+        self._finished += -self._finished % 8
+        self._bytes += content.tobytes()
+        self._finished += 8 * len(content)
+
+
+class Receiver(Coder):
+    """Reads a message; what follows it is left."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._start = data, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """A new interval, at the bit where the last ended."""
+        self._low, self._range, self._read = 0, WHOLE, 0
+        self._code = self._next() << WORD | self._next()
+
+    @property
+    def bits(self) -> int:
+        """How many bits have been read, if the interval ends here."""
+        return self._start + self._read - WINDOW + _ending(self._low & ALL, self._range)[0]
+
+    def _next(self) -> int:
+        """The next 32 bits of the message; zeros after its end, which is noticed later."""
+        first, shift = divmod(self._start + self._read, 8)
+        if first > len(self._data) + 2 * WINDOW // 8:
+            raise CorruptArtifact("ends before the message does")
+        self._read += WORD
+        five = self._data[first : first + 5].ljust(5, b"\0")
+        return int.from_bytes(five, "big") >> (8 - shift) & LOW
+
+    def choice(self, value: int, number: int) -> int:
+        if number <= 1:
+            return 0
+        share = self._range // number
+        value = self._code // share
+        if value >= number:
+            raise CorruptArtifact("is no message: it points between choices")
+        self._code -= value * share
+        self._low, self._range = self._low + value * share, share
+        self._settle()
+        return value
+
+    def symbols(self, count: int, base: int) -> Array:
+        """The digits that `Sender.symbols` sent, in the dtype of `Codes`."""
+        if count * _depth(base) > MOST_STEPS:
+            length = self.natural(0)
+            return coded.from_row(np.frombuffer(self._aligned(length), dtype=np.uint8), count, base)
+        low, size, code = self._low, self._range, self._code
+        zeros, totals = [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
+        only, top = _only_zero(base), 1 << _depth(base)
+        digits = []
+        for _ in range(count):
+            node = 1
+            while node < top:
+                if only[node]:
+                    node *= 2
+                    continue
+                below = size * zeros[node] // totals[node]
+                totals[node] += 2
+                if code >= below:
+                    low += below
+                    size -= below
+                    code -= below
+                    node += node + 1
+                else:
+                    zeros[node] += 2
+                    size = below
+                    node += node
+                if size <= LOW:
+                    low = (low & LOW) << WORD
+                    size <<= WORD
+                    code = code << WORD | self._next()
+            digits.append(node - top)
+        self._low, self._range, self._code = low & ALL, size, code
+        return np.array(digits, dtype=np.uint8 if base <= 256 else np.int32)
+
+    def fields(self, count: int, width: int) -> Array:
+        """The numbers that `Sender.fields` sent, uint64."""
+        if count * width > MOST_FIELD_BITS:
+            return _fields_from_bytes(self._aligned(_fields_size(count, width)), count, width)
+        return np.array([self.wide(0, width) for _ in range(count)], dtype=np.uint64)
+
+    def finish(self) -> int:
+        """How many bits the message has, all of which must be there."""
+        if self.bits > 8 * len(self._data):
+            raise CorruptArtifact(f"ends after {8 * len(self._data)} bits, the message after {self.bits}")
+        return self.bits
+
+    def _settle(self) -> None:
+        while self._range <= LOW:
+            self._low, self._range = (self._low & LOW) << WORD, self._range << WORD
+            self._code = self._code << WORD | self._next()
+
+    def _aligned(self, length: int) -> bytes:
+        first, rest = -(-self.bits // 8), self.bits % 8
+        if first + length > len(self._data):
+            raise CorruptArtifact(f"ends after {len(self._data)} bytes, within {length} of them that begin at {first}")
+        if rest and self._data[first - 1] & (0xFF >> rest):
+            raise CorruptArtifact("has bits other than 0 before the next byte begins")
+        self._start = 8 * (first + length)
+        self._begin()
+        return self._data[first : first + length]
+
+
+class Ruler(Outgoing):
+    """Measures what a sender would send, in bits, without sending it."""
+
+    def __init__(self) -> None:
+        self.bits = 0.0
+
+    def mark(self, label: str) -> None:
+        pass
+
+    def choice(self, value: int, number: int) -> int:
+        self.bits += math.log2(max(number, 1))
+        return value
+
+    def symbols(self, row: Array, base: int) -> None:
+        counts = np.bincount(row, minlength=base)
+        if len(row) * _depth(base) > MOST_STEPS:
+            used = counts[counts > 0]
+            entropy = float(np.sum(used * np.log2(len(row) / used)))
+            self.bits += entropy + 8 * (coded.HEAD + 2 * int(np.flatnonzero(counts)[-1] + 1) + 8) + 40
+            return
+        depth, only = _depth(base), _only_zero(base)
+        level = np.zeros(1 << depth, dtype=np.int64)
+        level[:base] = counts
+        while len(level) > 1:
+            zeros, ones = level[::2], level[1::2]
+            for place in np.flatnonzero(zeros + ones).tolist():
+                if not only[len(zeros) + place]:
+                    self.bits += _branch_bits(int(zeros[place]), int(ones[place]))
+            level = zeros + ones
+
+    def fields(self, row: Array, width: int) -> None:
+        self.bits += len(row) * width
+
+
+def coded_row(row: Array, base: int) -> Array:
+    """Digits as entropy-coded bytes, however many these are."""
+    found = coded.to_row(row, base, room=1 << 62)
+    assert found is not None, "a row of digits is never too long for so much room"
+    return found
+
+
+def _carry(words: list[int]) -> None:
+    place = len(words) - 1
+    while words[place] == LOW:
+        words[place] = 0
+        place -= 1
+    words[place] += 1
+
+
+def _ending(low: int, size: int) -> tuple[int, int]:
+    """The fewest bits, and their number, with which a fraction stays within [low, low + size) whatever follows."""
+    for width in range(WINDOW + 1):
+        step = 1 << (WINDOW - width)
+        number = -(-low // step)
+        if (number + 1) * step <= low + size:
+            return width, number
+    raise AssertionError("an interval is never narrower than its last bit")
+
+
+def _depth(base: int) -> int:
+    return (base - 1).bit_length()
+
+
+def _only_zero(base: int) -> list[bool]:
+    """For each node of the tree, whether every digit below the base that passes it goes on with a zero."""
+    depth = _depth(base)
+    only = [False] * (1 << depth)
+    for node in range(1, 1 << depth):
+        left = depth - node.bit_length() + 1  # bits that a path through this node has yet to take
+        only[node] = (2 * node + 1 << left - 1) - (1 << depth) >= base
+    return only
+
+
+def _paths(base: int) -> list[list[tuple[int, int]]]:
+    """For each digit, the nodes that it passes and the bit that it takes at each, without those where it must be 0."""
+    depth, only = _depth(base), _only_zero(base)
+    paths = []
+    for digit in range(base):
+        nodes = [(digit | 1 << depth) >> shift for shift in range(depth, -1, -1)]
+        paths.append([(node, after & 1) for node, after in pairwise(nodes) if not only[node]])
+    return paths
+
+
+def _branch_bits(zeros: int, ones: int) -> float:
+    """−log₂ of the probability of so many zeros and ones by Krichevsky's and Trofimov's rule."""
+    gamma = math.lgamma
+    log = gamma(zeros + 0.5) + gamma(ones + 0.5) - gamma(zeros + ones + 1) - 2 * gamma(0.5)
+    return -log / math.log(2)
+
+
+def _fields_size(count: int, width: int) -> int:
+    return count * (width // 8) + (packing.packed_size(count, 1 << width % 8) if width % 8 else 0)
+
+
+def _fields_to_bytes(row: Array, width: int) -> Array:
+    """The whole bytes of each number, all lowest ones first; then the bits that are left, packed."""
+    planes = [(row >> np.uint64(8 * place) & np.uint64(255)).astype(np.uint8) for place in range(width // 8)]
+    if width % 8:
+        planes.append(packing.pack((row >> np.uint64(width // 8 * 8)).astype(np.uint8), 1 << width % 8))
+    return np.concatenate(planes)
+
+
+def _fields_from_bytes(content: bytes, count: int, width: int) -> Array:
+    rows, row = np.frombuffer(content, dtype=np.uint8), np.zeros(count, dtype=np.uint64)
+    for place in range(width // 8):
+        row |= rows[place * count : (place + 1) * count].astype(np.uint64) << np.uint64(8 * place)
+    if width % 8:
+        rest = packing.unpack(rows[width // 8 * count :], count, 1 << width % 8)
+        row |= rest.astype(np.uint64) << np.uint64(width // 8 * 8)
+    return row

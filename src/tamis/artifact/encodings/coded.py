@@ -1,0 +1,181 @@
+"""Digits 0 … base − 1 as an entropy-coded row of bytes: a table of how often each occurs, then the words of ans.py.
+
+    2 bytes     T − 1, where T ≤ base is the length of the table
+    1 byte      the width of its entries, 1 or 2
+    T entries   weights of the digits, in proportion to how often they occur; 0: never. The last is not 0
+    words       4 bytes each, to the end of the row
+
+All of it is little-endian. g digits, one after the other, make a symbol d₀ + d₁ base + d₂ base² + …, where g is the
+largest number with base^g ≤ 256, and at least 1; the weight of a symbol is the product of those of its digits. So a
+symbol is a byte wherever the base is at most 256, and takes few words although it stands for many digits. The last
+symbol is filled up with the digit of the largest weight, the first of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tamis.artifact.encodings import ans, packing
+from tamis.artifact.encodings.base import Array
+from tamis.errors import CorruptArtifact
+from tamis.kernels import dispatch
+
+HEAD = 3
+FEW = 1 << 16  # so many digits are coded with tables of both widths, to see which is shorter
+SLACK = 1e-3  # relative; the estimate of a row's length is nearer to it than this, and 16 bytes
+
+
+def to_row(digits: Array, base: int, room: int) -> Array | None:
+    """The entropy-coded row, or None if it would take more than `room` bytes.
+
+    Args:
+        digits: integers 0 … base − 1 in a row.
+        base: 2 to 65536.
+        room: what the row may take.
+
+    Example:
+        >>> row = to_row(np.zeros(1000, dtype=np.uint8), base=3, room=100)
+        >>> row.tolist(), from_row(row, count=1000, base=3).any()
+        ([0, 0, 1, 255], False)
+    """
+    if len(digits) == 0:
+        return None
+    symbols, size = _symbols(digits, base), _group(base)
+    occurring = _counts(symbols, base**size)
+    counts = _digit_counts(occurring, base, size)
+    counts[0] -= -len(digits) % size  # what the last symbol was filled up with
+    rows = [_row(symbols, occurring, counts, 2, room)]
+    if len(digits) <= FEW:
+        rows.append(_row(symbols, occurring, counts, 1, room))
+    return min((row for row in rows if row is not None), key=len, default=None)
+
+
+def from_row(row: Array, count: int, base: int) -> Array:
+    """The digits that `to_row` wrote, in the dtype of `Codes`.
+
+    Nothing larger than the row and the digits is made, whatever the row says.
+
+    Args:
+        row: the bytes.
+        count: of the digits.
+        base: 2 to 65536.
+    """
+    table, words = _parted(row, base)
+    size = _group(base)
+    symbols = ans.decompressed(words, ans.frequencies(_weights(table, base)), -(-count // size))
+    if size == 1:
+        return symbols
+    lookup = (np.arange(base**size)[:, None] // base ** np.arange(size) % base).astype(np.uint8)
+    digits = np.empty(count, dtype=np.uint8)
+    for start in range(0, len(symbols), ans.BLOCK):
+        place = digits[start * size : (start + ans.BLOCK) * size]
+        place[:] = lookup[symbols[start : start + ans.BLOCK]].reshape(-1)[: len(place)]
+    filling = lookup[symbols[-1]][size - -count % size :] if count % size else digits[:0]
+    if (filling != int(np.argmax(table))).any():
+        raise CorruptArtifact(f"has an entropy-coded row that goes on after the last of {count} entries")
+    return digits
+
+
+def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int) -> Array | None:
+    table = _table(counts, width)
+    head = HEAD + table.nbytes
+    base = len(counts)
+    filled, tally = _filled(symbols, occurring, counts, base)
+    freqs = ans.frequencies(_weights(table, base))
+    if head + (1 - SLACK) * _bits(tally, freqs) / 8 - 16 > room:
+        return None
+    words = ans.compressed(filled, freqs)
+    if head + words.nbytes > room:
+        return None
+    start = [*(len(table) - 1).to_bytes(2, "little"), width]
+    bytes_of = [part.astype(part.dtype.newbyteorder("<")).view(np.uint8) for part in (table, words)]
+    return np.concatenate([np.array(start, dtype=np.uint8), *bytes_of])
+
+
+def _parted(row: Array, base: int) -> tuple[Array, Array]:
+    """The table and the words of a row."""
+    length = 1 + int.from_bytes(row[:2].tobytes(), "little")
+    width = int(row[2]) if len(row) >= HEAD else 0
+    end = HEAD + length * width
+    if width not in (1, 2) or length > base or end > len(row) or (len(row) - end) % 4:
+        raise CorruptArtifact(f"has an entropy-coded row of {len(row)} bytes that is none, of {base} digits")
+    table = row[HEAD:end].copy().view(f"<u{width}")
+    if table[-1] == 0:
+        raise CorruptArtifact("has an entropy-coded row whose table ends with a digit that does not occur")
+    return table, row[end:].copy().view("<u4").astype(np.uint32, copy=False)
+
+
+def _group(base: int) -> int:
+    """How many digits make a symbol."""
+    size = 1
+    while base ** (size + 1) <= 256:
+        size += 1
+    return size
+
+
+def _symbols(digits: Array, base: int) -> Array:
+    """Symbols of the digits, the last one filled up with zeros."""
+    if base in packing.WHOLE:  # the same bytes
+        return packing.pack(digits, base)
+    size = _group(base)
+    if size == 1:
+        return digits
+    filled = np.concatenate((digits, np.zeros(-len(digits) % size, dtype=np.uint8))).reshape(-1, size)
+    return sum(filled[:, place] * np.uint8(base**place) for place in range(size))  # type: ignore[return-value]
+
+
+def _counts(symbols: Array, alphabet: int) -> Array:
+    """How often each symbol occurs; block by block, since numpy makes integers of eight bytes of them first."""
+    extension = dispatch.native()
+    if extension is not None and alphabet <= 256:
+        tally = np.zeros(256, dtype=np.uint64)
+        extension.count_bytes(np.ascontiguousarray(symbols), tally)
+        return tally[:alphabet].astype(np.int64)
+    counts = np.zeros(alphabet, dtype=np.int64)
+    for start in range(0, len(symbols), ans.BLOCK):
+        counts += np.bincount(symbols[start : start + ans.BLOCK], minlength=alphabet)
+    return counts
+
+
+def _digit_counts(occurring: Array, base: int, size: int) -> Array:
+    """How often each digit occurs in symbols that occur so often."""
+    cube = occurring.reshape((base,) * size)
+    return sum(cube.sum(axis=tuple(other for other in range(size) if other != axis)) for axis in range(size))
+
+
+def _table(counts: Array, width: int) -> Array:
+    """Counts in proportion, so that the largest fits the width; what occurs is at least 1."""
+    most, largest = 256**width - 1, int(counts.max())
+    kept = counts[: int(np.flatnonzero(counts)[-1]) + 1]
+    scaled = kept if largest <= most and width == 2 else (2 * kept * most + largest) // (2 * largest)
+    return np.where(kept > 0, np.maximum(scaled, 1), 0).astype(f"u{width}")
+
+
+def _weights(table: Array, base: int) -> list[int]:
+    """Of each symbol, the product of the weights of its digits."""
+    single = table.tolist() + [0] * (base - len(table))
+    weights = single
+    for _ in range(_group(base) - 1):
+        weights = [high * low for high in single for low in weights]
+    return weights
+
+
+def _filled(symbols: Array, occurring: Array, counts: Array, base: int) -> tuple[Array, Array]:
+    """Symbols, and how often each occurs, with the most frequent digit instead of zeros in the last."""
+    size, digit = _group(base), int(np.argmax(counts))
+    missing = int(occurring.sum()) * size - int(counts.sum())
+    if missing == 0 or digit == 0:
+        return symbols, occurring
+    last, tally = int(symbols[-1]), occurring.copy()
+    new = last + digit * sum(base**place for place in range(size - missing, size))
+    symbols = symbols.copy()
+    symbols[-1] = new
+    tally[last] -= 1
+    tally[new] += 1
+    return symbols, tally
+
+
+def _bits(tally: Array, freqs: Array) -> float:
+    """About how many bits the words take: Σ n_s log₂(2²⁴ / f_s)."""
+    occurs = tally > 0
+    return float(np.sum(tally[occurs] * (ans.PRECISION - np.log2(freqs[occurs]))))

@@ -1,0 +1,115 @@
+"""Indices, masks and integers by how often each occurs: entropy-coded rows in the place of plain ones."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tamis.artifact.codes import Codes
+from tamis.artifact.encodings import coded, packing, positions
+from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes, from_bits
+from tamis.artifact.encodings.levels import kept_indices, levels_and_scales, quantized, read_levels, read_scales
+from tamis.artifact.encodings.sparse import expanded, kept_values
+from tamis.errors import CorruptArtifact
+
+WORTHWHILE = 16  # bytes that must be saved: other names of parts can make the header as much longer
+MOST_DISTINCT = 256
+
+
+class Entropy(Encoding):
+    """The parts of `levels` or `sparse`, with `codedindices` for `codes`, `codedmask` for the positions, or both.
+
+    Of integers without a mask, `table`, the values that occur, and `codedindices`. It accepts what it makes shorter
+    than all other encodings do, and nothing else.
+    """
+
+    name = "entropy"
+
+    def encode(self, decoded: Decoded) -> Encoded | None:
+        codes, mask = decoded.codes, decoded.mask
+        if codes is None and mask is None:
+            return _of_integers(decoded.tensor)
+        where, saved = ({}, 0) if mask is None else _positions(mask)
+        if codes is None:
+            assert mask is not None
+            return Encoded({**where, "values": kept_values(decoded.tensor, mask)}) if saved > WORTHWHILE else None
+        indices, more = _indices(codes, mask)
+        return Encoded({**where, **indices, **levels_and_scales(codes)}) if saved + more > WORTHWHILE else None
+
+    def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+        if "table" in stored.parts:
+            return _integers(stored, shape, dtype)
+        where = "codedmask" if "codedmask" in stored.parts else positions.part_among(stored.parts)
+        if "values" in stored.parts:
+            stored.require({"values", "codedmask"})
+            return expanded(stored.parts["values"], _kept(stored, "codedmask", math.prod(shape)), shape, dtype)
+        name = "codedindices" if "codedindices" in stored.parts else "codes"
+        stored.require({name, "levels", "scales"} | ({where} if where else set()))
+        levels, scales = read_levels(stored.parts["levels"], dtype), read_scales(stored.parts["scales"], shape, dtype)
+        kept = _kept(stored, where, math.prod(shape)) if where else None
+        count = math.prod(shape) if kept is None else int(np.count_nonzero(kept))
+        unpack = coded.from_row if name == "codedindices" else packing.unpack
+        indices = unpack(flat_bytes(stored.parts[name], name), count, len(levels))
+        return quantized(indices, levels, scales, kept, shape)
+
+
+def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
+    """Where a mask is true, as one part, and at least how many bytes that is shorter than the shortest plain one."""
+    row = mask.reshape(-1).numpy()
+    least = positions.least_bytes(row)
+    short = coded.to_row(row.view(np.uint8), 2, least)
+    if short is not None:  # the plain ones need not be made
+        return {"codedmask": torch.from_numpy(short)}, least - len(short)
+    ((name, plain),) = positions.to_part(mask).items()
+    short = coded.to_row(row.view(np.uint8), 2, plain.nbytes - 1) if plain.nbytes > least else None
+    return ({name: plain}, 0) if short is None else ({"codedmask": torch.from_numpy(short)}, plain.nbytes - len(short))
+
+
+def _indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]:
+    """The indices that are kept, as one part, and how many bytes that is shorter than packed ones are."""
+    indices, levels = kept_indices(codes, mask), len(codes.levels)
+    plain = packing.packed_size(len(indices), levels)
+    short = coded.to_row(indices, levels, plain - 1)
+    if short is None:
+        return {"codes": torch.from_numpy(packing.pack(indices, levels))}, 0
+    return {"codedindices": torch.from_numpy(short)}, plain - len(short)
+
+
+def _kept(stored: Encoded, name: str, entries: int) -> Array:
+    if name != "codedmask":
+        return positions.from_part(stored.parts[name], name, entries)
+    mask: Array = coded.from_row(flat_bytes(stored.parts[name], name), entries, 2).view(np.bool_)
+    return mask
+
+
+def _of_integers(tensor: Tensor) -> Encoded | None:
+    if tensor.is_floating_point() or tensor.nbytes <= WORTHWHILE:
+        return None
+    row = bits(tensor)
+    table = np.empty(0, dtype=row.dtype)
+    for start in range(0, len(row), coded.FEW):
+        table = np.union1d(table, row[start : start + coded.FEW])
+        if len(table) > MOST_DISTINCT:
+            return None
+    indices = np.searchsorted(table, row).astype(np.uint8)
+    short = coded.to_row(indices, max(len(table), 2), tensor.nbytes - table.nbytes - WORTHWHILE - 1)
+    if short is None:
+        return None
+    return Encoded({"table": from_bits(table, table.shape, tensor.dtype), "codedindices": torch.from_numpy(short)})
+
+
+def _integers(stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+    stored.require({"table", "codedindices"})
+    part = stored.parts["table"]
+    if part.dtype is not dtype or dtype.is_floating_point or part.dim() != 1 or not 0 < len(part) <= MOST_DISTINCT:
+        raise CorruptArtifact(f"has a table of {part.dtype} and shape {tuple(part.shape)} for integers of {dtype}")
+    table, row = bits(part), flat_bytes(stored.parts["codedindices"], "codedindices")
+    if (table[1:] <= table[:-1]).any():
+        raise CorruptArtifact("has a table of integers that do not ascend")
+    indices = coded.from_row(row, math.prod(shape), max(len(table), 2))
+    if (indices >= len(table)).any():
+        raise CorruptArtifact("has indices beyond a table of one integer")
+    return Decoded(from_bits(table[indices], shape, dtype))

@@ -1,0 +1,294 @@
+"""Ways of telling one tensor in a message, of which the shortest is taken.
+
+    constant    one number, which all entries are
+    numbers     every entry
+    sparse      which entries have a bit that is not 0, and those
+    table       the numbers that occur, at most 256, in the order of their bits, and for each entry which it is
+    levels      an entry is the scale of its unit × a level, as `Codes` have it; where no level is 0, first which are
+
+Numbers are told by their bits. Of floating-point ones: how many bits of their mantissas are needed, so that a number
+that a narrower type holds, or a power of two, takes fewer; signs; exponents, by how often each occurs; and mantissas.
+Of integers: the bits of the largest, each with its sign as the lowest bit, and all in so many bits. Equispaced levels,
+−1 + 2j/(M−1), are told by one bit and their number M.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tamis.artifact.arithmetic import Coder, Outgoing, Receiver, Ruler, Sender
+from tamis.artifact.codes import FLOORS, MOST_LEVELS, Codes
+from tamis.artifact.encodings.base import Array, bits, from_bits
+from tamis.errors import CorruptArtifact, InvalidInput
+
+Plan = Callable[[Outgoing], None]  # what a sender does to tell a tensor in one way
+# Bits of the exponent and of the mantissa.
+FIELDS = {
+    torch.float64: (11, 52),
+    torch.float32: (8, 23),
+    torch.bfloat16: (8, 7),
+    torch.float16: (5, 10),
+    torch.float8_e4m3fn: (4, 3),
+    torch.float8_e5m2: (5, 2),
+}
+WAYS = ("constant", "numbers", "sparse", "table", "levels")  # the last for types that `Codes` are made for
+MOST_DISTINCT = 256  # numbers in a table
+SAMPLE = 4096  # entries that are looked at first, to see whether the others need a look
+ALPHABETS = (2, 3, 4, 5, 7, 8, 15, 16)  # numbers of levels that are looked for in weights without codes
+
+
+def tell(sender: Sender, tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> None:
+    """Send a tensor that is not empty, in the shortest way.
+
+    Args:
+        sender: the message so far.
+        tensor: contiguous, on the CPU.
+        codes: what it is made of, if it was quantized.
+        mask: what was kept of it, if it was pruned.
+    """
+    plans = list(_plans(tensor, codes, mask))
+    way, plan = min(plans, key=lambda each: _measured(each[1])) if len(plans) > 1 else plans[0]
+    sender.choice(way, _ways(tensor.dtype))
+    sender.mark("way")
+    plan(sender)
+
+
+def told(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The tensor that `tell` sent."""
+    way = WAYS[receiver.choice(0, _ways(dtype))]
+    count = math.prod(shape)
+    if way == "levels":
+        return _told_levels(receiver, shape, dtype)
+    if way == "constant":
+        row = np.repeat(_told_numbers(receiver, 1, dtype), count)
+    elif way == "numbers":
+        row = _told_numbers(receiver, count, dtype)
+    elif way == "sparse":
+        nonzero = receiver.symbols(count, 2).view(np.bool_)
+        row = np.zeros(count, dtype=np.uint64)
+        row[nonzero] = _told_numbers(receiver, int(np.count_nonzero(nonzero)), dtype)
+    else:
+        number = receiver.choice(0, MOST_DISTINCT - 1) + 2
+        row = _told_numbers(receiver, number, dtype)[receiver.symbols(count, number)]
+    return _tensor(row, shape, dtype)
+
+
+def _ways(dtype: torch.dtype) -> int:
+    return len(WAYS) if dtype in FLOORS else len(WAYS) - 1
+
+
+def _measured(plan: Plan) -> float:
+    ruler = Ruler()
+    plan(ruler)
+    return ruler.bits
+
+
+def _plans(tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> Iterator[tuple[int, Plan]]:
+    """Ways of telling a tensor, each by its place in WAYS."""
+    row, dtype = _row(tensor), tensor.dtype
+    distinct = _distinct(row)
+    if distinct is not None and len(distinct) == 1:
+        yield 0, lambda out: _tell_numbers(out, distinct, dtype)
+        return
+    yield 1, lambda out: _tell_numbers(out, row, dtype)
+    if not row.all():
+        yield 2, lambda out: _tell_sparse(out, row, dtype)
+    if distinct is not None:
+        yield 3, lambda out: _tell_table(out, distinct, row, dtype)
+    for found, kept in _as_levels(tensor, codes, mask):
+        yield 4, lambda out, found=found, kept=kept: _tell_levels(out, found, kept)  # type: ignore[misc]
+
+
+# -- rows of numbers -----------------------------------------------------------------------------------------------
+
+
+def _row(tensor: Tensor) -> Array:
+    """The bits of a tensor as unsigned integers."""
+    own: Array = bits(tensor)
+    return own.view(f"u{own.itemsize}").astype(np.uint64)
+
+
+def _tensor(row: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """The tensor of these bits."""
+    own: Array = row.astype(f"u{dtype.itemsize}")
+    if dtype is torch.bool and (own > 1).any():
+        raise CorruptArtifact("has truth values other than 0 and 1")
+    return from_bits(own.view(bits(torch.empty(0, dtype=dtype)).dtype), shape, dtype)
+
+
+def _tell_numbers(out: Outgoing, row: Array, dtype: torch.dtype, positive: bool = False, label: str = "values") -> None:
+    if not dtype.is_floating_point:
+        signed = _zigzag(row, 8 * dtype.itemsize)
+        width = int(signed.max(initial=0)).bit_length()
+        out.choice(width, 8 * dtype.itemsize + 1)
+        out.fields(signed, width)
+    else:
+        exponent, mantissa = FIELDS[dtype]
+        mantissas = row & np.uint64((1 << mantissa) - 1)
+        used = int(np.bitwise_or.reduce(mantissas, initial=0))
+        kept = mantissa - (used & -used).bit_length() + 1 if used else 0
+        out.choice(kept, mantissa + 1)
+        if not positive:
+            out.symbols((row >> np.uint64(exponent + mantissa)).astype(np.uint8), 2)
+        out.symbols((row >> np.uint64(mantissa) & np.uint64((1 << exponent) - 1)).astype(np.int32), 1 << exponent)
+        out.fields(mantissas >> np.uint64(mantissa - kept), kept)
+    out.mark(label)
+
+
+def _told_numbers(receiver: Receiver, count: int, dtype: torch.dtype, positive: bool = False) -> Array:
+    if not dtype.is_floating_point:
+        width = receiver.choice(0, 8 * dtype.itemsize + 1)
+        return _unzigzag(receiver.fields(count, width))
+    exponent, mantissa = FIELDS[dtype]
+    kept = receiver.choice(0, mantissa + 1)
+    signs = np.zeros(count, dtype=np.uint64) if positive else receiver.symbols(count, 2).astype(np.uint64)
+    exponents = receiver.symbols(count, 1 << exponent).astype(np.uint64)
+    mantissas = receiver.fields(count, kept) << np.uint64(mantissa - kept)
+    return signs << np.uint64(exponent + mantissa) | exponents << np.uint64(mantissa) | mantissas
+
+
+def _zigzag(row: Array, width: int) -> Array:
+    """0, −1, 1, −2, … become 0, 1, 2, 3, …; of the bits of integers of so many bits."""
+    signed = (row << np.uint64(64 - width)).view(np.int64) >> np.int64(64 - width)
+    return (signed << np.int64(1) ^ signed >> np.int64(63)).view(np.uint64)
+
+
+def _unzigzag(row: Array) -> Array:
+    found: Array = row >> np.uint64(1) ^ -(row & np.uint64(1)).view(np.int64).view(np.uint64)
+    return found
+
+
+def _tell_sparse(out: Outgoing, row: Array, dtype: torch.dtype) -> None:
+    nonzero = row != 0
+    out.symbols(nonzero.view(np.uint8), 2)
+    out.mark("mask")
+    _tell_numbers(out, row[nonzero], dtype)
+
+
+def _tell_table(out: Outgoing, distinct: Array, row: Array, dtype: torch.dtype) -> None:
+    out.choice(len(distinct) - 2, MOST_DISTINCT - 1)
+    _tell_numbers(out, distinct, dtype, label="table")
+    out.symbols(np.searchsorted(distinct, row).astype(np.uint8), len(distinct))
+    out.mark("indices")
+
+
+def _distinct(row: Array) -> Array | None:
+    """The numbers that occur, ascending; None if they are too many for a table."""
+    for part in (row[:SAMPLE], row):
+        found: Array = np.unique(part)
+        if len(found) > MOST_DISTINCT:
+            return None
+    return found
+
+
+# -- levels --------------------------------------------------------------------------------------------------------
+
+
+def _tell_levels(out: Outgoing, codes: Codes, kept: Array | None) -> None:
+    dtype, shape, indices = codes.levels.dtype, tuple(codes.indices.shape), codes.indices.reshape(-1).numpy()
+    number = len(codes.levels)
+    out.natural(number - 2)
+    regular = np.array_equal(bits(codes.levels), bits(_equispaced(number, dtype)))
+    out.choice(int(regular), 2)
+    if not regular:
+        _tell_numbers(out, _row(codes.levels), dtype, label="levels")
+    out.mark("levels")
+    _code_units(out, shape, tuple(codes.scales.shape))
+    _tell_numbers(out, _row(codes.scales), dtype, positive=True, label="scales")
+    out.choice(int(kept is not None), 2)
+    if kept is not None:
+        out.symbols(kept.view(np.uint8), 2)
+        out.mark("mask")
+        indices = indices[kept]
+    out.symbols(indices, number)
+    out.mark("indices")
+
+
+def _told_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    number = receiver.natural(0) + 2
+    if number > MOST_LEVELS:
+        raise CorruptArtifact(f"has {number} levels")
+    levels = _equispaced(number, dtype)
+    if not receiver.choice(0, 2):
+        levels = _tensor(_told_numbers(receiver, number, dtype), (number,), dtype)
+    units = _code_units(receiver, shape, shape)
+    scales = _tensor(_told_numbers(receiver, math.prod(units), dtype, positive=True), units, dtype)
+    count, mask = math.prod(shape), None
+    kept = receiver.symbols(count, 2).view(np.bool_) if receiver.choice(0, 2) else np.ones(count, dtype=np.bool_)
+    indices = np.zeros(count, dtype=np.uint8 if number <= 256 else np.int32)
+    indices[kept] = receiver.symbols(int(np.count_nonzero(kept)), number)
+    mask = torch.from_numpy(kept).reshape(shape)
+    try:
+        return Codes(torch.from_numpy(indices).reshape(shape), levels, scales).values(mask)
+    except InvalidInput as error:
+        raise CorruptArtifact(f"has codes that cannot be: {error}") from error
+
+
+def _code_units(coder: Coder, shape: tuple[int, ...], units: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of scales: one for all, one along the first axis, or else a divisor of the length of each axis."""
+    usual = [tuple(1 for _ in shape), tuple(length if axis == 0 else 1 for axis, length in enumerate(shape))]
+    place = coder.choice(usual.index(units) if units in usual else 2, 3)
+    if place < 2:
+        return usual[place]
+    divisors = [[unit for unit in range(1, length + 1) if length % unit == 0] for length in shape]
+    places = [own.index(unit) for own, unit in zip(divisors, units, strict=True)]
+    return tuple(own[coder.choice(place, len(own))] for own, place in zip(divisors, places, strict=True))
+
+
+def _equispaced(number: int, dtype: torch.dtype) -> Tensor:
+    steps = number - 1
+    return torch.tensor([(2 * j - steps) / steps for j in range(number)], dtype=torch.float64).to(dtype)
+
+
+def _as_levels(tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> Iterator[tuple[Codes, Array | None]]:
+    """What a tensor is made of, as its codes say or as it looks, and what is kept where no level is zero."""
+    if codes is not None:
+        yield _without_needless_mask(codes.to("cpu"), None if mask is None else mask.cpu())
+    elif tensor.dtype in FLOORS and tensor.isfinite().all():
+        yield from _looked_for(tensor)
+
+
+def _without_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Array | None]:
+    """A level of zero says of an entry what a mask would."""
+    if mask is None:
+        return codes, None
+    zeros = np.flatnonzero(bits(codes.levels) == 0)
+    if len(zeros) == 0:
+        return codes, mask.reshape(-1).numpy()
+    indices = codes.indices.where(mask, torch.tensor(int(zeros[0]), dtype=codes.indices.dtype))
+    return Codes(indices, codes.levels, codes.scales), None
+
+
+def _looked_for(tensor: Tensor) -> Iterator[tuple[Codes, Array | None]]:
+    """Equispaced levels that a tensor without codes may be on, with one scale, or one for each row."""
+    shape = tuple(tensor.shape)
+    for units in dict.fromkeys([tuple(1 for _ in shape), (*shape[:1], *(1 for _ in shape[1:]))]):
+        axes = [axis for axis, unit in enumerate(units) if unit == 1]
+        scales = tensor.abs().amax(axes, keepdim=True) if axes else tensor.abs()
+        scales = scales.where(scales > 0, 1.0)
+        rows = max(1, SAMPLE * len(tensor) // tensor.numel()) if shape else None
+        for number in ALPHABETS:
+            some = slice(0, rows) if shape else ...
+            if _on_levels(tensor[some], scales[some] if units[:1] == shape[:1] else scales, number) is not None:
+                found = _on_levels(tensor, scales, number)
+                if found is not None:
+                    yield found
+                    break
+
+
+def _on_levels(tensor: Tensor, scales: Tensor, number: int) -> tuple[Codes, Array | None] | None:
+    levels = _equispaced(number, tensor.dtype)
+    nearest = ((tensor / scales + 1) * ((number - 1) / 2)).round().clamp(0, number - 1)
+    try:
+        codes = Codes(nearest.to(torch.uint8), levels, scales)
+    except InvalidInput:  # products that are infinite
+        return None
+    kept = None if number % 2 else tensor != 0
+    if not np.array_equal(bits(codes.values(kept)), bits(tensor)):
+        return None
+    return codes, None if kept is None or kept.all() else kept.reshape(-1).numpy()

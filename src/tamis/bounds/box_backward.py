@@ -1,0 +1,300 @@
+"""Backward passes of linear bounds through two networks: the coefficients of neurons and of their differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.bounds.box_lines import Line, Lines, lines
+from tamis.bounds.box_maxima import Winners, handed_on, winners
+from tamis.bounds.interval import Interval
+from tamis.bounds.interval_affine import Kind, adds, applied, kind_of, multiplies, transposed
+from tamis.bounds.interval_pointwise import EPS, pointwise_of
+from tamis.bounds.joint_interval import Joint, Pair, Sizes
+from tamis.graph.network import Node
+from tamis.graph.ops import rearrange
+
+AT_A_TIME = 20_000_000  # entries of the coefficients of one tensor
+
+
+@dataclass
+class Coefficients:
+    """For one tensor the coefficients a of z and c of d = z' − z; rows lie along its batch axis."""
+
+    a: Tensor | None = None
+    c: Tensor | None = None
+
+    def add(self, a: Tensor | None = None, c: Tensor | None = None) -> None:
+        if a is not None:
+            self.a = a if self.a is None else self.a + a
+        if c is not None:
+            self.c = c if self.c is None else self.c + c
+
+
+class Backward:
+    """Upper bounds of linear functions of neurons and differences, carried back to the box of inputs.
+
+    Args:
+        pair: the networks.
+        values: the joint intervals of all nodes before those that are asked for, for one box. More may be put in later.
+        sizes: what rounding is relative to at affine nodes.
+        axes: the axis of samples in each tensor, so that many functions can be carried side by side; None to carry one
+            at a time.
+    """
+
+    def __init__(
+        self, pair: Pair, values: Mapping[str, Any], sizes: Mapping[str, Sizes], axes: Mapping[str, int] | None
+    ) -> None:
+        self.pair, self.values, self.sizes, self.axes = pair, values, sizes, axes
+        self._lines: dict[str, Lines] = {}
+        self._winners: dict[str, Winners | None] = {}
+        self._wide: tuple[int, Pair] = (1, pair)
+        self._rounding = 0.0  # of sums over all neurons of a tensor, relative to the sums of their magnitudes
+
+    @cached_property
+    def reverse(self) -> Backward:
+        """With the networks in each other's place."""
+        return Backward(self.pair.swapped(), _Swapped(self.values), _Swapped(self.sizes), self.axes)
+
+    def mine(self, name: str, neurons: Tensor | None = None) -> Interval:
+        """Intervals of the neurons of a tensor in the first network; of all, or infinite but for those asked for."""
+        return self._interval(name, neurons, lambda rows: self.upper(name, Coefficients(a=rows)))
+
+    def apart(self, name: str, neurons: Tensor | None = None) -> Interval:
+        """Intervals of the differences, from both orders of the networks."""
+        mine = self._interval(name, neurons, lambda rows: self.upper(name, Coefficients(c=rows)))
+        reverse = self.reverse
+        other = reverse._interval(name, neurons, lambda rows: reverse.upper(name, Coefficients(c=rows)))
+        return mine & -other
+
+    def _interval(self, name: str, neurons: Tensor | None, upper: Callable[[Tensor], Tensor]) -> Interval:
+        like: Tensor = self.values[name].mine.low
+        widest = max(value.mine.low.numel() for value in self.values.values() if isinstance(value, Joint))
+        self._rounding = 2 * EPS * (widest + 64)
+        neurons = torch.arange(like.numel(), device=like.device) if neurons is None else neurons
+        high = torch.full_like(like, torch.inf).flatten()
+        low = -high
+        for chosen in neurons.split(1 if self.axes is None else max(1, AT_A_TIME // (2 * widest))):
+            rows = self._indicators(name, chosen)
+            if self.axes is None:
+                high[chosen], low[chosen] = upper(rows), -upper(-rows)
+            else:
+                both = upper(torch.cat([rows, -rows], self.axes[name]))
+                high[chosen], low[chosen] = both[: len(chosen)], -both[len(chosen) :]
+        return Interval(low.view(like.shape), high.view(like.shape))
+
+    def _indicators(self, name: str, neurons: Tensor) -> Tensor:
+        """For each neuron a row that is one there and zero elsewhere."""
+        like = self.values[name].mine.low
+        rows = like.new_zeros(len(neurons), like.numel())
+        rows[torch.arange(len(neurons), device=like.device), neurons] = 1.0
+        if self.axes is None:
+            return rows.view(like.shape)
+        axis = self.axes[name]
+        return rows.view(len(neurons), *like.shape[:axis], *like.shape[axis + 1 :]).movedim(0, axis)
+
+    def upper(self, name: str, start: Coefficients) -> Tensor:
+        """For each row the largest value that a·z + c·d can have on the box."""
+        rows = start.a if start.a is not None else start.c
+        assert rows is not None
+        self._widen(1 if self.axes is None else rows.shape[self.axes[name]])
+        total = rows.new_zeros(self._wide[0])
+        carried: dict[str, dict[int, Coefficients]] = {name: {0: start}}
+        for node in reversed(self.pair.net.data_nodes):
+            if node.name in carried:
+                total = total + self._node(node, carried.pop(node.name), carried)
+        for each, coefficients in carried.items():
+            total = total + self._input(each, coefficients[0].a)
+        return total
+
+    def _widen(self, rows: int) -> None:
+        """Weights for a batch of that many rows."""
+        if self._wide[0] != rows:
+            self._wide = rows, self.pair.for_batch(rows)
+
+    def _node(self, node: Node, results: dict[int, Coefficients], carried: dict[str, dict[int, Coefficients]]) -> Any:
+        """Carry a node's coefficients to what it reads; what they add to the constant."""
+
+        def carry(name: str, index: int = 0, **parts: Tensor | None) -> None:
+            carried.setdefault(name, {}).setdefault(index, Coefficients()).add(**parts)
+
+        kind = self._kind(node)
+        if node.target in rearrange.Pick.targets:
+            source = self.pair.net.node[node.args[0].name]
+            if self._kind(source) is Kind.SELECTING:  # the other result is indices
+                return self._selecting(source, node, results[0], carry)
+            carry(source.name, node.args[1], a=results[0].a, c=results[0].c)
+            return 0.0
+        if kind is Kind.SELECTING:
+            return self._selecting(node, node, results[0], carry)
+        if kind is Kind.POINTWISE:
+            return self._pointwise(node, results[0], carry)
+        return self._affine(node, results, carry)
+
+    def _kind(self, node: Node) -> Kind:
+        return kind_of(self.pair.net, node, "linear_relaxation")
+
+    def _affine(self, node: Node, results: dict[int, Coefficients], carry: Callable[..., None]) -> Any:
+        net, pair, wide = self.pair.net, self.pair, self._wide[1]
+        changes, wide_changes = pair.changes(node), wide.changes(node)
+        shapes = {name: self._shape(name) for name in node.references if name in net.carries_data}
+        a, c = ([getattr(results.get(i), part, None) for i in range(max(results) + 1)] for part in ("a", "c"))
+        if any(each is not None for each in a):
+            for name, rows in transposed(net, node, wide.mine, shapes, a).items():
+                carry(name, a=rows)
+        if any(each is not None for each in c):
+            for name, rows in transposed(net, node, wide.other, shapes, c).items():
+                carry(name, c=rows)
+            if wide_changes is not None and multiplies(net, node):
+                for name, rows in transposed(net, node, wide_changes, shapes, c).items():
+                    carry(name, a=rows)
+        if isinstance(self.values[node.name], list):
+            return 0.0
+        total = self._slack(node, results[0])
+        if adds(node):
+            nothing = {name: torch.zeros_like(self.values[name].mine.low) for name in shapes}
+            total = total + self._dot(node.name, results[0].a, applied(net, node, nothing.__getitem__, pair.mine))
+            if changes is not None:
+                total = total + self._dot(node.name, results[0].c, applied(net, node, nothing.__getitem__, changes))
+        return total
+
+    def _slack(self, node: Node, results: Coefficients) -> Any:
+        """What products with the node's transpose may have rounded: relative to the node on magnitudes."""
+        value: Joint = self.values[node.name]
+        sizes = self.sizes.get(node.name) or Sizes(
+            value.mine.size, value.other.size, value.apart.size, value.apart.size
+        )
+        return self._rounding * (
+            self._dot(node.name, _absolute(results.a), sizes.mine)
+            + self._dot(node.name, _absolute(results.c), sizes.apart)
+        )
+
+    def _selecting(self, node: Node, result: Node, rows: Coefficients, carry: Callable[..., None]) -> Any:
+        """Where one neuron wins throughout, its coefficients; elsewhere the largest value on the intervals."""
+        if node.name not in self._winners:
+            self._winners[node.name] = winners(self.pair.net, node, self.values)
+        known = self._winners[node.name]
+        if known is None:
+            return self._constant(result, rows)
+        shapes = {name: self._shape(name) for name in node.references}
+        rest = Coefficients()
+        for part, decided in (("a", known.mine), ("c", known.both)):
+            each = getattr(rows, part)
+            if each is not None:
+                rest.add(**{part: each.masked_fill(decided, 0.0)})
+                for name, kept in handed_on(node, self.values, shapes, each.masked_fill(~decided, 0.0)).items():
+                    carry(name, **{part: kept})
+        return self._constant(result, rest)
+
+    def _constant(self, node: Node, results: Coefficients) -> Any:
+        """The largest value on the node's own intervals."""
+        value: Joint = self.values[node.name]
+        total: Any = 0.0
+        for rows, x in ((results.a, value.mine), (results.c, value.apart)):
+            total = total + self._dot(node.name, _positive(rows), x.high) + self._dot(node.name, _negative(rows), x.low)
+            total = total + self._rounding * self._dot(node.name, _absolute(rows), x.size)
+        return total
+
+    def _pointwise(self, node: Node, results: Coefficients, carry: Callable[..., None]) -> Any:
+        read = node.arguments["self"].name
+        x: Joint = self.values[read]
+        if node.name not in self._lines:
+            function = pointwise_of(node)
+            assert function is not None
+            self._lines[node.name] = lines(function, x, self.values[node.name])
+        bounds = self._lines[node.name]
+        terms: list[tuple[Tensor | None, Line]] = [
+            (_positive(results.a), bounds.above),
+            (_negative(results.a), bounds.below),
+            (_positive(results.c), bounds.apart_above),
+            (_negative(results.c), bounds.apart_below),
+        ]
+        total: Any = 0.0
+        for rows, line in terms:
+            if rows is None:
+                continue
+            carry(read, a=rows * line.z_slope, c=rows * line.d_slope)
+            size = line.z_slope.abs() * x.mine.size + line.d_slope.abs() * x.apart.size + line.offset.abs()
+            total = total + self._dot(node.name, rows, line.offset)
+            total = total + self._rounding * self._dot(node.name, rows.abs(), size)
+        return total
+
+    def _input(self, name: str, a: Tensor | None) -> Any:
+        """The largest value of a·x on the box; differences are zero there."""
+        box: Interval = self.values[name].mine
+        linear = self._dot(name, a, box.centre) + self._dot(name, _absolute(a), box.radius)
+        return linear + self._rounding * self._dot(name, _absolute(a), box.size)
+
+    def _dot(self, name: str, rows: Tensor | None, values: Tensor) -> Any:
+        """Row by row the sum of products."""
+        if rows is None:
+            return 0.0
+        product = rows * values
+        if self.axes is None:
+            return product.sum().view(1)
+        return product.movedim(self.axes[name], 0).flatten(1).sum(1)
+
+    def _shape(self, name: str) -> torch.Size:
+        shape = list(self.values[name].mine.low.shape)
+        if self.axes is not None:
+            shape[self.axes[name]] = self._wide[0]
+        return torch.Size(shape)
+
+
+class _Swapped(Mapping[str, Any]):
+    """Joint intervals, or sizes, with the networks in each other's place."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._values[name]
+        return [each and each.swapped() for each in value] if isinstance(value, list) else value.swapped()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def _positive(rows: Tensor | None) -> Tensor | None:
+    return None if rows is None else rows.clamp(min=0)
+
+
+def _negative(rows: Tensor | None) -> Tensor | None:
+    return None if rows is None else rows.clamp(max=0)
+
+
+def _absolute(rows: Tensor | None) -> Tensor | None:
+    return None if rows is None else rows.abs()
+
+
+def batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | None:
+    """For each tensor of data the axis along which samples lie; None where one has no such axis.
+
+    It is the axis of size one that has size two in a batch of two.
+    """
+    single, double = ({n: boxes[n].low[:1].repeat(k, *[1] * (boxes[n].low.dim() - 1)) for n in boxes} for k in (1, 2))
+    values = [_evaluated(pair.for_batch(k + 1), each) for k, each in enumerate((single, double))]
+    axes: dict[str, int] = {}
+    for name, one in values[0].items():
+        if not isinstance(one, Tensor):
+            continue
+        found = [i for i, (a, b) in enumerate(zip(one.shape, values[1][name].shape, strict=True)) if a != b]
+        if len(found) != 1 or one.shape[found[0]] != 1:
+            return None
+        axes[name] = found[0]
+    return axes
+
+
+def _evaluated(pair: Pair, values: dict[str, Any]) -> dict[str, Any]:
+    """Every node of the first network, evaluated."""
+    for node in pair.net.data_nodes:
+        values[node.name] = applied(pair.net, node, values.__getitem__, pair.mine)
+    return values

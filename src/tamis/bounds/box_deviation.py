@@ -1,0 +1,164 @@
+"""How far apart two networks can be anywhere in a box around an input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.interval import Interval, interval
+from tamis.bounds.joint_interval import check_same_graph, joint_interval
+from tamis.bounds.linear_relaxation import linear_relaxation
+from tamis.errors import InvalidInput, UnsupportedOp
+from tamis.graph.network import Network
+from tamis.paths.metric import path_metric
+
+Inputs = Tensor | tuple[Tensor, ...]
+SOURCES = {
+    "joint interval": "paulsen2020reludiff, differential intervals",
+    "linear relaxation": "zhang2018crown, backward linear bounds",
+    "path metric": "gonon2024thesis, Theorem 3.4.1",
+}
+CARRIED = 100_000_000  # outputs × neurons up to which linear bounds are carried backward
+ROUNDING = 1e-9  # relative: more than the passes of the path-metric, whose terms are all positive, can lose
+
+
+def box_deviation(
+    net: Network,
+    other: Network,
+    x: Inputs,
+    radius: float | Inputs,
+    within: tuple[float, float] | None = None,
+) -> list[Bound]:
+    """For each input of a batch a bound of max_k |R_θ(x')_k − R_θ'(x')_k| over all x' with |x' − x| ≤ radius.
+
+    It is the smallest of three: differential intervals (`joint_interval`), linear bounds of the difference carried
+    backward (`linear_relaxation`), and the path-metric on the largest |x'|, which bounds the sum over outputs. It
+    is informative where it says more than the intervals of the two networks, each computed by itself.
+
+    The bound holds for both functions in exact arithmetic, batch-norms folded; rounding on the way to it
+    is covered, that of whoever evaluates the networks is not. Networks that are equal give exactly zero.
+
+    Args:
+        net: a network.
+        other: the same graph with other parameters.
+        x: a batch of inputs (or a tuple, for several inputs); the whole input where the network has no batch dimension.
+        radius: how far each entry of x may move: a number, or a tensor that broadcasts to x (a tuple of them).
+        within: the range that entries of inputs have at all, such as (0, 1) for pixels; boxes are cut to it.
+
+    Returns:
+        One `Bound` for each input of the batch. `terms` has the number that each method gave; a method that does not
+        apply is named in `checked`, with the reason.
+
+    Raises:
+        UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
+
+    Example:
+        >>> box_deviation(net, small.network, x, radius=2 / 255, within=(0, 1))[0].value
+
+    Reference: paulsen2020reludiff.
+    """
+    check_same_graph(net, other)
+    boxes = _boxes(net, x, radius, within)
+    found: dict[str, list[float]] = {}  # natural logarithms
+    notes: list[str] = []
+
+    def attempt(name: str, compute: Callable[[], list[float]]) -> None:
+        try:
+            found[name] = compute()
+        except OverflowError as reason:
+            notes.append(f"{name} left out: {reason}")
+
+    attempt("joint interval", lambda: _largest(net, joint_interval(net, other, boxes)))
+    attempt("separate intervals", lambda: _largest(net, _separate(net, other, boxes)))
+    carried = _outputs(net) * _neurons(net)
+    if carried <= CARRIED:
+        attempt("linear relaxation", lambda: _largest(net, linear_relaxation(net, other, boxes)))
+    else:
+        notes.append(f"linear relaxation left out: outputs × neurons is {carried:.2g}, more than {CARRIED:.2g}")
+    try:
+        found["path metric"] = _path_metric(net, other, boxes)
+    except UnsupportedOp as reason:
+        notes.append(f"path metric left out: {reason}")
+    count = len(next(iter(found.values()))) if found else 0
+    return [_bound({name: logs[i] for name, logs in found.items()}, notes) for i in range(count)]
+
+
+def _bound(logs: dict[str, float], notes: Sequence[str]) -> Bound:
+    """The smallest of what the methods found for one input."""
+    trivial = logs.get("separate intervals", math.inf)
+    best = min((name for name in SOURCES if name in logs), key=logs.__getitem__)
+    return Bound(
+        value=exp_of(logs[best]),
+        log_value=logs[best],
+        informative=logs[best] < trivial or logs[best] == -math.inf,
+        source=SOURCES[best],
+        checked=("both networks are one graph with finite parameters", *notes),
+        terms={name: exp_of(log) for name, log in logs.items()},
+    )
+
+
+def _boxes(net: Network, x: Inputs, radius: float | Inputs, within: tuple[float, float] | None) -> dict[str, Interval]:
+    """The box around each input, by the input's name."""
+    inputs = x if isinstance(x, tuple) else (x,)
+    net.check_inputs(inputs)
+    radii = radius if isinstance(radius, tuple) else (radius,) * len(inputs)
+    if len(radii) != len(inputs):
+        raise InvalidInput(f"the network takes {len(inputs)} inputs, got {len(radii)} radii")
+    if within is not None and not within[0] <= within[1]:
+        raise InvalidInput(f"within must be (low, high) with low ≤ high, got {within}")
+    return {n: _box(n, v, r, within) for n, v, r in zip(net.inputs, inputs, radii, strict=True)}
+
+
+def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, float] | None) -> Interval:
+    if not x.is_floating_point():
+        raise InvalidInput(f"a box needs an input of floating-point numbers, '{name}' has {x.dtype}")
+    x = x.detach().double()
+    radii = torch.as_tensor(radius, dtype=torch.float64, device=x.device)
+    try:
+        radii = radii.expand_as(x)
+    except RuntimeError:
+        wanted, got = tuple(x.shape), tuple(radii.shape)
+        raise InvalidInput(
+            f"the radius must be a number or broadcast to '{name}' of shape {wanted}, got {got}"
+        ) from None
+    wrong = int((~(torch.isfinite(x) & (radii >= 0) & torch.isfinite(radii))).sum())
+    if wrong:
+        raise InvalidInput(f"'{name}' has {wrong} entries where x is not finite or the radius not a number ≥ 0")
+    wide = Interval(x - radii, x + radii).outward()  # so that the rounded ends still hold the box
+    box = Interval(torch.where(radii > 0, wide.low, x), torch.where(radii > 0, wide.high, x))
+    if within is None:
+        return box
+    cut = Interval(box.low.clamp(min=within[0]), box.high.clamp(max=within[1]))
+    empty = int((cut.low > cut.high).sum())
+    if empty:
+        raise InvalidInput(f"'{name}' has {empty} entries farther than the radius from the range within={within}")
+    return cut
+
+
+def _separate(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Interval]:
+    """What follows for the difference from the intervals of each network alone."""
+    return [theirs - mine for mine, theirs in zip(interval(net, boxes), interval(other, boxes), strict=True)]
+
+
+def _largest(net: Network, outputs: list[Interval]) -> list[float]:
+    """For each input the logarithm of the largest magnitude over all outputs."""
+    each = [output.size.flatten(1).amax(1) if net.batched else output.size.amax().view(1) for output in outputs]
+    return [log_of(value) for value in torch.stack(each).amax(0).tolist()]
+
+
+def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> list[float]:
+    """|x'| is at most the larger end of the box, and the path-metric grows with |x'| (ERRATA 19)."""
+    logs = path_metric(net, other, tuple(boxes[name].size for name in net.inputs), log=True)
+    return [log + ROUNDING for log in torch.as_tensor(logs).view(-1).tolist()]
+
+
+def _outputs(net: Network) -> int:
+    return sum(math.prod(net.shape_of(name)) for name in net.output_names)
+
+
+def _neurons(net: Network) -> int:
+    return sum(math.prod(node.shape) for node in net.data_nodes if node.shape is not None)

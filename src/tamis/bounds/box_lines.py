@@ -1,0 +1,126 @@
+"""Linear bounds of functions of one neuron, and of how far they take two networks apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from tamis.bounds.interval import Interval
+from tamis.bounds.interval_pointwise import EPS, Pointwise
+from tamis.bounds.joint_interval import Joint, hull_slopes
+
+
+@dataclass(frozen=True)
+class Line:
+    """z ↦ z_slope · z + d_slope · d + offset, for every neuron."""
+
+    z_slope: Tensor
+    d_slope: Tensor
+    offset: Tensor
+
+    def __neg__(self) -> Line:
+        return Line(-self.z_slope, -self.d_slope, -self.offset)
+
+    def at(self, z: Tensor, d: Tensor) -> Tensor:
+        return self.z_slope * z + self.d_slope * d + self.offset
+
+    def where(self, chosen: Tensor, otherwise: Line) -> Line:
+        """This line for the neurons that are chosen, another one for the rest."""
+        return Line(
+            torch.where(chosen, self.z_slope, otherwise.z_slope),
+            torch.where(chosen, self.d_slope, otherwise.d_slope),
+            torch.where(chosen, self.offset, otherwise.offset),
+        )
+
+
+@dataclass(frozen=True)
+class Lines:
+    """What lies above and below f(z), and above and below f(z') − f(z)."""
+
+    above: Line
+    below: Line
+    apart_above: Line
+    apart_below: Line
+
+
+def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
+    """Linear bounds on the joint interval `x` of a function of one neuron whose `result` intervals hold.
+
+    Of several lines that hold, each neuron takes the one that is tightest at the centre of its intervals, which is the
+    one that is tightest on average.
+    """
+    above, below = _above(function, x.mine, result.mine), -_above(function, x.mine, result.mine, -1.0)
+    other_above = _above(function, x.other, result.other)
+    other_below = -_above(function, x.other, result.other, -1.0)
+    apart_above = [
+        _chord_of_slopes(function, x),
+        _constant(result.apart.high),
+        _separately(other_above, below),
+    ]
+    apart_below = [  # above f(z) − f(z')
+        _chord_of_slopes(function, x, -1.0),
+        _constant(-result.apart.low),
+        _separately(-other_below, -above),
+    ]
+    return Lines(above, below, _lowest(apart_above, x), -_lowest(apart_below, x))
+
+
+def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0) -> Line:
+    """A line above sign · f on an interval."""
+    slopes = [sign * slope for slope in function.slopes(x.low, x.high)]
+    smallest, largest = torch.minimum(*slopes), torch.maximum(*slopes)
+    ends = sign * function.run(x.low), sign * function.run(x.high)
+    top = _constant(result.high if sign > 0 else -result.low)
+    convex = function.curvature(x.low, x.high)[0 if sign > 0 else 1] & (x.high > x.low)
+    candidates = [
+        # f minus its smallest slope rises, and f minus its largest falls: each is largest at one end.
+        _through(smallest, x.high, ends[1]),
+        _through(largest, x.low, ends[0]),
+        top,
+        _chord(x, ends).where(convex, top),
+    ]
+    nothing = torch.zeros_like(x.low)
+    return _lowest(candidates, Joint(x, x, Interval(nothing, nothing)))
+
+
+def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
+    """The line through a point, raised by what its offset may have lost to rounding."""
+    lost = 8 * EPS * (value.abs() + (slope * place).abs())
+    return Line(slope, torch.zeros_like(slope), value - slope * place + lost)
+
+
+def _constant(value: Tensor) -> Line:
+    return Line(torch.zeros_like(value), torch.zeros_like(value), value)
+
+
+def _chord(x: Interval, ends: tuple[Tensor, Tensor]) -> Line:
+    """The line through both ends, which is above a convex function."""
+    slope = (ends[1] - ends[0]) / (x.high - x.low).clamp(min=torch.finfo(torch.float64).tiny)
+    first, second = (_through(slope, place, value) for place, value in zip((x.low, x.high), ends, strict=True))
+    return Line(slope, first.d_slope, torch.maximum(first.offset, second.offset))
+
+
+def _chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
+    """A line in d above sign · (f(z') − f(z)): the chord of max(m d, M d), m and M the smallest and largest slope."""
+    first, second = (sign * slope for slope in hull_slopes(function, x))
+    d, nothing = x.apart, torch.zeros_like(first)
+    chord = _chord(d, (torch.maximum(first * d.low, second * d.low), torch.maximum(first * d.high, second * d.high)))
+    chord = Line(nothing, chord.z_slope, chord.offset).where(d.high > d.low, _constant(chord.offset))
+    return Line(nothing, first, nothing).where(first == second, chord)
+
+
+def _separately(other_above: Line, below: Line) -> Line:
+    """A line above f(z') minus one below f(z), with z' = z + d."""
+    offset = other_above.offset - below.offset
+    lost = 8 * EPS * (other_above.offset.abs() + below.offset.abs())
+    return Line(other_above.z_slope - below.z_slope, other_above.z_slope, offset + lost)
+
+
+def _lowest(candidates: list[Line], x: Joint) -> Line:
+    """For each neuron the line that is lowest at the centre; of equal ones the first."""
+
+    z, d = x.mine.centre, x.apart.centre
+    return reduce(lambda best, line: line.where(line.at(z, d) < best.at(z, d), best), candidates)

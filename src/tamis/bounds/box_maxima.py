@@ -1,0 +1,79 @@
+"""Maxima whose winner is the same on a whole box: there they only hand one neuron on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.bounds.joint_interval import Joint
+from tamis.graph.network import Network, Node
+from tamis.graph.ops import Call, describe, pool
+
+aten = torch.ops.aten
+MAXIMA = (
+    *pool.MaxPool.targets,
+    *pool.AdaptiveMaxPool.targets,
+    aten.amax.default,
+    aten.max.dim,
+    aten.max.default,
+    aten.maximum.default,
+)
+
+
+@dataclass(frozen=True)
+class Winners:
+    """For each result of a maximum whether its winner is known: in the first network, and one winner in both."""
+
+    mine: Tensor
+    both: Tensor
+
+
+def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | None:
+    """Which results are always won by one neuron: its lowest value is no less than the highest of all others.
+
+    None where that is not looked into: for another operation, one with something fixed, or windows that overlap.
+    """
+    if node.target not in MAXIMA or any(name not in net.carries_data for name in node.references):
+        return None
+    x: dict[str, Joint] = {name: values[name] for name in node.references}
+    counts = _gradient(node, {name: each.mine.low for name, each in x.items()}, summed=True)
+    if any(bool((count > 1).any()) for count in counts.values()):
+        return None
+    decided, won = [], []
+    for part in ("mine", "other"):
+        low, high = ({name: getattr(getattr(each, part), end) for name, each in x.items()} for end in ("low", "high"))
+        winner = {name: each == 1 for name, each in _gradient(node, low).items()}
+        others = {name: each.masked_fill(winner[name], -torch.inf) for name, each in high.items()}
+        decided.append(_run(node, low) >= _run(node, others))
+        won.append(winner)
+    shared = {name: (won[0][name] & won[1][name]).double() for name in x}
+    return Winners(decided[0], decided[0] & decided[1] & (_run(node, shared, summed=True) == 1))
+
+
+def handed_on(
+    node: Node, values: Mapping[str, Any], shapes: Mapping[str, torch.Size], rows: Tensor
+) -> dict[str, Tensor]:
+    """Coefficients of a maximum's results as those of the neurons that win at the low ends of the first network."""
+    return _gradient(node, {name: values[name].mine.low.expand(shapes[name]) for name in node.references}, rows)
+
+
+def _run(node: Node, data: Mapping[str, Tensor], summed: bool = False) -> Tensor:
+    """The maximum, or the sum over what it is taken of."""
+    call = Call(node, data.__getitem__, tuple(data))
+    result = describe(node).magnitude(call, 1, 0.0) if summed else call.run()
+    first: Tensor = result[0] if isinstance(result, (list, tuple)) else result
+    return first
+
+
+def _gradient(
+    node: Node, data: Mapping[str, Tensor], rows: Tensor | None = None, summed: bool = False
+) -> dict[str, Tensor]:
+    with torch.enable_grad():
+        leaves = {name: each.clone().requires_grad_() for name, each in data.items()}
+        result = _run(node, leaves, summed)
+        grads = torch.autograd.grad(result, list(leaves.values()), torch.ones_like(result) if rows is None else rows)
+    return dict(zip(leaves, grads, strict=True))

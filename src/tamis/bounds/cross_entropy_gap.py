@@ -1,0 +1,55 @@
+"""From a Rademacher complexity to the generalization gap of the cross-entropy (thesis, Theorem 4.1.1)."""
+
+from __future__ import annotations
+
+import math
+
+from tamis.bounds.arguments import check_count
+from tamis.bounds.bound import Bound, exp_of
+from tamis.bounds.rademacher_arguments import UP_TO_CONSTANTS
+from tamis.errors import AssumptionViolated, InvalidInput
+
+LIPSCHITZ = math.sqrt(2)  # of the cross-entropy, in the ℓ²-norm of the logits (Example 4.1.1)
+
+
+def cross_entropy_gap(rademacher: Bound, n: int) -> Bound:
+    """E_S [expected risk − training error] ≤ (2√2 L / n) R, (4.10), for the cross-entropy: L = √2.
+
+    Args:
+        rademacher: a bound of the un-normalised complexity R of the class that training chooses from.
+        n: the number of training samples.
+
+    Returns:
+        The bound, informative where it is below ln(d_out), the cross-entropy of a uniform guess: above it, the training
+        error does not even tell the network from one. It holds in expectation over training sets.
+
+    Example:
+        >>> shape, n = read_shape(net), 50_000
+        >>> ball = rademacher_peeling(shape, log_path_norm=tamis.path_norm(net, log=True), sigma=sigma_of_box(n, 2.6))
+        >>> cross_entropy_gap(ball, n).log10
+
+    Reference: gonon2024thesis.
+    """
+    check_count("n", n)
+    classes = rademacher.terms.get("d_out")
+    if classes is None:
+        raise InvalidInput(f"cross_entropy_gap needs the number of outputs 'd_out' in the terms of {rademacher.source}")
+    if classes < 2:
+        raise AssumptionViolated(f"cross_entropy_gap needs two classes at least, the network has {classes:g} output")
+    log_factor = math.log(2 * math.sqrt(2) * LIPSCHITZ / n)
+    log_value = rademacher.log_value + log_factor
+    trivial = math.log(classes)
+    return Bound(
+        value=exp_of(log_value),
+        log_value=log_value,
+        informative=exp_of(log_value) < trivial and UP_TO_CONSTANTS not in rademacher.assumptions,
+        source="gonon2024thesis, Theorem 4.1.1",
+        assumptions=(*rademacher.assumptions, "a sample has one class, and the outputs are its logits"),
+        checked=rademacher.checked,
+        terms={
+            "log_rademacher": rademacher.log_value,
+            "lipschitz": LIPSCHITZ,
+            "n": float(n),
+            "trivial": trivial,
+        },
+    )

@@ -1,0 +1,90 @@
+"""How far two networks' outputs are apart on most inputs, whatever the distribution of the distances."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tamis.bounds.binomial import log_at_least, plain_counts, plain_probability
+from tamis.bounds.bound import Bound, log_of
+from tamis.errors import InvalidInput
+
+
+def deviation_quantile(distances: Tensor | np.ndarray, coverage: float, delta: float) -> Bound:
+    """With confidence 1 − δ, at least the fraction `coverage` of all inputs have a distance of at most `value`.
+
+    value is the k-th smallest distance for the smallest k with P[Bin(n, coverage) ≥ k] ≤ δ (Wilks). Ties and discrete
+    distributions only make it safer. If coverage^n > δ there is no such k: the samples are too few, `value` is
+    infinite, and ln δ / ln coverage of them would do.
+
+    Args:
+        distances: one for each input, in any order; infinite ones are allowed.
+        coverage: the fraction of inputs, strictly between 0 and 1.
+        delta: the probability with which the statement may fail.
+
+    Example:
+        >>> deviation_quantile(np.arange(1.0, 101.0), coverage=0.9, delta=0.05).value
+        96.0
+
+    Reference: wilks1941tolerance.
+    """
+    coverage = plain_probability("coverage", coverage)
+    delta = plain_probability("delta", delta)
+    values = _checked(distances)
+    n = len(values)
+    rank = _rank(n, coverage, math.log(delta))
+    value = float(np.partition(values, rank - 1)[rank - 1]) if rank <= n else math.inf
+    return Bound(
+        value=value,
+        log_value=log_of(value),
+        informative=math.isfinite(value),
+        source="wilks1941tolerance, one-sided tolerance limit",
+        assumptions=(
+            "the inputs are independent draws from the distribution that the coverage is meant for",
+            "neither network was trained, compressed or chosen with the help of these inputs",
+        ),
+        checked=("no distance is negative or not a number",),
+        terms={"coverage": coverage, "delta": delta, "n": n, "rank": rank},
+    )
+
+
+def _rank(n: int, coverage: float, log_delta: float) -> int:
+    """The smallest k with P[Bin(n, coverage) ≥ k] proved to be at most δ; n + 1 if there is none up to n."""
+
+    def enough(k: int) -> bool:
+        tail = log_at_least(k, n, coverage)
+        return tail.value + tail.slack <= log_delta
+
+    too_low, high = 0, n + 1
+    while high - too_low > 1:
+        middle = (too_low + high) // 2
+        if enough(middle):
+            high = middle
+        else:
+            too_low = middle
+    return high
+
+
+def _checked(distances: Tensor | np.ndarray) -> np.ndarray:
+    """The distances in float64, after refusing what are not distances."""
+    if isinstance(distances, Tensor) and not distances.is_complex() and distances.dtype != torch.bool:
+        values = distances.detach().to("cpu", torch.float64).numpy()
+    elif isinstance(distances, np.ndarray) and distances.dtype.kind in "fiu":
+        values = distances.astype(np.float64)
+    else:
+        kind = getattr(distances, "dtype", type(distances).__name__)
+        raise InvalidInput(f"distances must be a tensor or a numpy array of real numbers, got {kind}")
+    if values.ndim != 1:
+        raise InvalidInput(f"distances must be one number for each input, got the shape {tuple(values.shape)}")
+    plain_counts(len(values))
+    refused = np.flatnonzero(~(values >= 0))
+    if len(refused):
+        first = int(refused[0])
+        raise InvalidInput(
+            f"distances must not be negative or NaN, but {len(refused)} of {len(values)} are: "
+            f"the first is {values[first]} at position {first}"
+        )
+    return values

@@ -1,0 +1,162 @@
+"""Interval propagation: for every neuron an interval that holds its values on a whole box of inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.bounds.interval_affine import Kind, Weights, applied, fixed_of, kind_of, magnified, rounding
+from tamis.bounds.interval_pointwise import EPS, Pointwise, pointwise_of
+from tamis.errors import InvalidInput
+from tamis.graph.fixed import FixedValues
+from tamis.graph.fold import fold_batch_norm
+from tamis.graph.network import Network, Node
+from tamis.graph.ops import rearrange
+
+
+@dataclass(frozen=True)
+class Interval:
+    """low ≤ v ≤ high, entry by entry, in float64."""
+
+    low: Tensor
+    high: Tensor
+
+    @property
+    def centre(self) -> Tensor:
+        return (self.low + self.high) / 2
+
+    @property
+    def radius(self) -> Tensor:
+        """The distance from the centre to the farther end; what this rounds is part of `rounding`."""
+        centre = self.centre
+        return torch.maximum(self.high - centre, centre - self.low)
+
+    @property
+    def size(self) -> Tensor:
+        """The largest magnitude of a value."""
+        return torch.maximum(self.low.abs(), self.high.abs())
+
+    def __neg__(self) -> Interval:
+        return Interval(-self.high, -self.low)
+
+    def __and__(self, other: Interval) -> Interval:
+        """What lies in both."""
+        return Interval(torch.maximum(self.low, other.low), torch.minimum(self.high, other.high))
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.high + other.high).outward()
+
+    def __sub__(self, other: Interval) -> Interval:
+        return self + -other
+
+    def outward(self) -> Interval:
+        """A little wider, for what a few operations round: nothing where an end is zero."""
+        return Interval(self.low - 4 * EPS * self.low.abs(), self.high + 4 * EPS * self.high.abs())
+
+
+def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Interval]:
+    """An interval for every output neuron of a network, over all inputs of a box.
+
+    Affine operations map a box's centre to the centre and its radius r to |W| r; functions of one neuron and maxima
+    map end points to end points; operations that only move neurons run on both ends. The intervals hold what the
+    network with batch-norms folded computes in exact arithmetic: every affine operation widens its result by what
+    float64 may round, n·ε·(|W||x| + |b|) for sums of n terms.
+
+    Args:
+        net: a network.
+        boxes: the box, or one for each input by name; a batch of boxes where the network has a batch dimension.
+
+    Returns:
+        One `Interval` for each output of the network.
+
+    Raises:
+        UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
+        OverflowError: an end leaves float64's range.
+
+    Example:
+        >>> interval(net, Interval(x - 0.01, x + 0.01))[0].high
+
+    Reference: paulsen2020reludiff.
+    """
+    boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
+    check_boxes(net, boxes)
+    folded = fold_batch_norm(net)
+    weights = FixedValues(folded, _batch(net, boxes), torch.float64)
+    values: dict[str, Any] = dict(boxes)
+    finished = dict(zip((node.name for node in folded.nodes), folded.finished_after, strict=True))
+    for node in folded.data_nodes:
+        fixed = dict(fixed_of(folded, node, weights))
+        values[node.name] = finite(node, step(folded, node, values.__getitem__, fixed)[0])
+        for name in finished[node.name]:
+            values.pop(name, None)
+    return [values[name] for name in folded.output_names]
+
+
+def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
+    """Raise InvalidInput for boxes that are not the network's inputs, not finite, or upside down."""
+    if set(boxes) != set(net.inputs):
+        raise InvalidInput(f"the network has the inputs {list(net.inputs)}, got boxes for {sorted(boxes)}")
+    net.check_inputs(tuple(boxes[name].low for name in net.inputs))
+    for name, box in boxes.items():
+        if box.low.shape != box.high.shape or box.low.dtype != torch.float64 or box.high.dtype != torch.float64:
+            raise InvalidInput(
+                f"the box of '{name}' needs two float64 tensors of one shape, got {box.low.dtype} "
+                f"{tuple(box.low.shape)} and {box.high.dtype} {tuple(box.high.shape)}"
+            )
+        wrong = int((~(torch.isfinite(box.low) & torch.isfinite(box.high) & (box.low <= box.high))).sum())
+        if wrong:
+            raise InvalidInput(f"the box of '{name}' has {wrong} entries that are not finite with low ≤ high")
+
+
+def step(net: Network, node: Node, data: Callable[[str], Any], weights: Weights) -> tuple[Any, Tensor | None]:
+    """One node's interval (a list of them where it has several results), and |W||x| + |b| where it is affine."""
+    kind = kind_of(net, node, "interval")
+    if kind is Kind.AFFINE:
+        return affine(net, node, data, weights)
+    if kind is Kind.POINTWISE:
+        function, x = pointwise_of(node), data(node.arguments["self"].name)
+        assert isinstance(function, Pointwise)
+        return Interval(*function.extremes(x.low, x.high)), None
+    return ends(net, node, data, weights), None
+
+
+def affine(net: Network, node: Node, data: Callable[[str], Interval], weights: Weights) -> tuple[Interval, Tensor]:
+    """Centre to centre, radius by |W|, widened by what is rounded; and |W||x| + |b|, which that is relative to."""
+    centre = applied(net, node, lambda name: data(name).centre, weights)
+    radius = magnified(net, node, lambda name: data(name).radius, weights, 0.0)
+    size = magnified(net, node, lambda name: data(name).centre.abs() + data(name).radius, weights, 1.0)
+    radius = radius + rounding(net, node, weights) * size
+    return Interval(centre - radius, centre + radius), size
+
+
+def ends(net: Network, node: Node, data: Callable[[str], Any], weights: Weights) -> Any:
+    """An operation that never decreases in any argument, on both ends."""
+    if node.target in rearrange.Pick.targets:
+        return data(node.args[0].name)[node.args[1]]
+    return joined(
+        applied(net, node, lambda name: data(name).low, weights),
+        applied(net, node, lambda name: data(name).high, weights),
+    )
+
+
+def joined(low: Any, high: Any) -> Any:
+    """Ends as intervals; of several results those that are numbers, not indices."""
+    if isinstance(low, (list, tuple)):
+        return [joined(a, b) for a, b in zip(low, high, strict=True)]
+    return Interval(low, high) if isinstance(low, Tensor) and low.is_floating_point() else None
+
+
+def finite(node: Node, value: Any) -> Any:
+    """The value, or an OverflowError that says where float64 ended."""
+    for each in value if isinstance(value, list) else [value]:
+        if each is not None and not bool((torch.isfinite(each.low) & torch.isfinite(each.high)).all()):
+            raise OverflowError(f"intervals leave float64's range at '{node.name}' ({node.op}) in {node.module!r}")
+    return value
+
+
+def _batch(net: Network, boxes: Mapping[str, Interval]) -> int:
+    return len(boxes[net.inputs[0]].low) if net.batched else 1

@@ -1,0 +1,321 @@
+"""Differential intervals: the neurons of two networks and their differences, passed through the graph together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.bounds.interval import Interval, affine, check_boxes, ends, finite, joined
+from tamis.bounds.interval_affine import Kind, Weights, applied, kind_of, magnified, multiplies, rounding
+from tamis.bounds.interval_pointwise import EPS, PiecewiseLinear, Pointwise, pointwise_of
+from tamis.errors import InvalidInput
+from tamis.graph.fixed import FixedValues
+from tamis.graph.fold import fold_batch_norm
+from tamis.graph.network import Network, Node
+from tamis.graph.ops import Call, describe, rearrange
+from tamis.paths.scaled import is_weight
+
+
+@dataclass(frozen=True)
+class Joint:
+    """Intervals of a neuron's value z in one network, z' in the other, and of d = z' − z."""
+
+    mine: Interval
+    other: Interval
+    apart: Interval
+
+    def swapped(self) -> Joint:
+        """With the networks in each other's place."""
+        return Joint(self.other, self.mine, -self.apart)
+
+    def settled(self) -> Joint:
+        """Each of the three intervals cut to what the two others allow."""
+        apart = self.apart & (self.other - self.mine)
+        return Joint(self.mine & (self.other - apart), self.other & (self.mine + apart), apart)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What rounding is relative to at an affine node: the operations on magnitudes.
+
+    |W||z| + |b| in either network, |W'||d| + |W' − W||z| + |b' − b|, and the same with the networks swapped.
+    """
+
+    mine: Tensor
+    other: Tensor
+    apart: Tensor
+    reverse: Tensor
+
+    def swapped(self) -> Sizes:
+        return Sizes(self.other, self.mine, self.reverse, self.apart)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two networks of one graph, batch-norms folded, and the weights that their data meets.
+
+    `between` holds W' − W; what both share is not in it.
+    """
+
+    net: Network
+    net_other: Network
+    mine: Weights
+    other: Weights
+    between: Weights
+
+    @classmethod
+    def of(cls, net: Network, other: Network, batch: int = 1) -> Pair:
+        """Args: two networks of one graph; the batch size that sizes and expanded weights are for."""
+        check_same_graph(net, other)
+        return cls._folded(fold_batch_norm(net), fold_batch_norm(other), batch)
+
+    @classmethod
+    def _folded(cls, net: Network, other: Network, batch: int) -> Pair:
+        mine, theirs = (dict(FixedValues(each, batch, torch.float64)) for each in (net, other))
+        between: dict[str, Tensor] = {}
+        for name, value in mine.items():
+            if not isinstance(value, Tensor) or torch.equal(value, theirs[name]):
+                continue
+            if not is_weight(value):
+                raise InvalidInput(f"the two networks must differ in their weights only, the indices '{name}' differ")
+            between[name] = theirs[name] - value
+        return cls(net, other, mine, theirs, between)
+
+    def for_batch(self, batch: int) -> Pair:
+        """The same networks, for another batch size."""
+        return self._folded(self.net, self.net_other, batch)
+
+    def swapped(self) -> Pair:
+        """With the networks in each other's place."""
+        between = {name: -value for name, value in self.between.items()}
+        return Pair(self.net_other, self.net, self.other, self.mine, between)
+
+    def changes(self, node: Node) -> Weights | None:
+        """W' − W for what a node reads, zero where it is shared; None where all of it is."""
+        fixed = [name for name in node.references if name not in self.net.carries_data]
+        if not any(name in self.between for name in fixed):
+            return None
+        values = {name: self.mine[name] for name in fixed}
+        return {n: self.between.get(n, torch.zeros_like(v)) if is_weight(v) else v for n, v in values.items()}
+
+
+Data = Callable[[str], Any]
+Tighten = Callable[[Node, Joint], Joint]
+
+
+def joint_interval(net: Network, other: Network, boxes: Mapping[str, Interval] | Interval) -> list[Interval]:
+    """For every output neuron an interval of R_θ'(x) − R_θ(x), over all inputs x of a box.
+
+    Each neuron has intervals of z, z' and d = z' − z. An affine operation gives
+
+        d_out = W' d + (W' − W) z + (b' − b) = W d + (W' − W) z' + (b' − b),
+
+    so that what both networks share cancels; a function f whose slopes on z and z' lie in [m, M] gives d_out between
+    the smallest and the largest of m d and M d. All are cut to what follows from z and z' alone, and for rising
+    piecewise linear f to the exact range. Networks that are equal give exactly zero.
+
+    Args:
+        net: a network.
+        other: the same graph with other parameters.
+        boxes: the box, or one for each input by name; a batch of boxes where the network has a batch dimension.
+
+    Returns:
+        One `Interval` for each output of the network.
+
+    Raises:
+        UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
+        OverflowError: an end leaves float64's range.
+
+    Example:
+        >>> joint_interval(net, small.network, Interval(x - 0.01, x + 0.01))[0].size.amax(1)
+
+    Reference: paulsen2020reludiff.
+    """
+    boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
+    check_boxes(net, boxes)
+    pair = Pair.of(net, other, len(boxes[net.inputs[0]].low) if net.batched else 1)
+    values: dict[str, Any] = {}
+    pass_through(pair, boxes, values, {})
+    return [values[name].apart for name in pair.net.output_names]
+
+
+def pass_through(
+    pair: Pair,
+    boxes: Mapping[str, Interval],
+    values: dict[str, Any],
+    sizes: dict[str, Sizes],
+    tighten: Tighten | None = None,
+) -> None:
+    """Put the joint intervals of all names into `values`, and what rounding is relative to into `sizes`.
+
+    `tighten` may narrow what a function of one neuron reads, given all that came before it. Without it, what nobody
+    needs any more is taken out again.
+    """
+    net = pair.net
+    for name in net.inputs:
+        nothing = torch.zeros_like(boxes[name].low)
+        values[name] = Joint(boxes[name], boxes[name], Interval(nothing, nothing))
+    finished = dict(zip((node.name for node in net.nodes), net.finished_after, strict=True))
+    for node in net.data_nodes:
+        kind = kind_of(net, node, "joint_interval")
+        if kind is Kind.AFFINE:
+            values[node.name], sizes[node.name] = _affine(pair, node, values.__getitem__)
+        elif kind is Kind.POINTWISE:
+            read = node.arguments["self"].name
+            if tighten:
+                values[read] = tighten(node, values[read])
+            values[node.name] = _pointwise(node, values[read])
+        else:
+            values[node.name] = (_moving if kind is Kind.MOVING else _selecting)(pair, node, values.__getitem__)
+        _check_finite(node, values[node.name])
+        for name in () if tighten else finished[node.name]:
+            values.pop(name, None)
+            sizes.pop(name, None)
+
+
+def _affine(pair: Pair, node: Node, data: Data) -> tuple[Joint, Sizes]:
+    mine, mine_size = affine(pair.net, node, lambda name: data(name).mine, pair.mine)
+    other, other_size = affine(pair.net, node, lambda name: data(name).other, pair.other)
+    apart, apart_size = _difference(pair, node, data)
+    reverse, reverse_size = _difference(pair.swapped(), node, lambda name: data(name).swapped())
+    sizes = Sizes(mine_size, other_size, apart_size, reverse_size)
+    return Joint(mine, other, apart & -reverse).settled(), sizes
+
+
+def _difference(pair: Pair, node: Node, data: Data) -> tuple[Interval, Tensor]:
+    """W' d + (W' − W) z + (b' − b), and its value on magnitudes."""
+    net = pair.net
+
+    def size_of(x: Interval) -> Tensor:
+        return x.centre.abs() + x.radius
+
+    centre = applied(net, node, lambda name: data(name).apart.centre, pair.other, bias=False)
+    radius = magnified(net, node, lambda name: data(name).apart.radius, pair.other, 0.0)
+    size = magnified(net, node, lambda name: size_of(data(name).apart), pair.other, 0.0)
+    changes = pair.changes(node)
+    if changes is not None:
+        through = 1.0 if multiplies(net, node) else 0.0  # a node that only adds its parameters
+        centre = centre + applied(net, node, lambda name: through * data(name).mine.centre, changes)
+        radius = radius + magnified(net, node, lambda name: through * data(name).mine.radius, changes, 0.0)
+        size = size + magnified(net, node, lambda name: through * size_of(data(name).mine), changes, 1.0)
+    radius = radius + 2 * rounding(net, node, pair.mine) * size
+    return Interval(centre - radius, centre + radius), size
+
+
+def _moving(pair: Pair, node: Node, data: Data) -> Any:
+    net, changes = pair.net, pair.changes(node)
+    if node.target in rearrange.Pick.targets:
+        return data(node.args[0].name)[node.args[1]]
+    mine = ends(net, node, lambda name: data(name).mine, pair.mine)
+    other = ends(net, node, lambda name: data(name).other, pair.other)
+    # Fixed entries that both networks share are zero in the difference, as is what padding fills in.
+    weights, bias = (pair.mine, False) if changes is None else (changes, True)
+    low = applied(net, node, lambda name: data(name).apart.low, weights, bias)
+    high = applied(net, node, lambda name: data(name).apart.high, weights, bias)
+    return _together(mine, other, joined(low, high))
+
+
+def _together(mine: Any, other: Any, apart: Any) -> Any:
+    if isinstance(mine, list):
+        return [_together(*each) for each in zip(mine, other, apart, strict=True)]
+    return None if mine is None else Joint(mine, other, apart.outward())
+
+
+def _selecting(pair: Pair, node: Node, data: Data) -> Any:
+    """Order statistics: they differ by no more than the largest, and no less than the smallest, of the differences."""
+    net = pair.net
+    everything = net.carries_data | set(node.references)
+
+    def value(name: str) -> Joint:
+        if name in net.carries_data:
+            joint: Joint = data(name)
+            return joint
+        mine, other = pair.mine[name], pair.other[name]
+        return Joint(Interval(mine, mine), Interval(other, other), Interval(other - mine, other - mine).outward())
+
+    def run(part: Callable[[Joint], Tensor], reach: bool) -> Tensor:
+        call = Call(node, lambda name: part(value(name)), everything)
+        # `reach` of these operations is a maximum over what they select from, whatever the signs.
+        result = describe(node).reach(call) if reach else call.run()
+        first: Tensor = result[0] if isinstance(result, (list, tuple)) else result
+        return first
+
+    mine = Interval(run(lambda j: j.mine.low, False), run(lambda j: j.mine.high, False))
+    other = Interval(run(lambda j: j.other.low, False), run(lambda j: j.other.high, False))
+    apart = Interval(-run(lambda j: -j.apart.low, True), run(lambda j: j.apart.high, True))
+    joint = Joint(mine, other, apart).settled()
+    return joint if node.shape is not None else [joint, None]
+
+
+def _pointwise(node: Node, x: Joint) -> Joint:
+    function = pointwise_of(node)
+    assert function is not None
+    mine, other = (Interval(*function.extremes(each.low, each.high)) for each in (x.mine, x.other))
+    apart = by_slopes(function, x)
+    if isinstance(function, PiecewiseLinear) and function.rises:
+        apart = apart & _exact(function, x)
+    return Joint(mine, other, apart).settled()
+
+
+def hull_slopes(function: Pointwise, x: Joint) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest slope on all values of both networks."""
+    return function.slopes(torch.minimum(x.mine.low, x.other.low), torch.maximum(x.mine.high, x.other.high))
+
+
+def by_slopes(function: Pointwise, x: Joint) -> Interval:
+    """f(z') − f(z) = s d with a slope s between the smallest and the largest."""
+    products = [slope * end for slope in hull_slopes(function, x) for end in (x.apart.low, x.apart.high)]
+    return Interval(reduce(torch.minimum, products), reduce(torch.maximum, products)).outward()
+
+
+def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
+    """The range of f(z') − f(z) for rising f, given the intervals of z, z' and d.
+
+    For one z the largest is f(min(z + high d, high z')) − f(z), which is piecewise linear in z: its maximum lies at
+    an end of the possible z or where one of the two changes slope. The smallest is the largest of −d with the networks
+    in each other's place.
+    """
+
+    def largest(x: Joint) -> Tensor:
+        most = x.apart.high
+        low = torch.maximum(x.mine.low, x.other.low - most)
+        high = torch.minimum(x.mine.high, x.other.high - x.apart.low)
+        kinks = [torch.full_like(low, kink) for kink in function.kinks]
+        turns = [low, high, x.other.high - most, *kinks, *(kink - most for kink in kinks)]
+        places = [torch.minimum(torch.maximum(turn, low), high) for turn in turns]
+        gaps = [function.run(torch.minimum(z + most, x.other.high)) - function.run(z) for z in places]
+        lost = 16 * EPS * max(1.0, *function.pieces) * (x.mine.size + x.other.size + x.apart.size)
+        return reduce(torch.maximum, gaps) + lost
+
+    return Interval(-largest(x.swapped()), largest(x))
+
+
+def check_same_graph(net: Network, other: Network) -> None:
+    """Raise InvalidInput where two networks are not one graph with two sets of parameters."""
+
+    def graph(each: Network) -> Any:
+        nodes = [(node.name, node.target, node.args, dict(node.kwargs)) for node in each.nodes]
+        tensors = {name: value.shape for name, value in {**each.params, **each.constants}.items()}
+        return nodes, each.inputs, each.input_shapes, each.outputs, tensors
+
+    for name, value in (("first", net), ("second", other)):
+        if not isinstance(value, Network):
+            raise InvalidInput(f"a comparison needs two Networks, the {name} is {type(value).__name__}")
+    if graph(net) != graph(other):
+        raise InvalidInput(
+            f"the two networks must be one graph with two sets of parameters, got {net!r} and {other!r}; "
+            "make the second with net.with_params(...)"
+        )
+    net.check_finite()
+    other.check_finite()
+
+
+def _check_finite(node: Node, value: Any) -> None:
+    for each in value if isinstance(value, list) else [value]:
+        if each is not None:
+            finite(node, [each.mine, each.other, each.apart])

@@ -1,0 +1,209 @@
+"""The class of L1,∞-normalized networks that the theorems of Yang speak of, and how to read a network as a member.
+
+SN_{c,o} holds the networks T_{k+1} ∘ σ ∘ T_k ∘ … ∘ σ ∘ T_1 of k hidden layers whose hidden neurons have incoming
+weights, with the bias, of ℓ1-norm at most c, and whose j-th output has incoming weights, with the bias, of ℓ1-norm at
+most o_j. A convolution is such a layer with shared weights: its norm is that of one filter with its bias (ERRATA 24).
+
+Printed: "σ(0) = 0 holds for Sigmoid"; it does not, and plain sigmoid is refused (ERRATA 22).
+
+Reference: yang2021l1inf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.bounds.arguments import check_count, check_number
+from tamis.errors import AssumptionViolated, InvalidInput
+from tamis.graph.fixed import FixedValues
+from tamis.graph.fold import fold_batch_norm
+from tamis.graph.network import Network, Node, Ref
+from tamis.graph.ops.conv import Conv
+
+aten = torch.ops.aten
+
+SHIFTED_SIGMOID = "shifted sigmoid"
+LIPSCHITZ = {"relu": 1.0, "tanh": 1.0, SHIFTED_SIGMOID: 0.25}
+
+IN_THE_BOX = "every input lies in [−1, 1]^m"
+INDEPENDENT = "the samples are independent draws from one distribution"
+FIXED_CLASS = "k, c and σ were fixed before the samples were seen, not chosen by looking at the trained network"
+FIXED_OUTPUT = "o was fixed before the samples were seen, not read off the trained network"
+VANISHES = "σ(0) = 0, and σ is Lipschitz"
+
+
+@dataclass(frozen=True)
+class L1InfConstants:
+    """What the theorems need to know of a network.
+
+    Attributes:
+        k: how many hidden layers it has.
+        c: the largest ℓ1-norm of a hidden neuron's incoming weights with its bias; 0 without hidden layers.
+        o: the same norm of each output.
+        inputs: how many numbers one input consists of.
+        activation: "relu", "tanh" or "shifted sigmoid"; "relu" without hidden layers, where it does not matter.
+    """
+
+    k: int
+    c: float
+    o: tuple[float, ...]
+    inputs: int
+    activation: str
+
+
+def l1inf_constants(net: Network) -> L1InfConstants:
+    """The constants of a network that is a chain of linear or convolutional layers with one activation between them.
+
+    Batch normalization is folded into the layer before it. Anything else, such as a residual connection, pooling, or
+    plain sigmoid, is refused: the theorems do not speak of it.
+
+    The theorems hold for a class that is fixed before the data are seen. A network trained under ‖T_l‖_{1,∞} ≤ c is in
+    the class of that c; the c that is read here is the smallest it is in, and depends on the data it was trained on.
+
+    Example:
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> l1inf_constants(net).k
+        1
+
+    Reference: yang2021l1inf.
+    """
+    if not isinstance(net, Network):
+        raise InvalidInput(f"l1inf_constants needs a Network, got {type(net).__name__}: trace the model first")
+    net.check_finite()
+    net = fold_batch_norm(net)
+    layers, activations = _alternating(net, _chain(net))
+    values = FixedValues(net, dtype=torch.float64)
+    norms = [_column_norms(layer, values) for layer in layers]
+    return L1InfConstants(
+        k=len(layers) - 1,
+        c=max((float(each.max()) for each in norms[:-1]), default=0.0),
+        o=tuple(norms[-1].tolist()),
+        inputs=math.prod(net.input_shapes[0][1:]),
+        activation=activations[0] if activations else "relu",
+    )
+
+
+def log_growth(c: float, activation: str) -> float:
+    """log(γ_σ c), where γ_σ is the Lipschitz constant of the activation; −∞ for c = 0."""
+    gamma = lipschitz(activation)
+    return math.log(gamma) + math.log(c) if c > 0 else -math.inf
+
+
+def lipschitz(activation: str) -> float:
+    """γ_σ, the Lipschitz constant of an activation with σ(0) = 0; AssumptionViolated for plain sigmoid."""
+    if activation == "sigmoid":
+        raise AssumptionViolated(
+            "the bounds need σ(0) = 0, and sigmoid(0) = 1/2 (ERRATA 22): subtract 1/2 in the network and pass "
+            f"activation={SHIFTED_SIGMOID!r}, or use 'relu' or 'tanh'"
+        )
+    if activation not in LIPSCHITZ:
+        raise InvalidInput(f"activation must be one of {', '.join(map(repr, LIPSCHITZ))}, got {activation!r}")
+    return LIPSCHITZ[activation]
+
+
+def log_power(log_ratio: float, exponent: int) -> float:
+    """log(r^exponent) for r ≥ 0, with r⁰ = 1."""
+    return exponent * log_ratio if exponent else 0.0
+
+
+def log_largest(k: int, c: float, activation: str) -> float:
+    """log max(1, (γ_σ c)^k): how far the layers can carry an input from [−1, 1]."""
+    return max(0.0, log_power(log_growth(c, activation), k))
+
+
+def check_class(k: int, c: float, o: float | Sequence[float], inputs: int = 1) -> None:
+    """Raise InvalidInput where the numbers describe no class of networks."""
+    check_count("k", k, least=0)
+    check_count("inputs", inputs)
+    check_number("c", c)
+    for value in o if isinstance(o, Sequence) else [o]:
+        check_number("o", value)
+
+
+def _chain(net: Network) -> list[Node]:
+    """The nodes that data passes, one after another; AssumptionViolated where the graph is not a chain."""
+    if len(net.inputs) != 1 or len(net.output_names) != 1 or not net.batched:
+        raise AssumptionViolated(
+            f"the L1,∞ bounds speak of one input and one output for each sample: the network has {len(net.inputs)} "
+            f"input(s) and {len(net.output_names)} output(s){'' if net.batched else ', and takes no batches'}"
+        )
+    before = net.inputs[0]
+    for node in net.data_nodes:
+        read = [name for name in node.references if name in net.carries_data]
+        if read != [before]:
+            raise _refusal(node, f"reads {', '.join(read)}, so the network is not a chain of layers")
+        before = node.name
+    if net.output_names != (before,):
+        raise AssumptionViolated(f"the network's output '{net.output_names[0]}' is not its last operation '{before}'")
+    return list(net.data_nodes)
+
+
+def _alternating(net: Network, chain: list[Node]) -> tuple[list[Node], list[str]]:
+    """Layers and the activations between them; AssumptionViolated where they do not alternate."""
+    layers: list[Node] = []
+    activations: list[str] = []
+    position = 0
+    while position < len(chain):
+        node = chain[position]
+        shifted = node.target is aten.sigmoid.default and position + 1 < len(chain) and _halves(chain[position + 1])
+        name = SHIFTED_SIGMOID if shifted else _ACTIVATIONS.get(node.target)
+        if node.target is aten.sigmoid.default and not shifted:
+            raise _refusal(node, "does not vanish at 0 (ERRATA 22): subtract 1/2 from it, or use ReLU or tanh")
+        if name is not None:
+            if len(layers) != len(activations) + 1:
+                raise _refusal(node, "does not follow a linear or convolutional layer")
+            activations.append(name)
+        elif _is_layer(net, node):
+            if len(layers) != len(activations):
+                raise _refusal(node, "follows another layer without an activation between them: multiply them first")
+            layers.append(node)
+        elif not (node.target is aten.reshape.default and node.shape is not None and node.shape[0] == 1):
+            raise _refusal(node, "is not a linear or convolutional layer, ReLU, tanh or sigmoid − 1/2")
+        position += 2 if shifted else 1
+    _check_ends(chain, layers, activations)
+    return layers, activations
+
+
+_ACTIVATIONS: dict[Any, str] = {aten.relu.default: "relu", aten.tanh.default: "tanh"}
+
+
+def _check_ends(chain: list[Node], layers: list[Node], activations: list[str]) -> None:
+    if len(layers) != len(activations) + 1:
+        raise AssumptionViolated("the L1,∞ bounds speak of networks whose last operation is a linear layer")
+    if len(layers[-1].shape or ()) != 2:
+        raise _refusal(layers[-1], f"is the output layer and gives the shape {layers[-1].shape}, not one vector")
+    if len(set(activations)) > 1:
+        raise AssumptionViolated(f"the L1,∞ bounds speak of one activation; the network has {activations}")
+
+
+def _halves(node: Node) -> bool:
+    """Whether a node subtracts one half from its first argument."""
+    amount = {aten.sub.Tensor: 0.5, aten.sub.Scalar: 0.5, aten.add.Tensor: -0.5, aten.add.Scalar: -0.5}
+    if node.target not in amount or not isinstance(node.args[0], Ref) or isinstance(node.args[1], Ref):
+        return False
+    return bool(node.args[1] * node.arguments["alpha"] == amount[node.target])
+
+
+def _is_layer(net: Network, node: Node) -> bool:
+    if node.target is not aten.linear.default and node.target not in Conv.targets:
+        return False
+    weights = (node.arguments["weight"], node.arguments["bias"])
+    return not any(isinstance(w, Ref) and w.name in net.carries_data for w in weights)
+
+
+def _column_norms(layer: Node, values: FixedValues) -> Tensor:
+    """The ℓ1-norm of each neuron's incoming weights with its bias: of a row of weights, or of a filter."""
+    norms = values[layer.arguments["weight"].name].abs().flatten(1).sum(1)
+    bias = layer.arguments["bias"]
+    return norms if bias is None else norms + values[bias.name].abs()
+
+
+def _refusal(node: Node, why: str) -> AssumptionViolated:
+    where = node.module or "the top level of the model"
+    return AssumptionViolated(f"the L1,∞ bounds do not cover this network: '{node.op}' at {where} {why}")

@@ -1,0 +1,129 @@
+"""Lemma 6 and Theorem 7 of Yang: the generalization error of L1,∞-normalized networks in classification.
+
+Printed: log(1/δ). Lemma 3 bounds a one-sided gap; for the absolute value it is log(2/δ) (ERRATA 23).
+
+Reference: yang2021l1inf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from tamis.bounds.arguments import check_number
+from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.l1inf_class import FIXED_OUTPUT, check_class, log_largest
+from tamis.bounds.l1inf_rademacher import log_complexity
+from tamis.bounds.l1inf_regression import check_samples, generalization_bound
+from tamis.errors import InvalidInput
+
+
+def l1inf_lipschitz_vector_loss(
+    k: int,
+    c: float,
+    o: Sequence[float],
+    inputs: int,
+    n: int,
+    delta: float,
+    lipschitz_loss: float,
+    largest_loss: float,
+    activation: str = "relu",
+) -> Bound:
+    """A bound of |E L(f) − Ê L(f)| that holds for all f of SN_{c,o} at once, with probability 1 − δ (Lemma 6):
+
+        A₀ √(log(2/δ) / 2n) + 2√2 ρ (Σ_j o_j) R,      R the bound of Theorem 1 for o = 1.
+
+    Args:
+        k: how many hidden layers the networks have.
+        c: the largest ℓ1-norm of a hidden neuron's incoming weights with its bias.
+        o: the same norm of each output.
+        inputs: m, how many numbers one input consists of.
+        n: how many samples there are.
+        delta: δ, how likely the bound may fail.
+        lipschitz_loss: ρ, the Lipschitz constant of the loss in the outputs, in the Euclidean norm.
+        largest_loss: A₀, when losses lie in [0, A₀].
+        activation: "relu", "tanh" or "shifted sigmoid".
+
+    Example:
+        >>> l1inf_lipschitz_vector_loss(k=1, c=0.5, o=[0.5, 0.5], inputs=10, n=10**6, delta=0.05, lipschitz_loss=1.0,
+        ...                             largest_loss=2.0).informative
+        True
+
+    Reference: yang2021l1inf.
+    """
+    check_class(k, c, tuple(o), inputs)
+    check_samples(n, delta)
+    check_number("lipschitz_loss", lipschitz_loss)
+    check_number("largest_loss", largest_loss)
+    log_confidence = log_of(largest_loss) + math.log(math.log(2 / delta) / (2 * n)) / 2  # printed: log(1/δ); ERRATA 23
+    log_outputs = log_of(math.fsum(o)) + math.log(2 * math.sqrt(2) / math.sqrt(n))
+    return generalization_bound(
+        log_confidence,
+        log_of(lipschitz_loss) + log_outputs + log_complexity(k, c, inputs, activation),
+        log_of(largest_loss),
+        "yang2021l1inf, Lemma 6",
+        assumptions=(FIXED_OUTPUT, "losses lie in [0, largest_loss], Lipschitz in the outputs as stated"),
+        terms={"largest loss": largest_loss, "Lipschitz constant of the loss": lipschitz_loss},
+    )
+
+
+def l1inf_classification(
+    k: int,
+    c: float,
+    output_norms: Sequence[float],
+    inputs: int,
+    n: int,
+    delta: float,
+    activation: str = "relu",
+) -> Bound:
+    """A bound of |E L(f) − Ê L(f)| for the cross-entropy L, for all f at once, with probability 1 − δ (Theorem 7).
+
+    With m₂ classes and F = (‖T_{k+1}‖_{1,∞} + 1/m₂) max(1, (γ_σ c)^k), which no output exceeds, it is
+
+        (2F + log m₂) √((log(2/δ) + 2 Σ_j log(m₂ ‖T_{k+1}[j]‖₁ + 2)) / 2n)
+        + 2√2 (‖T_{k+1}‖_{1,1} + 1) (1 + √(m₂−1) / (1 + (m₂−1) e^{−2F})) R,      R the bound of Theorem 1 for o = 1.
+
+    The output layer is not constrained: its norms may be read off the trained network.
+
+    Args:
+        k: how many hidden layers the network has.
+        c: the largest ℓ1-norm of a hidden neuron's incoming weights with its bias.
+        output_norms: ‖T_{k+1}[j]‖₁, the same norm of each of the m₂ outputs.
+        inputs: m, how many numbers one input consists of.
+        n: how many samples there are.
+        delta: δ, how likely the bound may fail.
+        activation: "relu", "tanh" or "shifted sigmoid".
+
+    Example:
+        >>> l1inf_classification(k=1, c=0.5, output_norms=[1.0, 1.0], inputs=10, n=10**6, delta=0.05).informative
+        True
+
+    Reference: yang2021l1inf.
+    """
+    check_class(k, c, tuple(output_norms), inputs)
+    check_samples(n, delta)
+    classes = len(output_norms)
+    if classes < 2:
+        raise InvalidInput(f"a classifier has at least two outputs, got output_norms = {list(output_norms)}")
+    log_layers = log_largest(k, c, activation)
+    log_output = math.log(max(output_norms) + 1 / classes) + log_layers
+    log_loss = _log_largest_loss(log_output, classes)
+    slope = 1 + math.sqrt(classes - 1) / (1 + (classes - 1) * math.exp(-2 * exp_of(log_output)))
+    union = math.fsum(math.log(classes * norm + 2) for norm in output_norms)
+    exponent = math.log(2 / delta) + 2 * union  # printed: log(1/δ); see ERRATA 23
+    log_outputs = math.log(math.fsum(output_norms) + 1) + math.log(2 * math.sqrt(2) / math.sqrt(n))
+    return generalization_bound(
+        log_loss + math.log(exponent / (2 * n)) / 2,
+        math.log(slope) + log_outputs + log_complexity(k, c, inputs, activation),
+        _log_largest_loss(log_of(max(output_norms)) + log_layers, classes),
+        "yang2021l1inf, Theorem 7",
+        assumptions=(),
+        terms={"largest loss": exp_of(log_loss), "Lipschitz constant of the loss": slope},
+    )
+
+
+def _log_largest_loss(log_output: float, classes: int) -> float:
+    """The logarithm of 2F + log m₂, which no cross-entropy exceeds where no output exceeds F."""
+    return float(np.logaddexp(math.log(2) + log_output, math.log(math.log(classes))))

@@ -1,0 +1,40 @@
+"""The product of layers' norms, extended to any graph (thesis, Definition 3.3.1 and Theorem 3.3.2)."""
+
+from __future__ import annotations
+
+from tamis.bounds.bound import Bound, exp_of
+from tamis.graph.network import Network
+from tamis.paths.norm import path_norm, product_norm
+
+CLOSE = 1e-9  # in the logarithm: rounding of two forward passes
+
+
+def layer_product(net: Network, q: float = 1.0, r: float = 1.0) -> Bound:
+    """Π_{q,r}(θ) ≥ ‖Φ(θ)‖_{q,r}: what was used before path-norms. With q = 1 it is a Lipschitz constant, too.
+
+    Unlike the path-norm it depends on how the parameters are scaled; it equals the path-norm where they are normalized.
+
+    Args:
+        net: a network of homogeneous operations.
+        q: exponent over the weights of a neuron, 0 < q < ∞.
+        r: exponent over the outputs, 0 < r ≤ ∞.
+
+    Returns:
+        The bound, informative only where it is as small as the path-norm that it bounds. `terms`: the logarithm of
+        that path-norm.
+
+    Example:
+        >>> layer_product(net).log10 - lipschitz_input(net).log10   # orders of magnitude that the path-norm gains
+
+    Reference: gonon2024thesis.
+    """
+    log_value = product_norm(net, q, r, log=True)
+    log_norm = path_norm(net, q, r, log=True)
+    return Bound(
+        value=exp_of(log_value),
+        log_value=log_value,
+        informative=log_value <= log_norm + CLOSE,
+        source="gonon2024thesis, Theorem 3.3.2",
+        checked=("every operation is a neuron of a DAG ReLU network",),
+        terms={"q": q, "r": r, "log_path_norm": log_norm},
+    )

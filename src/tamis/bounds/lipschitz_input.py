@@ -1,0 +1,37 @@
+"""How fast a network's output can change with its input (thesis, Theorem 3.3.1)."""
+
+from __future__ import annotations
+
+from tamis.bounds.bound import Bound, exp_of
+from tamis.graph.network import Network
+from tamis.paths.norm import path_norm
+
+
+def lipschitz_input(net: Network, r: float = 1.0) -> Bound:
+    """A Lipschitz constant of the network: ‖R_θ(x) − R_θ(x')‖_r ≤ value · ‖x − x'‖_∞ for all inputs x and x'.
+
+    The value is ‖Φ^I(θ)‖_{1,r}, over the paths that start at an input neuron (printed: ‖Φ(θ)‖_{1,r}, over all paths;
+    those that start at a bias cancel in the difference, see docs/bounds.md).
+
+    Args:
+        net: a network of homogeneous operations.
+        r: exponent over the outputs, 0 < r ≤ ∞.
+
+    Returns:
+        The bound. No other is known beforehand, so it is informative. `terms`: the logarithms of the norms over the
+        paths from inputs and over all paths.
+
+    Example:
+        >>> lipschitz_input(net, r=math.inf).value   # how much the largest output moves, at most, per unit of ‖x‖_∞
+
+    Reference: gonon2024thesis.
+    """
+    log_value = path_norm(net, 1, r, log=True, part="input")
+    return Bound(
+        value=exp_of(log_value),
+        log_value=log_value,
+        informative=True,
+        source="gonon2024thesis, Theorem 3.3.1",
+        checked=("every operation is a neuron of a DAG ReLU network",),
+        terms={"r": r, "log_input_path_norm": log_value, "log_path_norm": path_norm(net, 1, r, log=True)},
+    )

@@ -1,0 +1,61 @@
+"""The Rademacher complexity of a path-norm ball by covering numbers (thesis, Theorem 4.3.1)."""
+
+from __future__ import annotations
+
+import math
+
+from tamis.bounds.bound import Bound, exp_of
+from tamis.bounds.rademacher_arguments import BALL, SAMPLES, checked_log_norm, checked_sigma
+from tamis.bounds.shape import GraphShape
+
+CONSTANT = 144.0
+SIGMA = "sigma is at least E(Σ max(1, ‖x_i‖²_∞))^(1/2)"
+SHARING = "weights are shared as in Definition C.2.2: no padding, and no edge without a parameter of its own"
+
+
+def rademacher_covering(
+    shape: GraphShape,
+    path_norm: float | None = None,
+    sigma: float | None = None,
+    log_path_norm: float | None = None,
+) -> Bound:
+    """R({R_θ: ‖Φ(θ)‖₁ ≤ r}) ≤ 144 σ max(D, d_out) √#params · r, (4.15).
+
+    R is the un-normalised sum E sup_θ Σ_i ⟨ε_i, R_θ(x_i)⟩ (printed: (4.8) divides by n; see ERRATA 13). The last line
+    of the printed proof loses max(D, d_out), the statement has it (ERRATA 14). D counts identity neurons here, because
+    each of them has parameters to cover.
+
+    Args:
+        shape: the graph, as `read_shape` gives it.
+        path_norm: r; or else
+        sigma: σ, such as `sigma_of_box(n, radius)`.
+        log_path_norm: the natural logarithm of r, where r itself leaves float64.
+
+    Returns:
+        The bound, informative where it is below σ²·r, which follows from n ≤ σ² samples and |R_θ| ≤ r·max(1, ‖x‖_∞)
+        alone.
+
+    Example:
+        >>> rademacher_covering(read_shape(net), log_path_norm=tamis.path_norm(net, log=True), sigma=100.0)
+
+    Reference: gonon2024thesis.
+    """
+    sigma, log_norm = checked_sigma(sigma), checked_log_norm(path_norm, log_path_norm)
+    factor = CONSTANT * max(shape.longest_path, shape.d_out) * math.sqrt(shape.params)
+    log_value = math.log(factor * sigma) + log_norm if factor > 0 else -math.inf
+    return Bound(
+        value=exp_of(log_value),
+        log_value=log_value,
+        informative=factor < sigma,
+        source=f"gonon2024thesis, Theorem {'C.2.2' if shape.weight_sharing else '4.3.1'}",
+        assumptions=(SAMPLES, SIGMA, BALL, *((SHARING,) if shape.weight_sharing else ())),
+        checked=() if shape.weight_sharing else ("no weight is shared, and every edge has a parameter",),
+        terms={
+            "log_path_norm": log_norm,
+            "sigma": sigma,
+            "longest_path": float(shape.longest_path),
+            "d_out": float(shape.d_out),
+            "params": float(shape.params),
+            "factor": factor,
+        },
+    )

@@ -1,0 +1,90 @@
+"""The Rademacher complexity of a path-norm ball by peeling (thesis, Theorem 4.4.1 and Remark 4.4.1)."""
+
+from __future__ import annotations
+
+import math
+
+from tamis.bounds.bound import Bound, exp_of
+from tamis.bounds.rademacher_arguments import BALL, SAMPLES, checked_log_norm, checked_sigma
+from tamis.bounds.shape import GraphShape
+
+SIGMA = "sigma is at least (E max(n, Σ ‖x_i‖²_∞))^(1/2)"
+IN_LAYERS = "one kind of pooling at most, in layers that no path goes around"
+
+
+def rademacher_peeling(
+    shape: GraphShape,
+    path_norm: float | None = None,
+    sigma: float | None = None,
+    log_path_norm: float | None = None,
+) -> Bound:
+    """R({R_θ: ‖Φ(θ)‖₁ ≤ r}) ≤ √2 σ C r, Theorem 4.4.1; R is the un-normalised sum (ERRATA 13).
+
+        C² = D log((3+2P)K) + log((3+2P)/(1+P) · d · d_out),   d = d_in + 1 with biases, d_in without.
+
+    Where pooling comes in M layers that no path goes around, C² may also be that of Remark 4.4.1,
+
+        C² = D log 3 + M log K + log(d · d_out);
+
+    the smaller is used. The thesis states the remark without proof; docs/bounds.md proves it. With A > 1 different
+    activation functions, 3 stands for 1 + 2A in both.
+
+    Args:
+        shape: the graph, as `read_shape` gives it.
+        path_norm: r; or else
+        sigma: σ, such as `sigma_of_box(n, radius)`.
+        log_path_norm: the natural logarithm of r, where r itself leaves float64.
+
+    Returns:
+        The bound, informative where it is below σ²·r, which follows from n ≤ σ² samples and |R_θ| ≤ r·max(1, ‖x‖_∞)
+        alone. `terms`: both constants C, the sharpened one where it holds, and whether it was the one used.
+
+    Example:
+        >>> rademacher_peeling(read_shape(net), log_path_norm=tamis.path_norm(net, log=True), sigma=100.0)
+
+    Reference: gonon2024thesis.
+    """
+    sigma, log_norm = checked_sigma(sigma), checked_log_norm(path_norm, log_path_norm)
+    general = _general(shape)
+    sharpened = _sharpened(shape) if shape.pooling_in_layers else math.inf
+    constant = min(general, sharpened)
+    log_value = math.log(math.sqrt(2) * sigma * constant) + log_norm
+    return Bound(
+        value=exp_of(log_value),
+        log_value=log_value,
+        informative=math.sqrt(2) * constant < sigma,
+        source=f"gonon2024thesis, {'Remark' if sharpened < general else 'Theorem'} 4.4.1",
+        assumptions=(SAMPLES, SIGMA, BALL),
+        checked=("every operation is a neuron of a DAG ReLU network", *((IN_LAYERS,) if sharpened < general else ())),
+        terms={
+            "log_path_norm": log_norm,
+            "sigma": sigma,
+            "depth": float(shape.depth),
+            "kernel": float(shape.kernel),
+            "pool_kinds": float(shape.pool_kinds),
+            "d_out": float(shape.d_out),
+            "constant": constant,
+            "constant_general": general,
+            **({"constant_sharpened": sharpened} if shape.pooling_in_layers else {}),
+            "sharpened": float(sharpened < general),
+        },
+    )
+
+
+def _general(shape: GraphShape) -> float:
+    """C of Theorem 4.4.1; with one activation function the number of groups is 3 + 2P."""
+    groups = 1 + 2 * shape.activations + 2 * shape.pool_kinds
+    ends = math.log(2 * groups / (groups - 1) * _sources(shape) * shape.d_out)
+    return math.sqrt(shape.depth * math.log(groups * shape.kernel) + ends)
+
+
+def _sharpened(shape: GraphShape) -> float:
+    """C of Remark 4.4.1."""
+    groups = 1 + 2 * shape.activations
+    ends = math.log(_sources(shape) * shape.d_out)
+    return math.sqrt(shape.depth * math.log(groups) + shape.pool_layers * math.log(shape.kernel) + ends)
+
+
+def _sources(shape: GraphShape) -> int:
+    """Input neurons, and one that is always 1 where there are biases."""
+    return shape.d_in + shape.biases

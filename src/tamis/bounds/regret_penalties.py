@@ -1,0 +1,193 @@
+"""Lemmas 4.2 to 4.5 of Chee and Loustau: how much a network's loss rises when its weights are perturbed by the prior.
+
+An expert w* of L layers, ReLU between them and a softmax after the last, is perturbed by w − w* drawn from the prior
+shifted to it. With s_l = E‖x_l‖ and e_l = E‖x_l − x*_l‖ the recursions of Lemmas 4.3 and 4.4 give
+
+    E H(y, g_w(x)) − H(y, g_w*(x)) ≤ 2 (C¹_L s_{L−1} + ‖w*_L‖ e_{L−1} + C²_L) = 2 (pen₁ ‖x‖ + pen₂).
+
+Numbered departures from the text:
+1. The closed forms of pen₁ and pen₂ drop terms; the recursions are computed layer by layer (ERRATA 2).
+2. Lemma 4.3 is printed with C_l = E‖ReLU(w_l x)‖. |ReLU(a + b) − ReLU(a)| ≤ |b|, not ReLU(b): the recursion of e_l
+   needs D_l = E‖w_l x‖, which is up to √2 times as large. That of s_l, and the last layer, do with C_l.
+3. The constants are those of the prior, by Jensen: D¹_l ≤ τ√n_l and C¹_l ≤ τ√(n_l/2) for a dense layer of n_l outputs,
+   τ√(f s²) and τ√(f s²/2) for a convolution with f filters of s×s (ERRATA 3). Where a truncation at R leaves
+   perturbations off-centre, their mean M counts as well: E‖w_l x‖² ≤ Σ variances + ‖M‖², and C¹_l is not below D¹_l.
+
+Reference: chee2021xnor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tamis.bounds.arguments import check_count
+from tamis.bounds.regret_divergence import Floats, checked_weights
+from tamis.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class PerturbedLayer:
+    """What the recursions need to know of one layer of an expert and of its perturbation.
+
+    Attributes:
+        norm: ‖w*_l‖, the operator norm.
+        bias_norm: ‖ReLU(b*_l)‖.
+        c1: C¹_l, a bound of max_{‖x‖=1} E‖ReLU(w_l x)‖, and of the same for −w_l.
+        c2: C²_l, a bound of E‖ReLU(b_l)‖, and of the same for −b_l.
+        d1: D¹_l, a bound of max_{‖x‖=1} E‖w_l x‖.
+        d2: D²_l, a bound of E‖b_l‖.
+    """
+
+    norm: float
+    bias_norm: float
+    c1: float
+    c2: float
+    d1: float
+    d2: float
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """The loss of an expert rises by at most 2 (pen1 ‖x‖ + pen2) in expectation, for an input x."""
+
+    pen1: float
+    pen2: float
+
+    def rise(self, input_norms: Sequence[float]) -> float:
+        """The bound of the rise over a sequence of inputs: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
+        return 2 * self.pen1 * math.fsum(input_norms) + 2 * len(input_norms) * self.pen2
+
+
+@dataclass(frozen=True)
+class Affine:
+    """slope · ‖x‖ + offset, for the norm ‖x‖ of the input."""
+
+    slope: float
+    offset: float
+
+
+def dense_layer(weight: ArrayLike, bias: ArrayLike | None, tau: float, R: float = math.inf) -> PerturbedLayer:
+    """A fully connected layer of an expert.
+
+    Args:
+        weight: w*_l, (outputs, inputs).
+        bias: b*_l, (outputs,); None for a layer without, which is not perturbed there either.
+        tau: τ, the scale of the prior.
+        R: where the prior is truncated; infinite for not at all.
+
+    Reference: chee2021xnor.
+    """
+    return _layer(weight, bias, tau, R, overlap=1, positions=1)
+
+
+def convolution_layer(
+    kernel: ArrayLike, bias: ArrayLike | None, positions: int, tau: float, R: float = math.inf
+) -> PerturbedLayer:
+    """A convolutional layer of an expert, of any stride, with zero padding or none.
+
+    Args:
+        kernel: w*_l, (filters, channels, *window). A pixel lies in at most as many patches as the window has pixels.
+        bias: b*_l, (filters,); None for a layer without.
+        positions: at how many places each filter is applied.
+        tau: τ, the scale of the prior.
+        R: where the prior is truncated; infinite for not at all.
+
+    Reference: chee2021xnor.
+    """
+    check_count("positions", positions)
+    window = np.shape(kernel)[2:]
+    return _layer(kernel, bias, tau, R, overlap=math.prod(window), positions=positions)
+
+
+def penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
+    """pen₁ and pen₂ of an expert (Lemma 4.2), by the recursions of Lemmas 4.3 and 4.4 from the first layer to the last.
+
+    Example:
+        >>> last = PerturbedLayer(norm=2.0, bias_norm=0.0, c1=0.1, c2=0.2, d1=0.15, d2=0.3)
+        >>> penalties([last])
+        Penalties(pen1=0.1, pen2=0.2)
+
+    Reference: chee2021xnor.
+    """
+    if not layers:
+        raise InvalidInput("an expert has at least one layer")
+    sizes, distances = recursions(layers[:-1])
+    size, distance, last = sizes[-1], distances[-1], layers[-1]
+    return Penalties(
+        pen1=last.c1 * size.slope + last.norm * distance.slope,
+        pen2=last.c1 * size.offset + last.norm * distance.offset + last.c2,
+    )
+
+
+def recursions(hidden: Sequence[PerturbedLayer]) -> tuple[list[Affine], list[Affine]]:
+    """s_l ≥ E‖x_l‖ (16) and e_l ≥ E‖x_l − x*_l‖ (15) for l = 0, 1, …, where s_0 = ‖x‖ and e_0 = 0."""
+    sizes, distances = [Affine(1.0, 0.0)], [Affine(0.0, 0.0)]
+    for layer in hidden:
+        size, distance = sizes[-1], distances[-1]
+        growth = layer.norm + layer.c1
+        sizes.append(Affine(growth * size.slope, growth * size.offset + layer.c2 + layer.bias_norm))
+        distances.append(  # printed with C¹ and C²; see departure 2
+            Affine(
+                layer.norm * distance.slope + layer.d1 * size.slope,
+                layer.norm * distance.offset + layer.d1 * size.offset + layer.d2,
+            )
+        )
+    return sizes, distances
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of w − w*, one array entry for each weight: its mean, the mean of its square, and the larger one-sided half."""
+
+    mean: Floats
+    square: Floats
+    one_sided: Floats
+
+
+def perturbation_moments(weights: ArrayLike, tau: float, R: float = math.inf) -> Moments:
+    """Moments of the prior shifted to w* and truncated to [−R, R], about w*; without truncation 0, τ² and τ²/2.
+
+    With t = 1 + |w − w*|/τ they are integrals of (t − 1) t^−4 and (t − 1)² t^−4 up to either end.
+    """
+    shape = np.shape(weights)
+    expert = checked_weights(weights, tau, R).reshape(shape)
+    ends = 1 + (R - expert) / tau, 1 + (R + expert) / tau
+    density = 3 / (2 - ends[0] ** -3.0 - ends[1] ** -3.0)
+    first = [1 / 6 - end**-2.0 / 2 + end**-3.0 / 3 for end in ends]
+    second = [1 / 3 - end**-1.0 + end**-2.0 - end**-3.0 / 3 for end in ends]
+    return Moments(
+        mean=tau * density * (first[0] - first[1]),
+        square=tau**2 * density * (second[0] + second[1]),
+        one_sided=tau**2 * density * np.maximum(*second),
+    )
+
+
+def _layer(
+    weight: ArrayLike, bias: ArrayLike | None, tau: float, R: float, overlap: int, positions: int
+) -> PerturbedLayer:
+    """A layer whose weights meet each input number in at most `overlap` places, with biases at `positions` places."""
+    matrix = np.asarray(weight, dtype=np.float64)
+    if matrix.ndim < 2:
+        raise InvalidInput(f"a layer's weight must have at least two dimensions, got shape {matrix.shape}")
+    matrix = matrix.reshape(len(matrix), -1)
+    moments = perturbation_moments(matrix, tau, R)
+    centred = not moments.mean.any()
+    variance = float((moments.square - moments.mean**2).sum(0).max())
+    spread = overlap * (variance + (0.0 if centred else np.linalg.norm(moments.mean, 2) ** 2))
+    biases = np.zeros(0) if bias is None else np.asarray(bias, dtype=np.float64)
+    if bias is not None and biases.shape != (len(matrix),):
+        raise InvalidInput(f"the layer has {len(matrix)} outputs or filters, got a bias of shape {biases.shape}")
+    shifts = perturbation_moments(biases, tau, R)
+    return PerturbedLayer(
+        norm=math.sqrt(overlap) * float(np.linalg.norm(matrix, 2)),
+        bias_norm=math.sqrt(positions) * float(np.linalg.norm(np.maximum(biases, 0))),
+        c1=math.sqrt(spread / 2 if centred else spread),
+        c2=math.sqrt(positions * float(shifts.one_sided.sum())),
+        d1=math.sqrt(spread),
+        d2=math.sqrt(positions * float(shifts.square.sum())),
+    )

@@ -1,0 +1,208 @@
+"""`certify`: compare a small network's file with the original, and say what can be said."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+from collections.abc import Sized
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tamis import __version__
+from tamis.artifact.compressed import check_same_graph, load
+from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
+from tamis.certify.certificate import VERSION, Certificate
+from tamis.certify.claim import Case, Kind, Settings
+from tamis.certify.claims import KINDS
+from tamis.certify.evidence import Evidence, gather_evidence
+from tamis.certify.samples import Inputs
+from tamis.certify.signature import private_key
+from tamis.errors import InvalidInput
+from tamis.graph.network import Network
+from tamis.graph.trace import trace
+from tamis.progress import Listener, reporting
+
+
+def certify(
+    original: Network | nn.Module,
+    file: str | Path,
+    inputs: Inputs,
+    labels: Any = None,
+    delta: float = 0.05,
+    *,
+    training: Any = None,
+    prior: Network | None = None,
+    candidates: int = 1,
+    coverage: float = 0.95,
+    radius: float | None = None,
+    boxed: int = 8,
+    sign: str | Path | None = None,
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    progress: Listener = False,
+) -> Certificate:
+    """Read a small network's file, and certify how it differs from the original.
+
+    All claims hold together with probability at least 1 − δ over the draw of the data: those that may be wrong by
+    chance share δ equally, and each share is divided by the number of candidates.
+
+    Args:
+        original: the network before, or a module with `example`.
+        file: the `.tamis` file of the network after. What counts is what is in it.
+        inputs: held-out data, which neither network was made with: a tensor or array (a tuple of them for several
+            inputs), a DataLoader, a dataset or its name ("cifar10:test"). The last three bring their labels.
+        labels: the class number of each input, if it is known.
+        delta: the probability that any of the claims may be wrong.
+        training: what the networks were trained on, without augmentation, for the bound from the code length: data that
+            brings its labels, or a pair of inputs and labels.
+        prior: the network as it was known before any data, with seeded or analytic weights: what is still the same in
+            the small network need not be described.
+        candidates: how many small networks were tried on the same data, this one among them.
+        coverage: for which part of all inputs to bound how far outputs move.
+        radius: if given, bound how far outputs move for every input within this distance, in each entry, of one of the
+            first `boxed` inputs.
+        boxed: see `radius`.
+        sign: a PEM file with an Ed25519 private key to sign the certificate with.
+        example: an input to trace a module with.
+        progress: True, False, or a function of a `Progress`.
+
+    Returns:
+        A `Certificate`; print it, `save` it, and let anybody `tamis.verify` it.
+
+    Under `torchrun` the processes share the data out; each returns the same certificate.
+
+    Example:
+        >>> cert = tamis.certify(net, "small.tamis", "cifar10:test", delta=0.05)
+        >>> cert["disagreement"].sentence
+        >>> cert.save("small.json")
+    """
+    settings = _checked(delta, candidates, coverage, radius, boxed)
+    if sign is not None:
+        private_key(sign)  # a key that cannot be read should be known before the work, not after it
+    net = as_network(original, example, "certify")
+    small = load(file, net)
+    check_same_graph(small, net)
+    team = _team(net)
+    total = _length(inputs) + _length(training[0] if isinstance(training, tuple) else training)
+    with reporting(progress, "certify", total) as report:
+        done = lambda samples: report(samples) if total else None  # noqa: E731
+        held_out = gather_evidence(net, small.network, inputs, labels, team=team, report=done)
+        trained = training_evidence(net, small.network, training, team, lambda n: done(held_out.samples + n))
+    case = Case(
+        net, small, settings, held_out.largest_input, held_out.largest_outputs, inputs, held_out, trained, prior
+    )
+    content = {
+        "certificate": VERSION,
+        "made_by": f"tamis {__version__}",
+        "date": datetime.date.today().isoformat(),
+        "settings": vars(settings),
+        "network": network_facts(net),
+        "file": file_facts(file),
+        "data": data_facts(held_out),
+        "training": None if trained is None else data_facts(trained),
+        "prior": None if prior is None else fingerprint_of_values(prior.params),
+        "claims": claims_of(case),
+    }
+    return Certificate.issued(content, sign)
+
+
+def claims_of(case: Case) -> list[dict[str, Any]]:
+    """Every claim that can be made, δ shared out among them."""
+    kinds = [kind for kind in KINDS if kind.available(case) and kind.applies(case)]
+    share = share_of(case.settings, kinds)
+    return [kind.claim(kind.measure(case, share), case.settings, share).as_json() for kind in kinds]
+
+
+def share_of(settings: Settings, kinds: list[Kind]) -> float:
+    """The part of δ that each claim has which may be wrong by chance."""
+    return settings.delta / max(1, sum(kind.statistical for kind in kinds)) / settings.candidates
+
+
+def training_evidence(
+    net: Network, small: Network, training: Any, team: Any = None, report: Any = None
+) -> Evidence | None:
+    """What both networks do on the training data; None where there is none."""
+    if training is None:
+        return None
+    pair = isinstance(training, tuple)
+    if pair and len(training) != 2:
+        raise InvalidInput(
+            f"training must be data with labels or a pair of inputs and labels, got {len(training)} items"
+        )
+    inputs, labels = training if pair else (training, None)
+    evidence = gather_evidence(net, small, inputs, labels, "training", team, report or (lambda samples: None))
+    if evidence.labels is None:
+        raise InvalidInput("training: the bound from the code length needs labels; pass a pair of inputs and labels")
+    return evidence
+
+
+# -- facts -------------------------------------------------------------------------------------------------------------
+
+
+def network_facts(net: Network) -> dict[str, Any]:
+    """What says which network the original is."""
+    size = sum(value.numel() * value.element_size() for value in net.params.values())
+    return {"graph": fingerprint(net), "values": fingerprint_of_values(net.params), "bytes": size}
+
+
+def file_facts(path: str | Path) -> dict[str, Any]:
+    """What says which file it is."""
+    content = Path(path).read_bytes()
+    return {"name": Path(path).name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+def data_facts(evidence: Evidence) -> dict[str, Any]:
+    """What says which data it is, and the sizes that claims refer to."""
+    return {
+        "samples": evidence.samples,
+        "inputs": evidence.inputs,
+        "labels": evidence.labels,
+        "largest_input": evidence.largest_input,
+        "largest_outputs": evidence.largest_outputs,
+    }
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def as_network(original: Network | nn.Module, example: Any, call: str) -> Network:
+    """The original as a network."""
+    if isinstance(original, Network):
+        return original
+    if not isinstance(original, nn.Module):
+        raise InvalidInput(f"{call} needs the original network or module, got {type(original).__name__}")
+    if example is None:
+        raise InvalidInput(f"{call} needs an example of the input of {type(original).__name__}: pass example=")
+    return trace(original, example)
+
+
+def _checked(delta: float, candidates: int, coverage: float, radius: float | None, boxed: int) -> Settings:
+    for name, value in (("delta", delta), ("coverage", coverage)):
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:
+            raise InvalidInput(f"{name} must be a number between 0 and 1, got {value!r}")
+    for name, number in (("candidates", candidates), ("boxed", boxed)):
+        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
+            raise InvalidInput(f"{name} must be a whole number of at least 1, got {number!r}")
+    if radius is not None and not (isinstance(radius, Real) and 0 <= radius < float("inf")):
+        raise InvalidInput(f"radius must be a finite number of at least 0, got {radius!r}")
+    return Settings(
+        float(delta), int(candidates), float(coverage), None if radius is None else float(radius), int(boxed)
+    )
+
+
+def _length(inputs: Any) -> int:
+    """How many samples there are, where it is known in advance."""
+    if isinstance(inputs, tuple):
+        return _length(inputs[0]) if inputs else 0
+    counted = isinstance(inputs, Sized) and (isinstance(inputs, Tensor) or hasattr(inputs, "batch"))
+    return len(inputs) if counted else 0
+
+
+def _team(net: Network) -> Any:
+    """The processes that share the work, if they are several."""
+    from tamis.train.distributed import join_team  # whoever verifies does it alone
+
+    return join_team(next((value.device for value in net.params.values()), torch.device("cpu")))

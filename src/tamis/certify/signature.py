@@ -1,0 +1,91 @@
+"""Ed25519 signatures: whose certificate it is, for those who do not have the data to check it with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import InvalidInput, VerificationFailed
+
+MAKE_ONE = "openssl genpkey -algorithm ed25519 -out key.pem"
+
+
+def signed(digest: str, key: str | Path) -> dict[str, str]:
+    """The signature of a certificate's digest, with the public key that it can be checked with.
+
+    Args:
+        digest: of the certificate.
+        key: a PEM file with an Ed25519 private key, without a passphrase.
+    """
+    private = private_key(key)
+    return {
+        "algorithm": "Ed25519",
+        "public_key": private.public_key().public_bytes_raw().hex(),
+        "signature": private.sign(digest.encode()).hex(),
+    }
+
+
+def check_signature(digest: str, signature: Any, signed_by: str | Path | None) -> str:
+    """The public key that a certificate was signed with, as hexadecimal digits.
+
+    Args:
+        digest: of the certificate.
+        signature: what `signed` gave.
+        signed_by: a PEM file with the key that must have signed it, public or private; None: any.
+
+    Raises:
+        VerificationFailed: the signature is not that of this digest, or not by that key.
+    """
+    _, ed25519, invalid = _cryptography()
+    fields = ("public_key", "signature")
+    if not isinstance(signature, Mapping) or not all(isinstance(signature.get(name), str) for name in fields):
+        raise VerificationFailed(f"the certificate has no signature that could be read: {signature!r:.100}")
+    try:
+        public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["public_key"]))
+        public.verify(bytes.fromhex(signature["signature"]), digest.encode())
+    except (ValueError, invalid) as error:
+        raise VerificationFailed(
+            "the signature is not one of this certificate: it was changed after signing"
+        ) from error
+    found = public.public_bytes_raw().hex()
+    if signed_by is not None and (wanted := public_key(signed_by)) != found:
+        raise VerificationFailed(f"the certificate was signed by the key {found}, not by {wanted} of '{signed_by}'")
+    return str(found)
+
+
+def public_key(path: str | Path) -> str:
+    """The public key in a PEM file of a public or a private one, as hexadecimal digits."""
+    serialization, ed25519, _ = _cryptography()
+    content = Path(path).read_bytes()
+    if b"PRIVATE KEY" in content:
+        return str(private_key(path).public_key().public_bytes_raw().hex())
+    try:
+        key = serialization.load_pem_public_key(content)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"'{path}' holds no public key in PEM form") from error
+    if not isinstance(key, ed25519.Ed25519PublicKey):
+        raise InvalidInput(f"'{path}' holds a {type(key).__name__}; certificates are signed with Ed25519")
+    return key.public_bytes_raw().hex()
+
+
+def private_key(path: str | Path) -> Any:
+    """The private key in a PEM file."""
+    serialization, ed25519, _ = _cryptography()
+    try:
+        key = serialization.load_pem_private_key(Path(path).read_bytes(), password=None)
+    except (ValueError, TypeError) as error:
+        raise InvalidInput(f"'{path}' holds no private key without a passphrase; make one with: {MAKE_ONE}") from error
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise InvalidInput(f"'{path}' holds a {type(key).__name__}; make an Ed25519 key with: {MAKE_ONE}")
+    return key
+
+
+def _cryptography() -> tuple[Any, Any, Any]:
+    try:
+        from cryptography.exceptions import InvalidSignature
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ed25519
+    except ImportError as error:
+        raise InvalidInput("signatures need the cryptography package: pip install 'tamis[sign]'") from error
+    return serialization, ed25519, InvalidSignature

@@ -1,0 +1,51 @@
+"""`tamis certify`: compare a `.tamis` file with the original network on data, and write down what can be said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.text import Text
+
+from tamis.certify.issue import certify as certify_network
+from tamis.certify.samples import load_named
+from tamis.cli.display import console
+from tamis.cli.model_argument import load_network
+from tamis.cli.output_argument import prepare_output
+from tamis.train.data import load_data
+from tamis.train.distributed import join_team
+
+
+def certify(
+    model: str,
+    weights: Path | None,
+    shape: str | None,
+    small: Path,
+    data: str,
+    training: str | None,
+    out: Path,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """The command; arguments as on the command line, `options` as `tamis.certify` takes them."""
+    prepare_output(out, ".json")
+    with Console(stderr=True).status(Text(f"tracing {model}")):
+        net = load_network(model, weights, shape).network
+        inputs = load_held_out(data)
+        examples = None if training is None else load_data(training)
+    cert = certify_network(net, small, inputs, training=examples, progress=True, **options)
+    if join_team(torch.device("cpu")).leads:
+        cert.save(out)
+        if as_json:
+            print(json.dumps(cert.content, indent=2, allow_nan=False))
+        else:
+            console().print(str(cert))
+
+
+def load_held_out(spec: str) -> Any:
+    """The dataset that a spec names; its inputs alone where it has no labels."""
+    data, has_labels = load_named(spec)
+    return data if has_labels else data.normalised()

@@ -1,0 +1,42 @@
+"""`tamis verify`: make every claim of a certificate again, and end with an error at the first that fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from tamis.certify.verify import verify as verify_certificate
+from tamis.cli.certify import load_held_out
+from tamis.cli.display import console
+from tamis.cli.model_argument import load_network
+from tamis.train.data import load_data
+
+
+def verify(
+    certificate: Path,
+    small: Path,
+    model: str,
+    weights: Path | None,
+    shape: str | None,
+    data: str | None,
+    training: str | None,
+    signed_by: Path | None,
+    as_json: bool,
+) -> None:
+    """The command; arguments as on the command line."""
+    with Console(stderr=True).status(Text(f"verifying {certificate}")):
+        net = load_network(model, weights, shape).network
+        inputs = None if data is None else load_held_out(data)
+        examples = None if training is None else load_data(training)
+        found = verify_certificate(certificate, small, net, inputs, training=examples, signed_by=signed_by)
+    if as_json:
+        print(json.dumps({"ok": found.ok, **asdict(found)}, indent=2))
+    else:
+        console().print(f"{found}\n{'verified' if found.ok else 'NOT verified: pass the data that is missing'}")
+    if not found.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,131 @@
+"""Intervals of one network: closed forms, inclusion, attacks, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from bounds.box_attacks import ARCHITECTURES, around, drawn, flat, inputs, mlp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import tamis
+from tamis.bounds.interval import Interval, interval
+from tamis.bounds.interval_pointwise import POINTWISE, pointwise_of
+from tamis.errors import InvalidInput, UnsupportedOp
+from tamis.graph.network import Node, Ref, op_name
+
+aten = torch.ops.aten
+CALLS = {  # further arguments of functions of one neuron
+    aten.leaky_relu.default: [(0.3,), (-1.7,), (2.5,)],
+    aten.clamp.default: [(-0.5, 1.0), (None, 0.25), (0.0, None)],
+    aten.clamp_min.default: [(-0.25,)],
+    aten.clamp_max.default: [(0.75,)],
+    aten.hardtanh.default: [(), (-0.5, 0.0)],
+    aten.elu.default: [(), (0.5, 2.0, 1.5), (3.0,)],
+}
+FUNCTIONS = [Node("f", target, (Ref("x"), *more)) for target in POINTWISE for more in CALLS.get(target, [()])]
+
+
+def number(value: float) -> Tensor:
+    return torch.tensor([value], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("node", FUNCTIONS, ids=lambda node: f"{op_name(node.target)}{node.args[1:]}")
+@given(low=st.floats(-8, 8), width=st.floats(0, 9))
+@settings(deadline=None, max_examples=60)
+def test_ranges_and_slopes_of_functions_of_one_neuron(node: Node, low: float, width: float) -> None:
+    function = pointwise_of(node)
+    assert function is not None
+    x = torch.linspace(low, low + width, 201, dtype=torch.float64)
+    values = function.run(x)
+    smallest, largest = function.extremes(x[:1], x[-1:])
+    assert bool((smallest <= values).all()) and bool((values <= largest).all())
+    down, up = function.slopes(x[:1], x[-1:])
+    rise, run = values[:, None] - values, x[:, None] - x
+    forward = run > 0
+    tolerance = 1e-13 * (1 + abs(low) + width)
+    assert bool((rise <= up * run + tolerance)[forward].all())
+    assert bool((rise >= down * run - tolerance)[forward].all())
+    if target_is_monotone(node) and width > 0:
+        torch.testing.assert_close(torch.cat([smallest, largest]), values[[0, -1]])
+
+
+def target_is_monotone(node: Node) -> bool:
+    turns = node.target in (aten.abs.default, aten.sin.default) or (
+        node.target is aten.leaky_relu.default and node.args[1] < 0
+    )
+    return not turns
+
+
+def test_a_linear_layer_gives_the_exact_range() -> None:
+    net = tamis.trace(nn.Linear(3, 2).double(), torch.zeros(1, 3, dtype=torch.float64))
+    weight, bias, x = net.params["weight"], net.params["bias"], inputs(net, 0)
+    (found,) = interval(net, around(x, 0.3))
+    centre, radius = x @ weight.T + bias, 0.3 * weight.abs().sum(1)
+    torch.testing.assert_close(found.low, centre - radius)
+    torch.testing.assert_close(found.high, centre + radius)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_no_attack_leaves_the_intervals(name: str) -> None:
+    for seed in range(3):
+        net = drawn(name, seed)
+        x, generator = inputs(net, seed), torch.Generator().manual_seed(seed)
+        for radius in (0.0, 0.05, 1.0):
+            (found,) = interval(net, around(x, radius))
+            for i in range(40):
+                offset = 2 * torch.rand(x.shape, generator=generator, dtype=torch.float64) - 1
+                y = flat(net, x + radius * (offset.sign() if i % 2 else offset))
+                slack = 1e-12 * (1 + y.abs().max())
+                assert bool((found.low.flatten(1) - slack <= y).all() and (y <= found.high.flatten(1) + slack).all())
+
+
+@given(seed=st.integers(0, 99), inner=st.floats(0, 1), grown=st.floats(0, 1))
+@settings(deadline=None, max_examples=20)
+def test_a_larger_box_has_larger_intervals(seed: int, inner: float, grown: float) -> None:
+    net = drawn("max-pool", seed)
+    x = inputs(net, seed)
+    (small,), (large,) = interval(net, around(x, inner)), interval(net, around(x, inner + grown))
+    slack = 1e-12 * (1 + large.size)
+    assert bool((large.low <= small.low + slack).all()) and bool((small.high <= large.high + slack).all())
+
+
+@pytest.mark.parametrize("activation", [nn.GELU, nn.SiLU, lambda: nn.Softmax(1), lambda: nn.PReLU()])
+def test_what_is_not_known_is_refused_by_name(activation: Any) -> None:
+    net = tamis.trace(mlp(3, 4, 2, activation=activation), torch.zeros(1, 3))
+    x = torch.zeros(1, 3, dtype=torch.float64)
+    wanted = r"interval needs affine operations, monotone ones and maxima: 'aten\.[\w.]+' at 1 is not"
+    with pytest.raises(UnsupportedOp, match=wanted):
+        interval(net, around(x, 0.1))
+
+
+def test_a_product_of_data_is_refused() -> None:
+    class Square(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * x
+
+    net = tamis.trace(Square(), torch.zeros(1, 3))
+    with pytest.raises(UnsupportedOp, match=r"'aten\.mul\.Tensor' at the top level"):
+        interval(net, around(torch.zeros(1, 3, dtype=torch.float64), 0.1))
+
+
+def test_boxes_are_checked() -> None:
+    net, x = drawn("mlp", 0), torch.zeros(2, 4, dtype=torch.float64)
+    with pytest.raises(InvalidInput, match=r"8 entries that are not finite with low ≤ high"):
+        interval(net, Interval(x + 1, x))
+    with pytest.raises(InvalidInput, match=r"two float64 tensors of one shape, got torch.float32"):
+        interval(net, Interval(x.float(), x))
+    with pytest.raises(InvalidInput, match=r"has the inputs .* got boxes for \['nobody'\]"):
+        interval(net, {"nobody": Interval(x, x)})
+    with pytest.raises(InvalidInput, match=r"must have shape \(batch, 4\)"):
+        interval(net, Interval(x[:, :3], x[:, :3]))
+
+
+def test_leaving_float64_says_where() -> None:
+    net = drawn("deep mlp", 0)
+    huge = net.with_params({n: 1e100 * v for n, v in net.params.items()})
+    with pytest.raises(OverflowError, match=r"intervals leave float64's range at 'linear_\d'"):
+        interval(huge, around(inputs(net, 0), 1.0))

@@ -1,0 +1,120 @@
+"""`tamis certify` and `tamis verify` as a user calls them: what they print, what they write, and how they end."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import tamis
+from tamis.cli.main import app
+from tamis.cli.model_argument import load_network
+from tamis.train.data import load_data
+
+MLP = "tamis.train.models:mlp"
+DATA = "digits:test[:300]"
+CERTIFY = ("certify", MLP, "small.tamis", "--data", DATA, "-o", "small.json")
+VERIFY = ("verify", "small.json", "small.tamis", MLP)
+
+
+def invoke(*arguments: object) -> Any:
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, [*map(str, arguments)], catch_exceptions=False)
+
+
+def run(*arguments: object) -> str:
+    result = invoke(*arguments)
+    assert result.exit_code == 0, result.stderr
+    return str(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def net() -> tamis.Network:
+    return load_network(MLP).network
+
+
+@pytest.fixture(autouse=True)
+def in_a_directory_with_a_small_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, net: tamis.Network) -> None:
+    monkeypatch.chdir(tmp_path)
+    tamis.prune(net, 0.5, by="magnitude").save("small.tamis")
+
+
+def test_the_certificate_is_the_librarys(net: tamis.Network) -> None:
+    printed = run(*CERTIFY)
+    cert = tamis.Certificate.load("small.json")
+    assert cert.content == tamis.certify(net, "small.tamis", load_data(DATA)).content
+    assert " ".join(cert["disagreement"].sentence.split()) in " ".join(printed.split())
+
+
+def test_json_is_the_certificate() -> None:
+    assert json.loads(run(*CERTIFY, "--json")) == tamis.Certificate.load("small.json").content
+
+
+def test_options_reach_the_library() -> None:
+    run(*CERTIFY, "--delta", 0.1, "--candidates", 3, "--coverage", 0.9, "--radius", 0.01, "--boxed", 2)
+    settings = tamis.Certificate.load("small.json").content["settings"]
+    assert settings == {"delta": 0.1, "candidates": 3, "coverage": 0.9, "radius": 0.01, "boxed": 2}
+
+
+def test_training_data_gives_the_bound_from_the_code_length() -> None:
+    run(*CERTIFY, "--training", "digits:train[:200]")
+    assert tamis.Certificate.load("small.json")["generalization"].measured["samples"] == 200
+    assert "verified" in run(*VERIFY, "--data", DATA, "--training", "digits:train[:200]")
+
+
+def test_data_without_labels() -> None:
+    np.savez("inputs.npz", x=load_data(DATA).normalised().numpy())
+    run("certify", MLP, "small.tamis", "--data", "inputs.npz", "-o", "small.json")
+    names = [claim.name for claim in tamis.Certificate.load("small.json").claims]
+    assert names == ["disagreement", "deviation", "path_metric"]
+    assert "verified" in run(*VERIFY, "--data", "inputs.npz")
+
+
+def test_verify_recomputes_and_says_so() -> None:
+    run(*CERTIFY)
+    printed = run(*VERIFY, "--data", DATA)
+    assert "recomputed, and the same: disagreement, accuracy_change" in printed and "\nverified" in printed
+    found = json.loads(run(*VERIFY, "--data", DATA, "--json"))
+    assert found["ok"] and found["unchecked"] == [] and found["signed_by"] is None
+
+
+def test_verify_without_data_is_no_success() -> None:
+    run(*CERTIFY)
+    result = invoke(*VERIFY)
+    assert result.exit_code == 1 and "NOT verified" in result.stdout
+
+
+def test_verify_fails_on_other_data_and_on_a_changed_file() -> None:
+    run(*CERTIFY)
+    result = invoke(*VERIFY, "--data", "digits:test[:299]")
+    assert result.exit_code == 2 and "not the data of the certificate" in result.stderr
+    content = bytearray(Path("small.tamis").read_bytes())
+    content[-1] ^= 1
+    Path("small.tamis").write_bytes(content)
+    result = invoke(*VERIFY, "--data", DATA)
+    assert result.exit_code == 2 and "small.tamis is not the file of the certificate" in result.stderr
+
+
+def test_signed_certificates() -> None:
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "key.pem"], check=True)
+    subprocess.run(["openssl", "pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"], check=True)
+    run(*CERTIFY, "--sign", "key.pem")
+    assert "vouched for by the signature only" in run(*VERIFY, "--signed-by", "key.pub")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"-o": "small.txt"}, "-o must end in .json, got 'small.txt'"),
+        ({"--data": "nowhere"}, "there is no dataset 'nowhere:train'"),
+        ({"--delta": "2"}, "delta must be a number between 0 and 1, got 2.0"),
+        ({"--sign": "nowhere.pem"}, "no such file or directory: nowhere.pem"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(changes: dict[str, str], message: str) -> None:
+    options = {"--data": DATA, "-o": "small.json"} | changes
+    result = invoke("certify", MLP, "small.tamis", *(part for pair in options.items() for part in pair))
+    assert result.exit_code == 2 and message in result.stderr
+    assert not Path("small.json").exists()
