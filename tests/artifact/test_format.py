@@ -14,11 +14,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors
 import safetensors.torch
 import torch
 from any_tensors import from_raw, masked_tensors, quantized_tensors, raw, same, same_codes
+from artifact.literal import read_row
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -26,6 +28,7 @@ from torch import Tensor
 from tamis.artifact import format as tamis_format
 from tamis.artifact.codes import Codes
 from tamis.artifact.encodings import ENCODINGS, Decoded
+from tamis.artifact.encodings.coded import to_row
 from tamis.artifact.encodings.packing import pack
 from tamis.artifact.format import CODES, read, size, write
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
@@ -160,6 +163,21 @@ def read_indices(row: bytes, levels: int, count: int) -> list[int]:
     return [integer // 2 ** (width * i) % 2**width for i in range(count)]
 
 
+def read_mask(parts: dict[str, tuple[str, bytes]], entries: int) -> list[bool] | None:
+    if "codedmask" in parts:
+        return [digit == 1 for digit in read_row(parts["codedmask"][1], entries, 2)]
+    return read_positions(parts, entries) if {"bitmask", "gaps", "runs"} & parts.keys() else None
+
+
+def read_table(entry: dict[str, Any], parts: dict[str, tuple[str, bytes]]) -> list[bytes]:
+    code, data = parts["table"]
+    table = [data[i : i + WIDTH[code]] for i in range(0, len(data), WIDTH[code])]
+    ranks = [int.from_bytes(each, "little", signed=WIDTH[code] > 1) for each in table]
+    assert parts.keys() == {"table", "codedindices"} and ranks == sorted(set(ranks))
+    digits = read_row(parts["codedindices"][1], math.prod(entry["shape"]), max(len(table), 2))
+    return [table[digit] for digit in digits]
+
+
 def read_levels(
     entry: dict[str, Any], parts: dict[str, tuple[str, bytes]], shapes: dict[str, list[int]]
 ) -> tuple[str, list[int], bytes, list[bool] | None]:
@@ -169,9 +187,12 @@ def read_levels(
         code, data = parts[label]
         entries = [data[i : i + WIDTH[code]] for i in range(0, len(data), WIDTH[code])]
         numbers[label] = [to_number(widen(each, code, dtype), dtype) for each in entries]
-    kept = None if len(parts) == 3 else read_positions(parts, math.prod(shape))
+    kept = read_mask(parts, math.prod(shape))
     count = math.prod(shape) if kept is None else sum(kept)
-    indices = iter(read_indices(parts["codes"][1], len(numbers["levels"]), count))
+    if "codedindices" in parts:
+        indices = iter(read_row(parts["codedindices"][1], count, len(numbers["levels"])))
+    else:
+        indices = iter(read_indices(parts["codes"][1], len(numbers["levels"]), count))
     content = []
     for number, place in enumerate(product(*map(range, shape))):
         if kept is not None and not kept[number]:
@@ -202,16 +223,21 @@ def read_literally(content: bytes) -> tuple[dict[str, Any], dict[str, tuple[str,
                 assert start % WIDTH[part["dtype"]] == 0
                 label = full_name[full_name.rindex("/") + 1 :]
                 parts[label], shapes[label] = (part["dtype"], content[start:stop]), part["shape"]
-        if entry["encoding"] == "levels":
+        if "levels" in parts:
+            assert entry["encoding"] in ("levels", "entropy")
             found[name] = read_levels(entry, parts, shapes)
+            continue
+        if "table" in parts:
+            assert entry["encoding"] == "entropy"
+            found[name] = entry["dtype"], entry["shape"], b"".join(read_table(entry, parts)), None
             continue
         code, data = parts["values"]
         numbers = [data[i : i + WIDTH[code]] for i in range(0, len(data), WIDTH[code])]
         if entry["encoding"] != "dense":
             numbers = [widen(number, code, entry["dtype"]) for number in numbers]
         kept = None
-        if entry["encoding"] == "sparse":
-            kept = read_positions(parts, math.prod(entry["shape"]))
+        if entry["encoding"] in ("sparse", "entropy"):
+            kept = read_mask(parts, math.prod(entry["shape"]))
             own_width = {"float32": 4, "float64": 8}.get(entry["dtype"], WIDTH[code])
             left = iter(numbers)
             numbers = [next(left) if keep else bytes(own_width) for keep in kept]
@@ -314,6 +340,16 @@ def test_the_examples_of_levels_in_the_specification() -> None:
     assert stored is not None and f"the codes `{raw(stored.parts['codes']).hex(' ')}`" in page
     fields = pack(indices.new_tensor([1, 4, 0, 3]).numpy(), 5).tobytes().hex(" ")
     assert f"The indices 1, 4, 0, 3 of five levels are `{fields}`" in page
+
+
+def test_the_example_of_an_entropy_coded_row_in_the_specification() -> None:
+    page = SPECIFICATION.read_text(encoding="utf-8")
+    digits = [1] * 8 + [2] + [1] * 3
+    row = to_row(np.array(digits, dtype=np.uint8), 3, room=100)
+    assert f"their row is `{row.tobytes().hex(' ')}`" in page
+    assert read_row(row.tobytes(), 12, 3) == digits
+    assert "the symbols 121, 148 and, filled up with 1 1 1, 121" in page
+    assert [sum(d * 3**i for i, d in enumerate(five)) for five in ([1] * 5, [1, 1, 1, 2, 1])] == [121, 148]
 
 
 # -- what the caller passed and gets -------------------------------------------------------------------------------

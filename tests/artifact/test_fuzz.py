@@ -69,8 +69,22 @@ def specimens() -> list[tuple[dict[str, Tensor], dict[str, Tensor], dict[str, An
         ({"gaps": long.where(rare, 0.0), "runs": long.where(early, 0.0)}, {"gaps": rare, "runs": early}, {}, {}),
         (everything, {}, {"nested": {"a": [1, 2.5, None, "é"]}}, {}),
         (quantized, {"masked": kept}, {}, codes),
+        entropy_coded(),
         ({}, {}, {}, {}),
     ]
+
+
+def entropy_coded() -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any], dict[str, Codes]]:
+    """Tensors that are entropy-coded."""
+    numbers = torch.arange(1200)
+    seldom = numbers * 7919 % 1201 < 100
+    three = Codes(seldom.byte() + (numbers % 100 == 0), torch.tensor([-1.5, 0, 1]), torch.tensor([0.1]))
+    many = Codes(three.indices.int() * 150, torch.arange(302.0), torch.tensor([0.1]))
+    codes = {"indices": three, "both": three.masked(~seldom), "many": many}
+    masks = {"both": ~seldom, "mask": seldom}
+    tensors = {name: each.values(masks.get(name)) for name, each in codes.items()}
+    tensors |= {"mask": (numbers / 7).where(seldom, 0.0), "integers": seldom * 1000 + numbers // 600}
+    return tensors, masks, {}, codes
 
 
 # -- damage --------------------------------------------------------------------------------------------------------
@@ -118,6 +132,7 @@ HOSTILE += [
     "narrow",
     "sparse",
     "levels",
+    "entropy",
     "float32",
     "float64",
     "bool",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -34,10 +35,15 @@ def row(indices: list[int], levels: int) -> Array:
     return np.array(indices, dtype=np.uint8 if levels <= 256 else np.int32)
 
 
-@pytest.fixture(params=[1, 2, 7, packing.BLOCK])
+@pytest.fixture(params=[1, 2, 7, packing.BLOCK, None])
 def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows are packed in blocks; small ones, so that there are several, and a last one that is not full."""
-    monkeypatch.setattr(packing, "BLOCK", request.param)
+    """Rows are packed in blocks; small ones, so that there are several, and a last one that is not full.
+
+    The extension, where it is built, packs some of them whole: None leaves it to that.
+    """
+    if request.param is not None:
+        monkeypatch.setattr(packing, "BLOCK", request.param)
+        monkeypatch.setitem(sys.modules, "tamis._native", None)
 
 
 @pytest.mark.usefixtures("blocks")
@@ -53,8 +59,13 @@ def test_indices_are_packed_as_defined_and_come_back(data: st.DataObject) -> Non
     assert again.dtype == row([], levels).dtype and again.tolist() == indices
 
 
+@pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("levels", NUMBERS_OF_LEVELS)
-def test_rows_of_every_length_and_longer_than_a_block(levels: int) -> None:
+def test_rows_of_every_length_and_longer_than_a_block(
+    levels: int, hidden: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if hidden:
+        monkeypatch.setitem(sys.modules, "tamis._native", None)
     generator = np.random.default_rng(levels)
     for length in (*range(30), 8 * packing.BLOCK - 3, 8 * packing.BLOCK, 20 * packing.BLOCK + 5):
         indices = row([], levels).dtype.type(generator.integers(levels, size=length))

@@ -170,9 +170,9 @@ def noise(net: tamis.Network, other: tamis.Network, box: Interval) -> float:
     return EVALUATION * float(1 + torch.stack(outputs).max())
 
 
-def holds(net: tamis.Network, other: tamis.Network, box: Interval, claim: list[Interval]) -> bool:
+def holds(net: tamis.Network, other: tamis.Network, box: Interval, claim: list[Interval], steps: int = 12) -> bool:
     """Whether no attack leaves the intervals that are claimed for the differences."""
-    low, high = attacked(net, other, box)
+    low, high = attacked(net, other, box, steps)
     slack = noise(net, other, box)
     claimed = [torch.cat([getattr(each, end).flatten(1) for each in claim], 1) for end in ("low", "high")]
     return bool((low >= claimed[0] - slack).all() and (high <= claimed[1] + slack).all())

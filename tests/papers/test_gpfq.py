@@ -18,7 +18,7 @@ from torch import nn
 
 import tamis
 from tamis.papers import gpfq, gpfq_accuracy, gpfq_decay
-from tamis.papers.gpfq import PAPER_ANALOG, PAPER_C_ALPHAS, PARTS, keep, main, paper_accuracy
+from tamis.papers.gpfq import PAPER_ANALOG, PAPER_C_ALPHAS, PARTS, main, paper_accuracy
 from tamis.papers.gpfq_accuracy import (
     FULL_CONVOLUTIONS,
     FULL_PERCEPTRON,
@@ -34,6 +34,7 @@ from tamis.papers.gpfq_accuracy import (
     table_1,
 )
 from tamis.papers.gpfq_decay import GROWING_SAMPLES, GROWING_WIDTH, DecayPlan, bound, decay, median_errors, slope
+from tamis.papers.record import keep
 from tamis.train.data import Data, load_data
 from tamis.train.loop import Settings
 
@@ -363,7 +364,7 @@ def test_full_figures_have_a_file_of_their_own(program: Callable[..., None], tmp
 def test_a_part_that_is_measured_again_replaces_itself_alone(tmp_path: Path) -> None:
     path = tmp_path / "gpfq.json"
     for part, value in (("decay", 1), ("figure-1", 2), ("decay", 3)):
-        keep(path, part, {"value": value})
+        keep(path, part, {"value": value}, PARTS)
     stored = json.loads(path.read_text())["figures"]
     assert {part: figures["value"] for part, figures in stored.items()} == {"figure-1": 2, "decay": 3}
 

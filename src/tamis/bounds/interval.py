@@ -153,8 +153,11 @@ def joined(low: Any, high: Any) -> Any:
 def finite(node: Node, value: Any) -> Any:
     """The value, or an OverflowError that says where float64 ended."""
     for each in value if isinstance(value, list) else [value]:
-        if each is not None and not bool((torch.isfinite(each.low) & torch.isfinite(each.high)).all()):
+        if each is None:
+            continue
+        if not bool((torch.isfinite(each.low) & torch.isfinite(each.high)).all()):
             raise OverflowError(f"intervals leave float64's range at '{node.name}' ({node.op}) in {node.module!r}")
+        assert bool((each.low <= each.high).all()), f"no value is left at '{node.name}': rounding was not covered"
     return value
 
 

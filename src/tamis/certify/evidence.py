@@ -123,7 +123,7 @@ def gather_evidence(
     if every is not None:
         _check_labels(every, original, called)
     distances, scores, norms, entries = figures
-    mine, its = answers[0], answers[1]
+    before, after = answers[0], answers[1]
     return Evidence(
         samples=samples,
         inputs=fingerprint.inputs,
@@ -132,9 +132,9 @@ def gather_evidence(
         largest_score=float(scores.max()),
         largest_outputs=float(norms.max()),
         distances=distances,
-        different=mine != its if has_classes else None,
-        original_wrong=None if every is None else mine != every,
-        small_wrong=None if every is None else its != every,
+        different=before != after if has_classes else None,
+        original_wrong=None if every is None else before != every,
+        small_wrong=None if every is None else after != every,
         undecided=int(answers[2].sum()),
     )
 

@@ -21,7 +21,6 @@ Reference: gonon2024thesis, yang2021l1inf.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -40,7 +39,7 @@ from tamis.papers.bounds_resnets import (
     table_7_1,
     table_7_2,
 )
-from tamis.papers.record import environment, store
+from tamis.papers.record import keep
 from tamis.report.figures import Panel, line_panels
 
 Figures = Mapping[str, Any]
@@ -75,13 +74,6 @@ def run(part: str, full: bool, folder: Path) -> dict[str, Any]:
     return l1inf(bounds_l1inf.FULL if full else bounds_l1inf.SHORT)
 
 
-def keep(path: Path, part: str, figures: Figures) -> None:
-    """Store a part's figures with their own environment; those of the other parts stay."""
-    others = json.loads(path.read_text())["figures"] if path.exists() else {}
-    parts = {**others, part: {"environment": environment(), **figures}}
-    store(path, {name: parts[name] for name in PARTS if name in parts})
-
-
 # -- what people see ---------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +99,7 @@ def show_table_7_1(figures: Figures) -> None:
     print(_line("", (row["model"] for row in rows), 16))
     print(_line("D", (row["shape"]["depth"] for row in rows), 16))
     for name, title in (("general", "4BC/√n"), ("sharpened", "sharpened")):
-        cells = (f"{row[name]:.4f} ({PAPER_CONSTANTS[name][row['model']]:.2g})" for row in rows)
+        cells = (f"{row[name]:.4f} ({PAPER_CONSTANTS[name][row['model']]:#.2g})" for row in rows)
         print(_line(title, cells, 16))
 
 
@@ -149,8 +141,10 @@ def show_l1inf(figures: Figures) -> None:
         print(
             f"\nL1,∞, {name}: {loss} in training and test, its gap, and bounds with δ = {figures['plan']['delta']:g}."
         )
-        print("Weights are scaled back to c, not projected. c = ∞: bounds for the c that was read off the network.")
-        titles = ["train", "test", "gap", "Theorem 1", theorem, lemma, "of use from n"]
+        print(
+            "Weights are scaled back to c, not projected. c = ∞: for the c that was read off the network, no guarantee."
+        )
+        titles = ["train", "test", "gap (paper)", "Theorem 1", theorem, lemma, "of use from n"]
         print(_line("n, c", titles + ["accuracy (paper)"] * (name == "classification"), 20))
         for row in figures[name]:
             print(_line(f"{row['n']:,}, {_c(row['c'])}", _l1inf_cells(row, theorem, lemma), 20))
@@ -162,7 +156,9 @@ def show_l1inf(figures: Figures) -> None:
 
 def _l1inf_cells(row: Figures, theorem: str, lemma: str) -> list[str]:
     losses, stated = row["loss"], row["bounds"]
-    cells = [f"{losses['train']:.3f}", f"{losses['test']:.3f}", f"{losses['test'] - losses['train']:.3f}"]
+    paper = PAPER_ACCURACY.get(row["c"]) if "accuracy" in row and row["n"] == 500 else None
+    gap = f"{losses['test'] - losses['train']:.3f}" + (f" ({paper[0]:.3f})" if paper else "")
+    cells = [f"{losses['train']:.3f}", f"{losses['test']:.3f}", gap]
     cells.append(_significant(stated["Theorem 1"]["value"]))
     for name, guess in ((theorem, row["guess"]["loss"]), (lemma, row["guess"]["Lipschitz loss"])):
         value, informative = stated[name]["value"], stated[name]["informative"]
@@ -170,7 +166,6 @@ def _l1inf_cells(row: Figures, theorem: str, lemma: str) -> list[str]:
         cells.append(_verdict(_significant(value), informative) + useless)
     cells.append(_power(row["log10 samples for a bound below a guess"]))
     if "accuracy" in row:
-        paper = PAPER_ACCURACY.get(row["c"]) if row["n"] == 500 else None
         ours = _per_cent(row["accuracy"]["test"])
         cells.append(ours + (f" ({_per_cent(paper[1])})" if paper else ""))
     return cells
@@ -243,7 +238,7 @@ def main() -> None:
         found[part] = run(part, arguments.full, arguments.models)
         if arguments.results:
             target = arguments.results / ("bounds" if arguments.full else "bounds_short")
-            keep(target.with_suffix(".json"), part, found[part])
+            keep(target.with_suffix(".json"), part, found[part], PARTS)
             _draw(part, found[part], target)
     if not arguments.full:
         print("\nThis is the short mode: fewer networks, images and samples.")

@@ -27,7 +27,6 @@ Reference: lybrand2021gpfq.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ from tamis.papers.gpfq_accuracy import (
     table_1,
 )
 from tamis.papers.gpfq_decay import GROWING_SAMPLES, GROWING_WIDTH, decay
-from tamis.papers.record import environment, store
+from tamis.papers.record import keep
 from tamis.report.figures import Panel, line_panels
 
 Figures = Mapping[str, Any]
@@ -81,13 +80,6 @@ def paper_accuracy(method: str, levels: int, c_alpha: int) -> float | None:
     if levels not in PAPER_TABLE.get(method, {}) or c_alpha not in PAPER_C_ALPHAS:
         return None
     return PAPER_TABLE[method][levels][PAPER_C_ALPHAS.index(c_alpha)]
-
-
-def keep(path: Path, part: str, figures: Figures) -> None:
-    """Store a part's figures with their own environment; those of the other parts stay."""
-    others = json.loads(path.read_text())["figures"] if path.exists() else {}
-    parts = {**others, part: {"environment": environment(), **figures}}
-    store(path, {name: parts[name] for name in PARTS if name in parts})
 
 
 # -- what people see ---------------------------------------------------------------------------------------------------
@@ -220,7 +212,7 @@ def main() -> None:
         found[part] = run(part, arguments.full, arguments.directory / mode, arguments.device)
         if arguments.results:
             target = arguments.results / ("gpfq" if arguments.full else "gpfq_short")
-            keep(target.with_suffix(".json"), part, found[part])
+            keep(target.with_suffix(".json"), part, found[part], PARTS)
             try:
                 line_panels(DRAWN[part](found[part]), f"{target}_{part.replace('-', '_')}.svg")
             except InvalidInput as error:  # no matplotlib; the figures in numbers are safe

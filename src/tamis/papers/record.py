@@ -7,6 +7,7 @@ import os
 import platform
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,13 @@ def store(path: str | Path, figures: Any) -> None:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_text(json.dumps({"environment": environment(), "figures": figures}, indent=2) + "\n")
+
+
+def keep(path: Path, part: str, figures: Mapping[str, Any], parts: Sequence[str]) -> None:
+    """Store one part's figures with their own environment, in the order of `parts`; those of the other parts stay."""
+    others = json.loads(path.read_text())["figures"] if path.exists() else {}
+    known = {**others, part: {"environment": environment(), **figures}}
+    store(path, {name: known[name] for name in parts if name in known})
 
 
 def _processor() -> str:

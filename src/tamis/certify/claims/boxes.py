@@ -25,7 +25,7 @@ class Boxes(Kind):
     def measure(self, case: Case, delta: float) -> Numbers:
         bounds = self._bounds(case)
         largest = max(bounds, key=lambda bound: bound.log_value)
-        numbers = {"inputs": len(bounds), "informative": sum(bound.informative for bound in bounds)}
+        numbers: Numbers = {"inputs": len(bounds), "informative": sum(bound.informative for bound in bounds)}
         return numbers if largest.value == 0 else {**numbers, "log_bound": largest.log_value}
 
     def _bounds(self, case: Case) -> list[Bound]:

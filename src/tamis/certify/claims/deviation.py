@@ -23,7 +23,7 @@ class Deviation(Kind):
     def measure(self, case: Case, delta: float) -> Numbers:
         assert case.held_out is not None
         distance = deviation_quantile(case.held_out.distances, case.settings.coverage, delta).value
-        samples = {"samples": case.held_out.samples}
+        samples: Numbers = {"samples": case.held_out.samples}
         return samples if finite(distance) is None else {**samples, "distance": distance}
 
     def tolerance(self, case: Case) -> Mapping[str, float]:

@@ -1,0 +1,196 @@
+"""Entropy-coded rows and messages as docs/format.md defines them, read slowly, with nothing of tamis."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+from collections.abc import Sequence
+
+# -- entropy-coded rows --------------------------------------------------------------------------------------------
+
+
+def group_of(base: int) -> int:
+    return max(1, next(size for size in itertools.count() if base ** (size + 1) > 256))
+
+
+def frequencies_of(weights: Sequence[int]) -> list[int]:
+    occurring = sum(1 for weight in weights if weight > 0)
+    total = sum(weights)
+    found = [0 if weight == 0 else 1 + weight * (2**24 - occurring) // total for weight in weights]
+    found[weights.index(max(weights))] += 2**24 - sum(found)
+    return found
+
+
+def read_row(row: bytes, count: int, base: int) -> list[int]:
+    """The digits of an entropy-coded row."""
+    length, width = 1 + row[0] + 256 * row[1], row[2]
+    assert length <= base and width in (1, 2)
+    table = [int.from_bytes(row[3 + i * width : 3 + (i + 1) * width], "little") for i in range(length)]
+    assert table[-1] != 0
+    table += [0] * (base - length)
+    rest = row[3 + length * width :]
+    assert len(rest) % 4 == 0
+    words = list(struct.unpack(f"<{len(rest) // 4}I", rest))
+    group = group_of(base)
+    symbols = [[symbol // base**place % base for place in range(group)] for symbol in range(base**group)]
+    freqs = frequencies_of([math.prod(table[digit] for digit in digits) for digits in symbols])
+    found: list[int] = []
+    for symbol in _read_symbols(words, freqs, -(-count // group)):
+        found += symbols[symbol]
+    assert set(found[count:]) <= {table.index(max(table))}
+    return found[:count]
+
+
+def _read_symbols(words: list[int], freqs: list[int], count: int) -> list[int]:
+    if max(freqs) == 2**24:
+        assert not words
+        return [freqs.index(2**24)] * count
+    assert words[-1] != 0
+    x = 2**32 * words.pop() + words.pop()
+    before = [0, *itertools.accumulate(freqs)]
+    found = []
+    for _ in range(count):
+        (symbol,) = (s for s, freq in enumerate(freqs) if before[s] <= x % 2**24 < before[s] + freq)
+        found.append(symbol)
+        x = freqs[symbol] * (x // 2**24) + x % 2**24 - before[symbol]
+        if x < 2**32 and words:
+            x = 2**32 * x + words.pop()
+    assert x == 2**32 and not words
+    return found
+
+
+def write_symbols(symbols: list[int], freqs: list[int]) -> list[int]:
+    """The words of symbols, by undoing each step of the reader."""
+    before = [0, *itertools.accumulate(freqs)]
+    x, words = 2**32, []
+    for symbol in reversed(symbols):
+        if x >= 2**40 * freqs[symbol]:
+            words.append(x % 2**32)
+            x //= 2**32
+        x = 2**24 * (x // freqs[symbol]) + before[symbol] + x % freqs[symbol]
+    return [*words, x % 2**32, x // 2**32]
+
+
+# -- messages ------------------------------------------------------------------------------------------------------
+
+FLOATS = {"float64": (11, 52), "float32": (8, 23), "bfloat16": (8, 7), "float16": (5, 10)}
+FLOATS |= {"float8_e4m3fn": (4, 3), "float8_e5m2": (5, 2)}
+WIDTHS = {"bool": 8, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32}
+WIDTHS |= {"int64": 64, "uint64": 64}
+
+
+class Reader:
+    """Reads a message with an interval whose ends are integers of any length."""
+
+    def __init__(self, bits: str) -> None:
+        self.bits, self.start = bits, 0
+        self.begin()
+
+    def begin(self) -> None:
+        self.low, self.size, self.left = 0, 2**64, 0
+
+    def settle(self) -> None:
+        while self.size < 2**32:
+            self.low, self.size, self.left = self.low * 2**32, self.size * 2**32, self.left + 32
+
+    def distance(self) -> int:
+        """How far the bits are above the lower end, in its own unit."""
+        self.settle()
+        here = self.bits[self.start : self.start + 64 + self.left].ljust(64 + self.left, "0")
+        return int(here, 2) - self.low
+
+    def choice(self, number: int) -> int:
+        if number == 1:
+            return 0
+        distance = self.distance()
+        share = self.size // number
+        value = distance // share
+        assert 0 <= value < number
+        self.low, self.size = self.low + value * share, share
+        return value
+
+    def bit(self, odds: int, total: int) -> int:
+        distance = self.distance()
+        share = self.size * odds // total
+        if distance < share:
+            self.size = share
+            return 0
+        self.low, self.size = self.low + share, self.size - share
+        return 1
+
+    def end(self) -> int:
+        """The bit that follows the interval's fraction."""
+        self.settle()
+        for k in range(65):
+            step = 2 ** (64 - k)
+            multiple = -(-self.low // step) * step
+            if multiple + step <= self.low + self.size:
+                return self.start + self.left + k
+        raise AssertionError
+
+    def natural(self) -> int:
+        width = 0
+        while self.choice(2) == 0:
+            width += 1
+        return 2**width + self.field(width) - 1
+
+    def field(self, width: int) -> int:
+        value = 0
+        for shift in range(0, width, 16):
+            value += self.choice(2 ** min(16, width - shift)) << shift
+        return value
+
+    def bytes(self, length: int) -> bytes:
+        start = self.end()
+        assert set(self.bits[start : start + -start % 8]) <= {"0"}
+        start += -start % 8
+        content = self.bits[start : start + 8 * length]
+        self.start = start + 8 * length
+        self.begin()
+        return int(content or "0", 2).to_bytes(length, "big")
+
+    def fields(self, count: int, width: int) -> list[int]:
+        if count * width <= 2**14:
+            return [self.field(width) for _ in range(count)]
+        whole, rest = divmod(width, 8)
+        content = self.bytes(count * whole + -(-count * rest // 8))
+        values = [sum(content[place * count + i] << 8 * place for place in range(whole)) for i in range(count)]
+        if rest == 0:
+            return values
+        packed = int.from_bytes(content[count * whole :], "little")
+        return [value + (packed >> rest * i & (2**rest - 1)) * 256**whole for i, value in enumerate(values)]
+
+    def digits(self, count: int, base: int) -> list[int]:
+        depth = math.ceil(math.log2(base))
+        if count * depth > 2**18:
+            length = self.natural()
+            return read_row(self.bytes(length), count, base)
+        seen: dict[str, list[int]] = {}
+        found = []
+        for _ in range(count):
+            path = ""
+            while len(path) < depth:
+                if int((path + "1").ljust(depth, "0"), 2) >= base:
+                    path += "0"
+                    continue
+                zeros, ones = seen.setdefault(path, [0, 0])
+                bit = self.bit(2 * zeros + 1, 2 * (zeros + ones + 1))
+                seen[path][bit] += 1
+                path += str(bit)
+            found.append(int(path, 2))
+        return found
+
+    def numbers(self, count: int, dtype: str, signs: bool = True) -> list[int]:
+        """The bits of numbers."""
+        if dtype not in FLOATS:
+            width = self.choice(WIDTHS[dtype] + 1)
+            folded = self.fields(count, width)
+            return [(n // 2 if n % 2 == 0 else -(n + 1) // 2) % 2 ** WIDTHS[dtype] for n in folded]
+        exponent, mantissa = FLOATS[dtype]
+        needed = self.choice(mantissa + 1)
+        negative = self.digits(count, 2) if signs else [0] * count
+        exponents = self.digits(count, 2**exponent)
+        fractions = self.fields(count, needed)
+        rows = zip(negative, exponents, fractions, strict=True)
+        return [(s << exponent | e) << mantissa | f << mantissa - needed for s, e, f in rows]
