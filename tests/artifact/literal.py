@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 import struct
@@ -51,7 +52,7 @@ def _read_symbols(words: list[int], freqs: list[int], count: int) -> list[int]:
     before = [0, *itertools.accumulate(freqs)]
     found = []
     for _ in range(count):
-        (symbol,) = (s for s, freq in enumerate(freqs) if before[s] <= x % 2**24 < before[s] + freq)
+        symbol = bisect.bisect_right(before, x % 2**24) - 1  # before[symbol] <= x % 2**24 < before[symbol + 1]
         found.append(symbol)
         x = freqs[symbol] * (x // 2**24) + x % 2**24 - before[symbol]
         if x < 2**32 and words:
@@ -126,6 +127,7 @@ class Reader:
             step = 2 ** (64 - k)
             multiple = -(-self.low // step) * step
             if multiple + step <= self.low + self.size:
+                assert (self.distance() + self.low) // step == multiple // step
                 return self.start + self.left + k
         raise AssertionError
 
@@ -194,3 +196,44 @@ class Reader:
         fractions = self.fields(count, needed)
         rows = zip(negative, exponents, fractions, strict=True)
         return [(s << exponent | e) << mantissa | f << mantissa - needed for s, e, f in rows]
+
+
+def read_tensor(reader: Reader, shape: tuple[int, ...], dtype: str) -> bytes | tuple[list[int], ...]:
+    """A tensor's bytes; of one told by levels, their number, bits, units, bits of scales, and indices (−1: pruned)."""
+    count, width = math.prod(shape), FLOAT_WIDTHS.get(dtype) or WIDTHS[dtype]
+    way = reader.choice(5 if dtype in WITH_LEVELS else 4)
+    if way == 4:
+        return _read_levels(reader, shape, dtype)
+    if way == 0:
+        numbers = reader.numbers(1, dtype) * count
+    elif way == 1:
+        numbers = reader.numbers(count, dtype)
+    elif way == 2:
+        there = reader.digits(count, 2)
+        some = iter(reader.numbers(sum(there), dtype))
+        numbers = [next(some) if is_there else 0 for is_there in there]
+    else:
+        distinct = 2 + reader.choice(255)
+        table = reader.numbers(distinct, dtype)
+        numbers = [table[digit] for digit in reader.digits(count, distinct)]
+    return b"".join(number.to_bytes(width // 8, "little") for number in numbers)
+
+
+FLOAT_WIDTHS = {name: 1 + exponent + mantissa for name, (exponent, mantissa) in FLOATS.items()}
+WITH_LEVELS = ("float16", "bfloat16", "float32", "float64")
+
+
+def _read_levels(reader: Reader, shape: tuple[int, ...], dtype: str) -> tuple[list[int], ...]:
+    number = 2 + reader.natural()
+    levels = [] if reader.choice(2) else reader.numbers(number, dtype)  # empty: equispaced
+    kind = reader.choice(3)
+    units = [1 for _ in shape]
+    if kind == 1:
+        units[0] = shape[0]
+    if kind == 2:
+        divisors = [[d for d in range(1, length + 1) if length % d == 0] for length in shape]
+        units = [own[reader.choice(len(own))] for own in divisors]
+    scales = reader.numbers(math.prod(units), dtype, signs=False)
+    kept = reader.digits(math.prod(shape), 2) if reader.choice(2) else [1] * math.prod(shape)
+    some = iter(reader.digits(sum(kept), number))
+    return [number], levels, units, scales, [next(some) if keep else -1 for keep in kept]

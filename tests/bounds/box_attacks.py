@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 from typing import Any
@@ -14,7 +15,10 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.bounds.interval import Interval
+from tamis.bounds.interval_pointwise import POINTWISE
+from tamis.graph.network import Node, Ref
 
+aten = torch.ops.aten
 EVALUATION = 1e-12  # what evaluating a small network may round, relative to its outputs
 
 
@@ -176,3 +180,25 @@ def holds(net: tamis.Network, other: tamis.Network, box: Interval, claim: list[I
     slack = noise(net, other, box)
     claimed = [torch.cat([getattr(each, end).flatten(1) for each in claim], 1) for end in ("low", "high")]
     return bool((low >= claimed[0] - slack).all() and (high <= claimed[1] + slack).all())
+
+
+CALLS = {  # further arguments of functions of one neuron
+    aten.leaky_relu.default: [(0.3,), (-1.7,), (2.5,)],
+    aten.clamp.default: [(-0.5, 1.0), (None, 0.25), (0.0, None)],
+    aten.clamp_min.default: [(-0.25,)],
+    aten.clamp_max.default: [(0.75,)],
+    aten.hardtanh.default: [(), (-0.5, 0.0)],
+    aten.elu.default: [(), (0.5, 2.0, 1.5), (3.0,)],
+}
+FUNCTIONS = [Node("f", target, (Ref("x"), *more)) for target in POINTWISE for more in CALLS.get(target, [()])]
+
+
+def exact_output(net: tamis.Network, x: list[Fraction]) -> list[Fraction]:
+    """An MLP in exact arithmetic."""
+    layers = sorted({name.split(".")[0] for name in net.params}, key=int)
+    for layer in layers:
+        weight, bias = net.params[f"{layer}.weight"].tolist(), net.params[f"{layer}.bias"].tolist()
+        rows = zip(weight, bias, strict=True)
+        x = [sum((Fraction(w) * v for w, v in zip(row, x, strict=True)), Fraction(b)) for row, b in rows]
+        x = [max(v, Fraction(0)) for v in x] if layer != layers[-1] else x
+    return x

@@ -194,6 +194,11 @@ def test_several_inputs_and_outputs() -> None:
         box_deviation(net, other, (x, y), (0.1, 0.2, 0.3))
 
 
+def test_no_inputs_have_no_bounds() -> None:
+    net = drawn("mlp", 0)
+    assert box_deviation(net, rounded(net), inputs(net, 0, 0), 0.1) == []
+
+
 def test_what_is_refused() -> None:
     net = drawn("mlp", 0)
     other, x = rounded(net), inputs(net, 0)

@@ -6,11 +6,10 @@ from fractions import Fraction
 
 import pytest
 import torch
-from bounds.box_attacks import ARCHITECTURES, CHANGES, around, drawn, holds, inputs, unrelated
+from bounds.box_attacks import ARCHITECTURES, CHANGES, around, drawn, exact_output, holds, inputs, unrelated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tamis
 from tamis.bounds.interval import Interval, interval
 from tamis.bounds.interval_pointwise import PiecewiseLinear, pointwise_of
 from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
@@ -37,7 +36,7 @@ def ends(low: int, width: int) -> Interval:
     other=st.tuples(st.integers(-12, 28), st.integers(0, 20)),
     apart=st.tuples(st.integers(-12, 12), st.integers(0, 16)),
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 def test_the_tightest_interval_of_a_difference(
     node: Node, mine: tuple[int, int], other: tuple[int, int], apart: tuple[int, int]
 ) -> None:
@@ -62,7 +61,7 @@ def test_no_attack_leaves_the_intervals(name: str) -> None:
     for seed, change in enumerate(CHANGES):
         net = drawn(name, seed)
         other, x = change(net), inputs(net, seed)
-        for radius in (0.0, 0.02, 0.5):
+        for radius in (0.0, 0.5) if seed % 2 else (0.02,):
             box = around(x, radius)
             assert holds(net, other, box, joint_interval(net, other, box)), (name, change, radius)
 
@@ -89,24 +88,13 @@ def test_never_wider_than_separate_intervals_and_the_same_from_both_sides(name: 
 
 
 @given(seed=st.integers(0, 99), inner=st.floats(0, 1), grown=st.floats(0, 1))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 def test_a_larger_box_has_larger_intervals(seed: int, inner: float, grown: float) -> None:
     net = drawn("residual", seed)
     other, x = CHANGES[seed % 4](net), inputs(net, seed)
     (small,), (large,) = (joint_interval(net, other, around(x, r)) for r in (inner, inner + grown))
     slack = 1e-12 * (1 + large.size)
     assert bool((large.low <= small.low + slack).all()) and bool((small.high <= large.high + slack).all())
-
-
-def exact_output(net: tamis.Network, x: list[Fraction]) -> list[Fraction]:
-    """An MLP in exact arithmetic."""
-    layers = sorted({name.split(".")[0] for name in net.params}, key=int)
-    for layer in layers:
-        weight, bias = net.params[f"{layer}.weight"].tolist(), net.params[f"{layer}.bias"].tolist()
-        rows = zip(weight, bias, strict=True)
-        x = [sum((Fraction(w) * v for w, v in zip(row, x, strict=True)), Fraction(b)) for row, b in rows]
-        x = [max(v, Fraction(0)) for v in x] if layer != layers[-1] else x
-    return x
 
 
 @pytest.mark.parametrize("change", [1e-15, 1e-9, 0.1])

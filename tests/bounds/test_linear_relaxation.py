@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -10,17 +11,18 @@ import torch
 from bounds.box_attacks import (
     ARCHITECTURES,
     CHANGES,
+    FUNCTIONS,
     around,
     attacked,
     barely_moved,
     drawn,
+    exact_output,
     holds,
     inputs,
     pruned,
     rounded,
     unrelated,
 )
-from bounds.test_interval import FUNCTIONS
 from draws import normal
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -77,7 +79,7 @@ end = st.floats(-4, 4)
 
 @pytest.mark.parametrize("node", FUNCTIONS, ids=lambda node: f"{op_name(node.target)}{node.args[1:]}")
 @given(centres=st.tuples(end, end), widths=st.tuples(st.floats(0, 4), st.floats(0, 4)), near=st.floats(0, 1))
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=12)
 def test_lines_lie_above_and_below(
     node: Node, centres: tuple[float, float], widths: tuple[float, float], near: float
 ) -> None:
@@ -105,6 +107,23 @@ def test_lines_lie_above_and_below(
     assert bool((gap <= bounds.apart_above.at(z, d) + slack).all())
 
 
+def test_rounding_is_covered_in_exact_arithmetic() -> None:
+    """Corners of tiny boxes and of large ones, without any tolerance."""
+    for seed in range(8):
+        net = drawn("deep mlp", seed)
+        moved = unrelated(net)
+        change, radius = (1e-15, 1e-9, 0.1)[seed % 3], (0.0, 1e-12, 0.1)[seed // 3]
+        other = net.with_params({n: v + change * moved.params[n] for n, v in net.params.items()})
+        box = around(inputs(net, seed, 1), radius)
+        (found,) = linear_relaxation(net, other, box)
+        for corner in range(8):
+            ends = [(box.high if corner >> i & 1 else box.low)[0, i].item() for i in range(3)]
+            point = [Fraction(value) for value in ends]
+            true = [b - a for a, b in zip(exact_output(net, point), exact_output(other, point), strict=True)]
+            for low, value, high in zip(found.low[0].tolist(), true, found.high[0].tolist(), strict=True):
+                assert Fraction(low) <= value <= Fraction(high)
+
+
 def no_wider(found: list[Interval], joint: list[Interval]) -> bool:
     """But for rounding, which depends on how many boxes are passed together."""
     return all(bool((a.size <= b.size * (1 + 1e-9)).all()) for a, b in zip(found, joint, strict=True))
@@ -114,12 +133,10 @@ def no_wider(found: list[Interval], joint: list[Interval]) -> bool:
 def test_no_attack_leaves_the_intervals(name: str) -> None:
     for seed, change in enumerate(CHANGES):
         net = drawn(name, seed)
-        other, x = change(net), inputs(net, seed)
-        for radius in (0.02, 0.5)[seed % 2 :]:
-            box = around(x, radius)
-            found, joint = linear_relaxation(net, other, box), joint_interval(net, other, box)
-            assert holds(net, other, box, found), (name, change, radius)
-            assert no_wider(found, joint)
+        other, box = change(net), around(inputs(net, seed), (0.02, 0.5)[seed % 2])
+        found = linear_relaxation(net, other, box)
+        assert holds(net, other, box, found), (name, change)
+        assert no_wider(found, joint_interval(net, other, box))
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -132,7 +149,7 @@ def test_equal_networks_give_exactly_zero(name: str) -> None:
 @pytest.mark.parametrize(("name", "gain"), [("mlp", 1.1), ("residual", 1.2), ("avg-pool", 1.4), ("max-pool", 1.3)])
 def test_tighter_than_intervals_on_compressed_networks(name: str, gain: float) -> None:
     ratios = []
-    for seed in range(4):
+    for seed in range(3):
         for change in (pruned, rounded, barely_moved):
             net = drawn(name, seed)
             box = around(inputs(net, seed), 0.05)
@@ -151,7 +168,7 @@ def test_tightening_by_backward_passes_helps(monkeypatch: pytest.MonkeyPatch) ->
     assert float(tightened.size.max()) < 0.9 * float(plain.size.max())
 
 
-@pytest.mark.parametrize("name", ["mlp", "max-pool", "turned"])
+@pytest.mark.parametrize("name", ["mlp", "turned"])
 def test_one_function_at_a_time_and_in_parts_gives_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     net = drawn(name, 0)
     other, box = unrelated(net), around(inputs(net, 0), 0.2)
@@ -180,7 +197,7 @@ def test_a_network_without_a_batch_dimension() -> None:
 
 
 @given(dag=dags(), seed=st.integers(0, 10), radius=st.sampled_from([0.01, 0.3]))
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_networks(dag: Dag, seed: int, radius: float) -> None:
     check_dag(dag, seed, radius)
 

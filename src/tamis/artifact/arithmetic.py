@@ -200,10 +200,12 @@ class Receiver(Coder):
         self._low, self._range, self._read = 0, WHOLE, 0
         self._code = self._next() << WORD | self._next()
 
-    @property
-    def bits(self) -> int:
-        """How many bits have been read, if the interval ends here."""
-        return self._start + self._read - WINDOW + _ending(self._low & ALL, self._range)[0]
+    def _ended(self) -> int:
+        """Where the message goes on if the interval ends here, just as a sender would end it."""
+        width, number = _ending(self._low, self._range)
+        if (self._low + self._code) >> (WINDOW - width) != number:
+            raise CorruptArtifact("is no message: an interval does not end as it should")
+        return self._start + self._read - WINDOW + width
 
     def _next(self) -> int:
         """The next 32 bits of the message; zeros after its end, which is noticed later."""
@@ -222,7 +224,7 @@ class Receiver(Coder):
         if value >= number:
             raise CorruptArtifact("is no message: it points between choices")
         self._code -= value * share
-        self._low, self._range = self._low + value * share, share
+        self._low, self._range = (self._low + value * share) & ALL, share
         self._settle()
         return value
 
@@ -268,9 +270,10 @@ class Receiver(Coder):
 
     def finish(self) -> int:
         """How many bits the message has, all of which must be there."""
-        if self.bits > 8 * len(self._data):
-            raise CorruptArtifact(f"ends after {8 * len(self._data)} bits, the message after {self.bits}")
-        return self.bits
+        bits = self._ended()
+        if bits > 8 * len(self._data):
+            raise CorruptArtifact(f"ends after {8 * len(self._data)} bits, the message after {bits}")
+        return bits
 
     def _settle(self) -> None:
         while self._range <= LOW:
@@ -278,7 +281,8 @@ class Receiver(Coder):
             self._code = self._code << WORD | self._next()
 
     def _aligned(self, length: int) -> bytes:
-        first, rest = -(-self.bits // 8), self.bits % 8
+        bits = self._ended()
+        first, rest = -(-bits // 8), bits % 8
         if first + length > len(self._data):
             raise CorruptArtifact(f"ends after {len(self._data)} bytes, within {length} of them that begin at {first}")
         if rest and self._data[first - 1] & (0xFF >> rest):

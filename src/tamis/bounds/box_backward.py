@@ -86,6 +86,8 @@ class Backward:
             else:
                 both = upper(torch.cat([rows, -rows], self.axes[name]))
                 high[chosen], low[chosen] = both[: len(chosen)], -both[len(chosen) :]
+        # What has left float64's range says nothing.
+        high, low = torch.where(high.isfinite(), high, torch.inf), torch.where(low.isfinite(), low, -torch.inf)
         return Interval(low.view(like.shape), high.view(like.shape))
 
     def _indicators(self, name: str, neurons: Tensor) -> Tensor:

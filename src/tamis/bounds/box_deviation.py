@@ -59,10 +59,12 @@ def box_deviation(
     Example:
         >>> box_deviation(net, small.network, x, radius=2 / 255, within=(0, 1))[0].value
 
-    Reference: paulsen2020reludiff.
+    Reference: paulsen2020reludiff, zhang2018crown, gonon2024thesis.
     """
     check_same_graph(net, other)
     boxes = _boxes(net, x, radius, within)
+    if net.batched and not len(boxes[net.inputs[0]].low):
+        return []
     found: dict[str, list[float]] = {}  # natural logarithms
     notes: list[str] = []
 
@@ -147,7 +149,9 @@ def _separate(net: Network, other: Network, boxes: dict[str, Interval]) -> list[
 def _largest(net: Network, outputs: list[Interval]) -> list[float]:
     """For each input the logarithm of the largest magnitude over all outputs."""
     each = [output.size.flatten(1).amax(1) if net.batched else output.size.amax().view(1) for output in outputs]
-    return [log_of(value) for value in torch.stack(each).amax(0).tolist()]
+    largest = torch.stack(each).amax(0)
+    assert not bool(largest.isnan().any()), "an interval without a number"
+    return [log_of(value) for value in largest.tolist()]
 
 
 def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> list[float]:

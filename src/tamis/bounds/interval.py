@@ -97,7 +97,13 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
 
 
 def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
-    """Raise InvalidInput for boxes that are not the network's inputs, not finite, or upside down."""
+    """Raise InvalidInput for boxes that are not the network's inputs, not finite, or upside down.
+
+    So does a network with an output that is fixed.
+    """
+    for name in net.output_names:
+        if name not in net.carries_data:
+            raise InvalidInput(f"a box needs every output to depend on an input: '{name}' does not")
     if set(boxes) != set(net.inputs):
         raise InvalidInput(f"the network has the inputs {list(net.inputs)}, got boxes for {sorted(boxes)}")
     net.check_inputs(tuple(boxes[name].low for name in net.inputs))

@@ -8,7 +8,6 @@ few ternary matrices, most of whose entries are zero.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn import functional
 CLASSES = 10
 OPPONENT = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (-0.5, 1.0, -0.5))  # light, red − blue, green − magenta
 SHIFT = 0.5  # how far one bias of weight ±1 moves a unit of norm 1
+DIM = 0.01  # the mean square below which a channel of the stem fades
 FLOOR = 0.1  # keeps the norm of a row of zeros, and the gradient there, small
 
 
@@ -33,6 +33,7 @@ class Shape:
         grid: the read-out sees each channel as the cosine coefficients of a grid × grid average.
         kept: whether a stage also hands on what it got.
         stem: the side of fixed filters before the first stage, 0 for none; their outputs are rectified.
+        shrink: by how much images are averaged down first.
     """
 
     channels: int
@@ -42,6 +43,7 @@ class Shape:
     grid: int
     kept: bool = False
     stem: int = 0
+    shrink: int = 1
 
 
 def cosines(side: int, count: int | None = None) -> Tensor:
@@ -49,7 +51,8 @@ def cosines(side: int, count: int | None = None) -> Tensor:
     places = torch.arange(side, dtype=torch.float64) + 0.5
     waves = torch.stack([torch.cos(math.pi * places * frequency / side) for frequency in range(side)])
     waves = waves / waves.norm(dim=1, keepdim=True)
-    pairs = sorted(((u, v) for u in range(side) for v in range(side)), key=lambda pair: (pair[0] ** 2 + pair[1] ** 2, pair))
+    pairs = [(u, v) for u in range(side) for v in range(side)]
+    pairs.sort(key=lambda pair: (pair[0] ** 2 + pair[1] ** 2, pair))
     return torch.stack([torch.outer(waves[u], waves[v]) for u, v in pairs[:count]]).float()
 
 
@@ -94,21 +97,24 @@ class Stage(nn.Module):
 
 
 class Stem(nn.Module):
-    """Every cosine of every channel, rectified: nothing of it is learned."""
+    """Images made smaller, and every cosine of every channel, rectified: nothing of it is learned."""
 
     bank: Tensor
 
-    def __init__(self, channels: int, side: int) -> None:
+    def __init__(self, channels: int, side: int, shrink: int) -> None:
         super().__init__()
-        self.channels, self.margin = channels, side // 2
-        bank = cosines(side).repeat(channels, 1, 1)[:, None]
+        self.channels, self.side, self.shrink = channels, side, shrink
+        bank = cosines(side).repeat(channels, 1, 1)[:, None] if side else torch.zeros(0)
         self.register_buffer("bank", bank, persistent=False)
+        self.outputs = 2 * channels * side**2 if side else channels
 
-    def forward(self, values: Tensor) -> Tensor:
-        padded = functional.pad(values, [self.margin] * 4, mode="replicate")
-        outputs = functional.conv2d(padded, self.bank.to(values.dtype), groups=self.channels)
-        scale = (outputs.float().square().mean(dim=(2, 3), keepdim=True) + 0.01).rsqrt().to(outputs.dtype)
-        return both_halves(outputs * scale)
+    def forward(self, images: Tensor) -> Tensor:
+        values = functional.avg_pool2d(images, self.shrink) if self.shrink > 1 else images
+        if not self.side:
+            return values
+        padded = functional.pad(values, [self.side // 2] * 4, mode="replicate")
+        outputs = functional.conv2d(padded, self.bank, groups=self.channels)
+        return both_halves(outputs * (outputs.square().mean(dim=(2, 3), keepdim=True) + DIM).rsqrt())
 
 
 class ReadOut(nn.Module):
@@ -142,20 +148,22 @@ class ShortNetwork(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.shape = shape
-        channels = shape.channels
-        self.stem = Stem(channels, shape.stem) if shape.stem else nn.Identity()
-        if shape.stem:
-            channels = 2 * channels * shape.stem**2
-        stages = []
+        self.stem = Stem(shape.channels, shape.stem, shape.shrink)
+        channels = self.stem.outputs
+        stages: list[Stage] = []
         for width, bank, pool in zip(shape.widths, shape.banks, shape.pools, strict=True):
             stages.append(Stage(channels, width, bank, pool, shape.kept))
             channels = 2 * width + (channels if shape.kept else 0)
         self.stages = nn.Sequential(*stages)
         self.readout = ReadOut(channels, shape.grid)
 
+    @property
+    def each_stage(self) -> list[Stage]:
+        return [stage for stage in self.stages if isinstance(stage, Stage)]
+
     def forward(self, images: Tensor) -> Tensor:
-        return self.readout(self.stages(self.stem(images)))
+        outputs: Tensor = self.readout(self.stages(self.stem(images)))
+        return outputs
 
 
 def prepared(images: Tensor) -> Tensor:
@@ -166,17 +174,3 @@ def prepared(images: Tensor) -> Tensor:
     opponent = torch.tensor(OPPONENT, device=images.device)
     opponent = opponent / opponent.norm(dim=1, keepdim=True)
     return 4 * torch.einsum("dc,nchw->ndhw", opponent, values - 0.5)
-
-
-def weights_of(net: ShortNetwork) -> dict[str, Tensor]:
-    """The ternary matrices by name; there are no other parameters."""
-    return dict(net.named_parameters())
-
-
-def shape_of(entries: dict[str, Sequence[int] | int]) -> Shape:
-    """A shape out of JSON, where tuples are lists."""
-    return Shape(**{k: _tuples(v) for k, v in entries.items()})  # type: ignore[arg-type]
-
-
-def _tuples(value: object) -> object:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

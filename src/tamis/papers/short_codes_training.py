@@ -5,8 +5,9 @@ Each weight is drawn from a distribution q over −1, 0, 1 of its own, whose log
     E cross-entropy + price · Σ [CE(q, q̄) − (1 − a)·H(q)]   in bits,
 
 with q̄ the mean of q over the weights of a matrix: what a code for that matrix is made for. At a = 0 this is a
-divergence, and certainty has its price; as a grows to 1 and beyond, the weights are driven to certainty. Outputs of a
-layer are drawn from the normal distribution with their mean and variance, instead of weights from theirs.
+divergence, and certainty has its price; as a grows to 1, doubt is no longer rewarded. Outputs of a layer are drawn
+from the normal distribution with their mean and variance, instead of weights from theirs. In the last part of the
+training each weight is its likeliest value, and gradients pass as if it were its mean.
 
 Reference: the normal approximation is that of local reparametrisation (Kingma, Salimans, Welling 2015).
 """
@@ -19,15 +20,16 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 from torch.nn import functional
 
-from tamis.papers.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage
+from tamis.papers.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage, prepared
+from tamis.train.data import Data
 
 BETAS = (0.9, 0.99)
+BATCH = 100  # images that are looked at together where nothing is learned; they fit into a cache
 WARM_UP = 200  # steps
 BIT = math.log(2)
-CHEAPEST = 1e-6  # nats of cross-entropy per image, for a bit
+DEAR, SETTLED = 0.1, 0.9  # the parts of the training after which the price is full, and odds count fully
 
 
 @dataclass(frozen=True)
@@ -36,24 +38,23 @@ class Plan:
 
     Attributes:
         shape: of the network.
-        bits: the length of code that is aimed at; it is reached at the part `shrunk` of the training.
+        price: what a bit of the code costs, in nats of cross-entropy per image; it rises to that from a small one.
         batch, rate, seed: of the training; `rate` is the highest learning rate, a cosine leads from it to zero.
-        free: the part of the training after which a grows from 0 to 1 and the log-odds are multiplied by more and more.
-        spread: of the log-odds at the start.
+        free: the part of the training after which a grows from 0 to 1, and log-odds count more and more, up to `sharp`
+            times; it ends at SETTLED.
+        hard: the part of the training after which the likeliest weights are used.
+        nothing: the mean log-odds of 0 at the start; those of −1 and 1 have the mean 0.
     """
 
     shape: Shape
-    bits: float
+    price: float = 9e-5
     batch: int = 512
-    rate: float = 0.1
+    rate: float = 0.2
     seed: int = 0
-    free: float = 0.3
-    shrunk: float = 0.65
+    free: float = 0.5
     sharp: float = 4.0
-    hard: float = 0.7
-    dearest: float = 2e-4
-    spread: float = 1.0
-    nothing: float = 1.0
+    hard: float = 0.75
+    nothing: float = 3.0
 
 
 class Trainer:
@@ -73,7 +74,7 @@ class Trainer:
         self.names = [name for name, _ in self.net.named_parameters()]
         self.odds: list[Tensor] = []
         for parameter in self.net.parameters():
-            drawn = plan.spread * torch.randn((3, *parameter.shape), generator=generator)
+            drawn = torch.randn((3, *parameter.shape), generator=generator)
             drawn[1] += plan.nothing
             self.odds.append(drawn.to(device).requires_grad_())
         self.heat = torch.zeros((), device=device, requires_grad=True)  # of the softmax; no part of the network
@@ -81,10 +82,7 @@ class Trainer:
         self.second = [torch.zeros_like(value) for value in (*self.odds, self.heat)]
         self.steps = torch.tensor(float(steps), device=device)
         self.done = torch.zeros((), device=device)
-        self.loss = torch.zeros((), device=device)
-        self.price = torch.tensor(1e-5, device=device)
-        self.first_bits = float(self.bits())
-        self.banks = [spread_bank(stage) for stage in self.net.stages]
+        self.banks = [spread_bank(stage) for stage in self.net.each_stage]
 
     def weights(self) -> dict[str, Tensor]:
         """The likeliest ternary weights by name."""
@@ -94,33 +92,16 @@ class Trainer:
         """One step: may be captured as a CUDA graph and replayed."""
         chosen = torch.randint(len(self.labels), (self.plan.batch,), device=self.labels.device)
         part = self.done / self.steps
-        settled = ((part - self.plan.free) / (0.9 - self.plan.free)).clamp(0, 1)
+        settled = ((part - self.plan.free) / (SETTLED - self.plan.free)).clamp(0, 1)
         sharpness = torch.exp(settled * math.log(self.plan.sharp))
         laws = [(sharpness * odds).softmax(dim=0) for odds in self.odds]
         outputs = drawn_outputs(self.net, self.banks, laws, (part > self.plan.hard).float(), self.images[chosen])
         loss = functional.cross_entropy(outputs.float() * self.heat.exp(), self.labels[chosen])
+        price = self.plan.price * (part / DEAR).clamp(max=1)
         length = torch.stack([code_length(law, settled) for law in laws]).sum()
-        gradients = torch.autograd.grad(loss + self.price * length, [*self.odds, self.heat])
+        gradients = torch.autograd.grad(loss + price * length, [*self.odds, self.heat])
         with torch.no_grad():
-            self.loss.lerp_(loss.detach(), 0.01)
-            self._steer(part)
             self._move(gradients, part)
-
-    def bits(self) -> Tensor:
-        """The length of the code of the likeliest weights, but for the numbers of nonzeros."""
-        total = torch.zeros((), device=self.done.device)
-        for odds in self.odds:
-            entries = odds[0].numel()
-            share = (odds.detach().argmax(dim=0) != 1).float().mean().clamp(1e-4, 1 - 1e-4)
-            total = total + entries * (share - share * share.log2() - (1 - share) * (1 - share).log2())
-        return total
-
-    def _steer(self, part: Tensor) -> None:
-        """The price of a bit rises while the code is longer than it should be by now."""
-        left = (1 - part / self.plan.shrunk).clamp(min=0)
-        goal = self.plan.bits * torch.exp(left * math.log(max(self.first_bits / self.plan.bits, 1.0)))
-        excess = (5 * (self.bits() / goal).log()).clamp(-1, 1)
-        self.price.mul_(torch.exp(0.01 * excess)).clamp_(CHEAPEST, self.plan.dearest)
 
     def _move(self, gradients: Sequence[Tensor], part: Tensor) -> None:
         """A step of Adam."""
@@ -143,17 +124,17 @@ def code_length(law: Tensor, certain: Tensor | float) -> Tensor:
     return (cross - (1 - certain) * entropy) / BIT
 
 
-def spread_bank(stage: Stage) -> Tensor | None:
-    """A stage's cosines as one dense convolution, which is faster than a grouped one; None if they change nothing."""
-    if stage.bank.shape == (1, 1, 1):
-        return None
+def spread_bank(stage: Stage) -> tuple[Tensor, int]:
+    """A stage's cosines as filters, and the groups of that convolution. On a GPU one dense convolution is faster."""
+    if stage.bank.device.type == "cpu":
+        return stage.bank.repeat(stage.channels, 1, 1)[:, None], stage.channels
     places = torch.eye(stage.channels, device=stage.bank.device)
     dense = torch.einsum("cd,khw->ckdhw", places, stage.bank)
-    return dense.flatten(0, 1).to(memory_format=torch.channels_last)
+    return dense.flatten(0, 1).to(memory_format=torch.channels_last), 1
 
 
 def drawn_outputs(
-    net: ShortNetwork, banks: Sequence[Tensor | None], laws: Sequence[Tensor], hard: Tensor, values: Tensor
+    net: ShortNetwork, banks: Sequence[tuple[Tensor, int]], laws: Sequence[Tensor], hard: Tensor, values: Tensor
 ) -> Tensor:
     """The network's outputs for weights drawn for each image, or (`hard` is 1) for the likeliest weights.
 
@@ -163,11 +144,11 @@ def drawn_outputs(
         hard: 0 or 1. Gradients of the likeliest weights are those of the mean weights.
         values: what comes out of the stem.
     """
-    for stage, bank, law in zip(net.stages, banks, laws, strict=False):
+    for stage, (bank, groups), law in zip(net.each_stage, banks, laws, strict=False):
         responses = values
-        if bank is not None:
+        if stage.margin:
             padded = functional.pad(values, [stage.margin] * 4, mode="replicate")
-            responses = functional.conv2d(padded, bank.to(values.dtype))
+            responses = functional.conv2d(padded, bank.to(values.dtype), groups=groups)
         mean, spread, power = _moments(law, hard)
         norm = (power.sum(dim=1, keepdim=True) + FLOOR).rsqrt()
         values = stage.handed_on(values, _drawn(responses, mean * norm, spread * norm.square(), SHIFT))
@@ -186,7 +167,7 @@ def _moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _drawn(features: Tensor, mean: Tensor, spread: Tensor, shift: float) -> Tensor:
-    """Combinations with their noise, whose sign and size is one for all places of an image: weights are shared there."""
+    """Combinations with their noise, which is one number for all places of an image, as weights are shared there."""
     kind = features.dtype
     centre = functional.conv2d(features, mean[:, :-1, None, None].to(kind), shift * mean[:, -1].to(kind))
     variance = functional.conv2d(
@@ -196,16 +177,33 @@ def _drawn(features: Tensor, mean: Tensor, spread: Tensor, shift: float) -> Tens
 
 
 @torch.no_grad()
-def errors_of(
-    net: ShortNetwork, images: Tensor, labels: Tensor, weights: dict[str, Tensor] | None = None, batch: int = 2500
-) -> int:
-    """How many images are taken for another class, in float32."""
+def errors_of(net: ShortNetwork, data: Data) -> int:
+    """How many images are taken for another class, in float32, on the CPU."""
     wrong = 0
-    for start in range(0, len(labels), batch):
-        inputs = images[start : start + batch].float()
-        outputs = functional_call(net, weights, (inputs,)) if weights else net(inputs)
-        wrong += int((outputs.argmax(dim=1) != labels[start : start + batch]).sum())
+    for start in range(0, len(data), BATCH):
+        images, labels = (values[start : start + BATCH].cpu() for values in (data.inputs, data.labels))
+        wrong += int((net(prepared(images)).argmax(dim=1) != labels).sum())
     return wrong
+
+
+def trained(plan: Plan, train: Data, steps: int) -> dict[str, Tensor]:
+    """The ternary weights after so many steps on a training set, where that is; they are returned on the CPU."""
+    trainer = Trainer(plan, _after_stem(plan.shape, train), train.labels, steps)
+    step = captured(trainer)
+    trainer.done.zero_()
+    for _ in range(steps):
+        step()
+    return {name: values.cpu() for name, values in trainer.weights().items()}
+
+
+@torch.no_grad()
+def _after_stem(shape: Shape, train: Data) -> Tensor:
+    """What comes out of the stem for every image; in half the bits on a GPU."""
+    device = train.inputs.device
+    stem = ShortNetwork(shape).to(device).stem
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    batches = (stem(prepared(batch)) for batch in train.inputs.split(BATCH))
+    return torch.cat([batch.to(dtype, memory_format=torch.channels_last) for batch in batches])
 
 
 def captured(trainer: Trainer) -> Callable[[], None]:

@@ -40,6 +40,7 @@ def to_row(digits: Array, base: int, room: int) -> Array | None:
     """
     if len(digits) == 0:
         return None
+    digits = digits.astype(np.uint8 if base <= 256 else np.int32, copy=False)
     symbols, size = _symbols(digits, base), _group(base)
     occurring = _counts(symbols, base**size)
     counts = _digit_counts(occurring, base, size)

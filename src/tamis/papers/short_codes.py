@@ -1,0 +1,152 @@
+"""Bounds of the error rate from short codes: below those of Lotfi et al. (2022) without data-dependent priors.
+
+    python -m tamis.papers.short_codes                               minutes: certifies the stored networks anew
+    python -m tamis.papers.short_codes --full --device cuda          trains them again; --only mnist for one of them
+
+Occam's razor: if a network has a code of b bits, fixed before the training data was seen, then with confidence 95% its
+error rate is at most the largest p with P[Bin(n, p) ≤ training errors] ≥ 0.05 · 2^−b, whatever was done to find it. So
+networks are trained on all of the training set for few errors and few bits at once.
+
+How bits are counted:
+    1. The message of `tamis.artifact.codelength` tells every parameter: numbers of nonzeros, places, signs, levels,
+       scales. It is decoded, and must give the network bit for bit.
+    2. The architecture is one of at most CANDIDATES that were tried: log₂ CANDIDATES bits. Settings of the training
+       (rates, seeds, prices) need no bits, since a receiver does not need them.
+    3. Filters, scaling of pixels and normalisations are fixed formulas, in short_codes_network.py; nothing in them was
+       measured on data.
+    4. Errors are counted in float32 on a CPU, on the training set as it is, without augmentation.
+
+Reference: lotfi2022pacbayes; the bound is that of langford2005tutorial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.artifact.codelength import decode, message
+from tamis.artifact.codes import Codes
+from tamis.artifact.compressed import Compressed, load
+from tamis.bounds.occam import occam
+from tamis.errors import CorruptArtifact, TamisError
+from tamis.graph.trace import trace
+from tamis.papers.record import store
+from tamis.papers.short_codes_network import Shape, ShortNetwork, prepared
+from tamis.papers.short_codes_search import better_readout
+from tamis.papers.short_codes_training import Plan, errors_of, trained
+from tamis.train.data import Data, load_data
+
+DELTA = 0.05
+CANDIDATES = 1024  # architectures; far fewer were tried
+GUESSING = 0.9
+PUBLISHED = {"mnist": 0.116, "fashion_mnist": 0.328, "cifar10": 0.582}  # lotfi2022pacbayes, Table 1
+STEPS = 20_000
+GREY = Shape(1, (4, 8), ((5, 15), (3, 9)), (2, 2), 4)
+COLOUR = Shape(3, (12, 12, 12), ((1, 1), (3, 9), (3, 9)), (2, 2, 2), 2, kept=True, stem=3)
+PLANS = {
+    "mnist": Plan(GREY, price=6e-5),
+    "fashion_mnist": Plan(GREY, price=6e-5),
+    "cifar10": Plan(COLOUR, price=8e-5),
+}
+STORED = Path(__file__).parents[3] / "docs" / "results" / "short_codes"
+
+
+def small_network(
+    shape: Shape, weights: Mapping[str, Tensor], example: Tensor, steps: Sequence[Mapping[str, Any]] = ()
+) -> Compressed:
+    """Ternary weights as a network with codes.
+
+    Args:
+        shape: of the network.
+        weights: of −1, 0 and 1, by the names of a ShortNetwork's parameters.
+        example: an input.
+        steps: the recipe.
+    """
+    net = ShortNetwork(shape)
+    net.load_state_dict({name: values.float() for name, values in weights.items()})
+    codes = {
+        name: Codes((values + 1).to(torch.uint8), torch.tensor([-1.0, 0.0, 1.0]), torch.ones(1, 1))
+        for name, values in weights.items()
+    }
+    return Compressed(trace(net, example), codes=codes, recipe=steps)
+
+
+def certified(small: Compressed, shape: Shape, train: Data, test: Data | None = None) -> dict[str, Any]:
+    """Bits, training errors and the bound of a network; the test error is beside them for information.
+
+    Raises:
+        CorruptArtifact: the message does not give back the network.
+    """
+    told = message(small)
+    weights = decode(told.data, small.network)
+    if weights.bits != told.bits or any(not torch.equal(weights[name], small.params[name]) for name in small.params):
+        raise CorruptArtifact(f"the message of {told.bits} bits does not give back {small!r}")
+    net = ShortNetwork(shape)
+    net.load_state_dict(dict(weights))
+    errors = errors_of(net, train)
+    bound = occam(errors, len(train), told.bits, DELTA, CANDIDATES, GUESSING)
+    figures = {
+        "bits": told.bits + math.ceil(math.log2(CANDIDATES)),
+        "bits by part": {**told.parts, "architecture": math.ceil(math.log2(CANDIDATES))},
+        "nonzeros": {name: int(values.count_nonzero()) for name, values in weights.items()},
+        "training errors": errors,
+        "training samples": len(train),
+        "training error": errors / len(train),
+        "bound": bound.value,
+    }
+    return figures | ({"test error": errors_of(net, test) / len(test)} if test is not None else {})
+
+
+def run(name: str, directory: Path, plan: Plan | None, device: str, steps: int) -> dict[str, Any]:
+    """The figures of one dataset: of the stored network, or (with a plan) of one that is trained and stored."""
+    train, test = load_data(f"{name}:train"), load_data(f"{name}:test")
+    path = directory / f"{name}.tamis"
+    shape = PLANS[name].shape
+    example = prepared(train.inputs[:1])
+    if plan is not None:
+        weights = trained(plan, train.to(device), steps)
+        weights = better_readout(shape, weights, train)
+        directory.mkdir(parents=True, exist_ok=True)
+        small_network(shape, weights, example, [{"step": "short codes", "steps": steps}]).save(path)
+    small = load(path, ShortNetwork(shape))
+    return {"shape": vars(shape), **certified(small, shape, train, test), "published": PUBLISHED[name]}
+
+
+def show(found: Mapping[str, Mapping[str, Any]]) -> None:
+    print("Error rate with confidence 95%, %: ours, that of Lotfi et al. (2022), and what it is made of")
+    print(f"{'':16}{'bound':>8}{'theirs':>8}{'training':>10}{'test':>8}{'bits':>8}")
+    for name, figures in found.items():
+        rates = [figures["bound"], figures["published"], figures["training error"], figures["test error"]]
+        cells = [f"{100 * rate:.1f}" for rate in rates]
+        print(f"{name:16}{cells[0]:>8}{cells[1]:>8}{cells[2]:>10}{cells[3]:>8}{figures['bits']:>8}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="train again instead of certifying what is stored")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda, for the training")
+    parser.add_argument("--only", choices=tuple(PUBLISHED), help="one dataset instead of all")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of the training")
+    parser.add_argument("--directory", type=Path, help="of the networks; docs/results/short_codes, or out/short_codes")
+    parser.add_argument("--results", type=Path, help="where to store the figures, such as docs/results")
+    arguments = parser.parse_args()
+    directory = arguments.directory or (Path("out/short_codes") if arguments.full else STORED)
+    names = [arguments.only] if arguments.only else list(PUBLISHED)
+    plans = {name: PLANS[name] if arguments.full else None for name in names}
+    found = {name: run(name, directory, plans[name], arguments.device, arguments.steps) for name in names}
+    if arguments.results:
+        store(arguments.results / "short_codes.json", found)
+    show(found)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TamisError as error:
+        raise SystemExit(f"error: {error}") from error
