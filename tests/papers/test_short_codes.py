@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tamis.bounds.occam import occam
 from tamis.errors import DataNotFound
 from tamis.graph.trace import trace
 from tamis.papers import short_codes
-from tamis.papers.short_codes import CANDIDATES, DELTA, PLANS, PUBLISHED, STORED, certified, small_network
+from tamis.papers.short_codes import CANDIDATES, DELTA, GUESSING, PLANS, PUBLISHED, STORED, certified, small_network
 from tamis.papers.short_codes_network import SHIFT, Shape, ShortNetwork, Stage, cosines, prepared
 from tamis.papers.short_codes_search import _bits, better_readout, change_errors, chernoff
 from tamis.papers.short_codes_training import Plan, Trainer, code_length, drawn_outputs, errors_of, trained
@@ -23,6 +24,7 @@ from tamis.train.data import Data
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 
 
+BELOW_PUBLISHED = ("mnist", "fashion_mnist")
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
 
 
@@ -138,11 +140,11 @@ def test_errors_of_all_changes_are_those_of_each() -> None:
 
 
 def test_search_never_makes_the_bound_worse() -> None:
-    data, weights = tiny_data(), ternary_weights(TINY)
+    data, weights = tiny_data(2000), ternary_weights(PLAIN)
     before = {name: value.clone() for name, value in weights.items()}
-    after = better_readout(TINY, weights, data, sweeps=3)
+    after = better_readout(PLAIN, weights, data, sweeps=3)
     assert all(torch.equal(before[name], weights[name]) for name in weights)
-    found = [certified(small_network(TINY, each, prepared(data.inputs[:1])), TINY, data) for each in (weights, after)]
+    found = [certified(small_network(PLAIN, each, prepared(data.inputs[:1])), PLAIN, data) for each in (weights, after)]
     assert found[1]["bound"] < found[0]["bound"]
     assert set(after["readout.weight"].unique().tolist()) <= {-1.0, 0.0, 1.0}
 
@@ -169,6 +171,17 @@ def test_certificate_counts_every_bit() -> None:
     assert figures["test error"] == errors / len(data)
 
 
+def test_a_run_trains_stores_and_certifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan(PLAIN, batch=32, nothing=1.0)
+    monkeypatch.setattr(short_codes, "load_data", lambda spec: tiny_data())
+    monkeypatch.setattr(short_codes, "better_readout", lambda *given: better_readout(*given, sweeps=1))
+    monkeypatch.setitem(PLANS, "mnist", plan)
+    first = short_codes.run("mnist", tmp_path, plan, "cpu", 5)
+    again = short_codes.run("mnist", tmp_path, None, "cpu", 0)
+    assert first == again
+    assert first["shape"]["widths"] == (3,)
+
+
 def test_shown_table_has_both_bounds(capsys: pytest.CaptureFixture[str]) -> None:
     figures = {"bound": 0.1, "published": 0.116, "training error": 0.02, "test error": 0.03, "bits": 900}
     short_codes.show({"mnist": figures})
@@ -180,6 +193,7 @@ def test_stored_figures_are_consistent(name: str) -> None:
     figures = json.loads(STORED.with_suffix(".json").read_text())["figures"][name]
     small = load(STORED / f"{name}.tamis", ShortNetwork(PLANS[name].shape))
     assert message(small).bits + 10 == figures["bits"]
+    assert figures["bound"] < (PUBLISHED[name] if name in BELOW_PUBLISHED else GUESSING)
     assert figures["bound"] == pytest.approx(
         occam(figures["training errors"], figures["training samples"], figures["bits"] - 10, DELTA, CANDIDATES).value
     )

@@ -148,8 +148,9 @@ def _known(prior: Network | Values | None, source: Compressed | Network | Values
     if prior is None:
         return {}
     wanted, known = _values_of(source), _values_of(prior)
-    others = _aliases(source)
-    known = {name: value for name, value in known.items() if name not in others or name in wanted}
+    # A state_dict has tied parameters under each of their names.
+    tied = source.aliases if isinstance(source, (Compressed, Network)) else {}
+    known = {name: value for name, value in known.items() if name not in tied}
     if strangers := [name for name in known if name not in wanted]:
         raise InvalidParameters(f"the prior has {listed(strangers)}, which the network has not")
     for name, value in known.items():
@@ -157,10 +158,3 @@ def _known(prior: Network | Values | None, source: Compressed | Network | Values
         if here != there:
             raise InvalidParameters(f"'{name}' is {here[0]} of shape {here[1]} in the prior, {there} in the network")
     return {name: value.cpu().contiguous() for name, value in known.items()}
-
-
-def _aliases(source: Compressed | Network | Values) -> Mapping[str, str]:
-    """Other names of tied parameters, which a state_dict given as the prior may have as well."""
-    if isinstance(source, Compressed):
-        source = source.network
-    return source.aliases if isinstance(source, Network) else {}

@@ -102,6 +102,11 @@ class Compressed:
         """
         return self._source if isinstance(self._source, Network) else self._source.traced()
 
+    @property
+    def aliases(self) -> Mapping[str, str]:
+        """Further names of tied parameters, to the name that `params` has them under."""
+        return self._source.aliases
+
     @cached_property
     def nbytes(self) -> int:
         """How many bytes `save` writes."""
@@ -150,7 +155,7 @@ class Compressed:
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
         state = {name: value.clone() for name, value in self.params.items()}
-        return state | {alias: state[name] for alias, name in self._source.aliases.items()}
+        return state | {alias: state[name] for alias, name in self.aliases.items()}
 
     def apply_to(self, model: nn.Module) -> nn.Module:
         """A copy of the user's module with the small network's weights.

@@ -231,13 +231,17 @@ def _told_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype)
 
 def _code_units(coder: Coder, shape: tuple[int, ...], units: tuple[int, ...]) -> tuple[int, ...]:
     """The shape of scales: one for all, one along the first axis, or else a divisor of the length of each axis."""
-    usual = [tuple(1 for _ in shape), tuple(length if axis == 0 else 1 for axis, length in enumerate(shape))]
+    usual = _usual_units(shape)
     place = coder.choice(usual.index(units) if units in usual else 2, 3)
     if place < 2:
         return usual[place]
     divisors = [[unit for unit in range(1, length + 1) if length % unit == 0] for length in shape]
     places = [own.index(unit) for own, unit in zip(divisors, units, strict=True)]
     return tuple(own[coder.choice(place, len(own))] for own, place in zip(divisors, places, strict=True))
+
+
+def _usual_units(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [tuple(1 for _ in shape), tuple(length if axis == 0 else 1 for axis, length in enumerate(shape))]
 
 
 def _equispaced(number: int, dtype: torch.dtype) -> Tensor:
@@ -266,19 +270,19 @@ def _without_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Ar
 
 def _looked_for(tensor: Tensor) -> Iterator[tuple[Codes, Array | None]]:
     """Equispaced levels that a tensor without codes may be on, with one scale, or one for each row."""
-    shape = tuple(tensor.shape)
-    for units in dict.fromkeys([tuple(1 for _ in shape), (*shape[:1], *(1 for _ in shape[1:]))]):
-        axes = [axis for axis, unit in enumerate(units) if unit == 1]
-        scales = tensor.abs().amax(axes, keepdim=True) if axes else tensor.abs()
-        scales = scales.where(scales > 0, 1.0)
-        rows = max(1, SAMPLE * len(tensor) // tensor.numel()) if shape else None
+    for units in _usual_units(tuple(tensor.shape))[: max(tensor.dim(), 1)]:
+        rows = tensor.reshape(math.prod(units), -1)
+        some = rows[:1, :SAMPLE].contiguous()  # most weights show here already that they are on no such levels
+        if len(some.unique()) > max(ALPHABETS):
+            continue
+        scales = rows.abs().amax(1)
+        scales = scales.where(scales > 0, 1.0).reshape(units)
         for number in ALPHABETS:
-            some = slice(0, rows) if shape else ...
-            if _on_levels(tensor[some], scales[some] if units[:1] == shape[:1] else scales, number) is not None:
-                found = _on_levels(tensor, scales, number)
-                if found is not None:
-                    yield found
-                    break
+            if _on_levels(some, scales.reshape(-1, 1)[:1], number) is None:
+                continue
+            if (found := _on_levels(tensor, scales, number)) is not None:
+                yield found
+                break
 
 
 def _on_levels(tensor: Tensor, scales: Tensor, number: int) -> tuple[Codes, Array | None] | None:

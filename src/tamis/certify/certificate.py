@@ -8,23 +8,22 @@ import math
 import textwrap
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tamis.artifact.atomic import replacing
 from tamis.bounds.bound import Bound
-from tamis.certify.claim import Claim, measured_in
+from tamis.certify.claim import Claim
+from tamis.certify.schema import check_form
 from tamis.certify.signature import signed
 from tamis.errors import CorruptArtifact, InvalidInput
 
-VERSION = 1
 OUTSIDE = ("digest", "signature")  # what is not part of its own digest
-FIELDS = ("certificate", "made_by", "date", "settings", "network", "file", "data", "training", "prior", "claims")
 
 
 class Certificate:
     """A certificate. Nothing in it changes.
 
-    Attributes:
+    Args:
         content: everything it says, as JSON has it; docs/certificates.md explains each field.
 
     Example:
@@ -34,7 +33,7 @@ class Certificate:
     """
 
     def __init__(self, content: Mapping[str, Any]) -> None:
-        self.content: dict[str, Any] = json.loads(json.dumps(content, allow_nan=False))
+        self._text = json.dumps(content, allow_nan=False)
 
     @classmethod
     def issued(cls, content: Mapping[str, Any], sign: str | Path | None = None) -> Certificate:
@@ -52,18 +51,29 @@ class Certificate:
         """
         data = Path(path).read_bytes()
         try:
-            content = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise CorruptArtifact(f"'{path}' is not a certificate: {error}") from error
-        _check_form(content, str(path))
-        if _written(content) != data:
+            content = json.loads(data, parse_constant=_refuse)
+            same = _written(content) == data
+        except (ValueError, RecursionError, OverflowError) as error:
+            raise CorruptArtifact(f"'{path}' is not a certificate: {error!s:.200}") from error
+        _check(content, f"'{path}'")
+        if not same:
             raise CorruptArtifact(f"'{path}' was changed: its bytes are not those that tamis writes for what it says")
         return cls(content)
+
+    def check(self) -> None:
+        """Raise CorruptArtifact unless it is whole and fits its digest."""
+        _check(self.content, "what was given")
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON, whole or not at all."""
         with replacing(path) as part:
             part.write_bytes(_written(self.content))
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """Everything it says: a copy, to be read."""
+        content: dict[str, Any] = json.loads(self._text)
+        return content
 
     @property
     def delta(self) -> float:
@@ -83,23 +93,24 @@ class Certificate:
         raise InvalidInput(f"the certificate has no claim '{name}'; it has {', '.join(c.name for c in self.claims)}")
 
     def __str__(self) -> str:
-        file, network = self.content["file"], self.content["network"]
-        ratio = network["bytes"] / file["bytes"]
-        lines = [
-            f"{file['name']}: {file['bytes']:,} bytes, {ratio:.1f} times fewer than the {network['bytes']:,} before"
-        ]
+        content = self.content
+        after, before = content["file"]["bytes"], content["network"]["bytes"]
+        lines = [f"{content['file']['name']}: {after:,} bytes, {before / after:.2f} of them before for each one now"]
+        if after <= before:
+            lines = [f"{content['file']['name']}: {after:,} bytes, {before / after:.1f} times fewer than {before:,} before"]
         for claim in self.claims:
             mark = "•" if claim.bound.informative else "∘"
             lines += textwrap.wrap(f"{mark} {claim.sentence}", 100, subsequent_indent="  ")
         assumptions = dict.fromkeys(text for claim in self.claims for text in claim.bound.assumptions)
         if assumptions:
-            lines += ["This rests on what only you can vouch for:", *(f"  – {text}" for text in assumptions)]
+            lines.append("This rests on what only you can vouch for:")
+        for text in assumptions:
+            lines += textwrap.wrap(f"– {text}", 98, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return (
-            f"Certificate({self.content['file']['name']!r}, {len(self.content['claims'])} claims, δ = {self.delta:g})"
-        )
+        content = self.content
+        return f"Certificate({content['file']['name']!r}, {len(content['claims'])} claims, δ = {self.delta:g})"
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
@@ -108,21 +119,18 @@ def digest_of(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(_written(inside)).hexdigest()
 
 
+def _check(content: Any, called: str) -> None:
+    check_form(content, called)
+    if digest_of(content) != content["digest"]:
+        raise CorruptArtifact(f"{called} was changed: its digest is {digest_of(content)}, it says {content['digest']}")
+
+
 def _written(content: Mapping[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode()
 
 
-def _check_form(content: Any, path: str) -> None:
-    if not isinstance(content, dict) or "certificate" not in content:
-        raise CorruptArtifact(f"'{path}' is not a certificate of tamis")
-    if content["certificate"] != VERSION:
-        raise CorruptArtifact(f"'{path}' is a certificate of version {content['certificate']!r}, not {VERSION}")
-    wrong = [name for name in (*FIELDS, "digest") if name not in content]
-    wrong += [name for name in content if name not in (*FIELDS, *OUTSIDE)]
-    if wrong or not isinstance(content["claims"], list):
-        raise CorruptArtifact(f"'{path}' is no whole certificate: see {', '.join(wrong) or 'claims'}")
-    if digest_of(content) != content["digest"]:
-        raise CorruptArtifact(f"'{path}' was changed: its digest is {digest_of(content)}, it says {content['digest']}")
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no number of JSON")
 
 
 def _claim(entry: Mapping[str, Any]) -> Claim:
@@ -138,4 +146,4 @@ def _claim(entry: Mapping[str, Any]) -> Claim:
         checked=tuple(entry["checked"]),
         terms={name: math.inf if number is None else number for name, number in entry["terms"].items()},
     )
-    return Claim(entry["claim"], entry["sentence"], bound, entry["delta"], measured_in(entry))
+    return Claim(entry["claim"], entry["sentence"], bound, entry["delta"], entry["measured"])

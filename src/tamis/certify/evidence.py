@@ -14,8 +14,8 @@ from tamis.certify.samples import Batch, Fingerprint, Inputs, batches_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 
-# How far a score may be off on another machine, relative to the largest: float32 rounds at 6e-8, and layers add up.
-ROUNDING = 1e-4
+# How far outputs may be off on another machine, relative to how large they are.
+ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2**-8, torch.bfloat16: 2**-5}
 
 
 class Team(Protocol):
@@ -51,36 +51,68 @@ class Alone:
 class Evidence:
     """What was measured; tensors have one entry for each sample.
 
+    Rounding differs between machines. Where the best two scores of a network are closer than a few times the rounding
+    of their range, another machine may see another answer: such an answer is in doubt, and claims count it as the worse
+    of the two. `width` says how many times the rounding; 0 takes the answers as they are.
+
     Attributes:
         samples: how many.
         inputs, labels: the sha256 of the data; of labels None where there are none.
+        first: the first inputs, where the network is.
         largest_input: the largest magnitude of an entry of an input.
         largest_score: the largest magnitude of an output of either network.
-        largest_outputs: the largest ‖R_θ(x)‖₁ + ‖R_θ'(x)‖₁.
         distances: ‖R_θ(x) − R_θ'(x)‖_∞.
-        different: where the answers differ; None where the outputs are not scores of classes.
-        original_wrong, small_wrong: where an answer is not the label; None where there are no labels.
-        undecided: in how many samples rounding may decide one of the answers.
+        answers: of the original and of the small network; zeros where the outputs are not scores of classes.
+        margins: by how much the best score is above the second, as a part of their range, of both networks.
+        known: the labels, if there are any.
+        rounding: how far outputs may be off on another machine, relative to how large they are.
     """
 
     samples: int
     inputs: str
     labels: str | None
+    first: tuple[Tensor, ...]
     largest_input: float
     largest_score: float
-    largest_outputs: float
     distances: Tensor
-    different: Tensor | None
-    original_wrong: Tensor | None
-    small_wrong: Tensor | None
-    undecided: int
+    answers: tuple[Tensor, Tensor]
+    margins: tuple[Tensor, Tensor]
+    known: Tensor | None
+    rounding: float
+
+    def different(self, width: float) -> int:
+        """In how many samples the answers differ, or may."""
+        return int(((self.answers[0] != self.answers[1]) | self._doubtful(width)).sum())
+
+    def errors(self, width: float) -> int:
+        """In how many samples the small network is wrong, or may be."""
+        return int((self._wrong(1) | self._in_doubt(1, width)).sum())
+
+    def worse(self, width: float) -> int:
+        """In how many samples the small network alone is wrong, or may be."""
+        return int(((self._wrong(1) & ~self._wrong(0)) | self._doubtful(width)).sum())
+
+    def better(self, width: float) -> int:
+        """In how many samples the original alone is wrong, beyond doubt."""
+        return int((self._wrong(0) & ~self._wrong(1) & ~self._doubtful(width)).sum())
+
+    def _wrong(self, network: int) -> Tensor:
+        assert self.known is not None
+        return self.answers[network] != self.known
+
+    def _doubtful(self, width: float) -> Tensor:
+        """Where one of the answers is in doubt; outputs that are the same are the same everywhere."""
+        return (self._in_doubt(0, width) | self._in_doubt(1, width)) & (self.distances > 0)
+
+    def _in_doubt(self, network: int, width: float) -> Tensor:
+        return self.margins[network] < 2 * width * self.rounding
 
 
 class _Measured(NamedTuple):
     """Of some samples; zero in a process that left them to another, so that sums over the team are whole."""
 
-    figures: Tensor  # (4, samples) float64: distance, largest score, sum of ℓ¹-norms, largest input
-    answers: Tensor  # (3, samples) int64: the original's, the small network's, whether rounding may decide one
+    figures: Tensor  # (5, samples) float64: distance, largest score, largest input, margins of both
+    answers: Tensor  # (2, samples) int64: the original's, the small network's
 
 
 def gather_evidence(
@@ -89,6 +121,7 @@ def gather_evidence(
     inputs: Inputs,
     labels: Any = None,
     called: str = "inputs",
+    keep: int = 1,
     team: Team | None = None,
     report: Callable[[int], None] = lambda samples: None,
 ) -> Evidence:
@@ -98,6 +131,7 @@ def gather_evidence(
         original: before.
         small: after; the same graph.
         inputs, labels, called: as `batches_of` takes them.
+        keep: how many of the first inputs to keep.
         team: if given, each process runs its share of the batches; all of them must be given the same data.
         report: told how many samples are done.
 
@@ -105,37 +139,38 @@ def gather_evidence(
         InvalidInput: something is wrong with the data, or an output is not finite.
     """
     team = team or Alone()
-    fingerprint, measured, known = Fingerprint(), [], []
-    samples = 0
-    with torch.inference_mode():
-        for number, batch in enumerate(batches_of(inputs, labels, original, called)):
-            mine = number % team.size == team.rank
-            first = f"{called}: sample {samples:,}"
-            measured.append(_measure(original, small, batch, first) if mine else _left_to_another(len(batch)))
-            fingerprint.add(batch)
-            known.append(batch.labels)
-            samples += len(batch)
-            report(samples)
-        whole = (torch.cat(parts, 1).to(team.device) for parts in zip(*measured, strict=True))
-        figures, answers = (team.summed(part).cpu() for part in whole)
+    fingerprint, measured, known, first = Fingerprint(), [], [], []
+    samples, rounding = 0, 0.0
+    for number, batch in enumerate(batches_of(inputs, labels, original, called)):
+        if batch.labels is not None:
+            _check_labels(batch.labels, original, called)
+        if samples < keep:
+            first.append(tuple(value[: keep - samples] for value in batch.inputs))
+        if number % team.size == team.rank:
+            found, rounding = _measure(original, small, batch, f"{called}: sample {samples:,}")
+        else:
+            found = _left_to_another(batch.samples)
+        measured.append(found)
+        fingerprint.add(batch)
+        known.append(batch.labels)
+        samples += batch.samples
+        report(samples)
     every = _all_labels(known, called)
-    has_classes = classes_of(original) is not None
-    if every is not None:
-        _check_labels(every, original, called)
-    distances, scores, norms, entries = figures
-    before, after = answers[0], answers[1]
+    _check_same_data(team, samples, fingerprint, called)
+    whole = (torch.cat(parts, 1).to(team.device) for parts in zip(*measured, strict=True))
+    figures, answers = (team.summed(part).cpu() for part in whole)
     return Evidence(
         samples=samples,
         inputs=fingerprint.inputs,
         labels=None if every is None else fingerprint.labels,
-        largest_input=float(entries.max()),
-        largest_score=float(scores.max()),
-        largest_outputs=float(norms.max()),
-        distances=distances,
-        different=before != after if has_classes else None,
-        original_wrong=None if every is None else before != every,
-        small_wrong=None if every is None else after != every,
-        undecided=int(answers[2].sum()),
+        first=tuple(torch.cat(parts).to(_device(original)) for parts in zip(*first, strict=True)),
+        largest_input=float(figures[2].max()),
+        largest_score=float(figures[1].max()),
+        distances=figures[0],
+        answers=(answers[0], answers[1]),
+        margins=(figures[3], figures[4]),
+        known=every,
+        rounding=rounding,
     )
 
 
@@ -147,39 +182,59 @@ def classes_of(net: Network) -> int | None:
     return shape[1] if shape is not None and len(shape) == 2 and shape[1] > 1 else None
 
 
-def _measure(original: Network, small: Network, batch: Batch, first: str) -> _Measured:
-    device = next((value.device for value in original.params.values()), None)
-    inputs = tuple(value.to(device) for value in batch.inputs)
-    before, after = _outputs(original, inputs), _outputs(small, inputs)
+def outputs_of(net: Network, inputs: tuple[Tensor, ...]) -> Tensor:
+    """All outputs of each sample side by side, in float64."""
+    return torch.cat([value.reshape(len(value), -1).double() for value in _leaves(net, inputs)], 1)
+
+
+def _leaves(net: Network, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    return [value for value in pytree.tree_leaves(net(*inputs)) if isinstance(value, Tensor)]
+
+
+def _device(net: Network) -> torch.device:
+    return next((value.device for value in net.params.values()), torch.device("cpu"))
+
+
+@torch.inference_mode()
+def _measure(original: Network, small: Network, batch: Batch, first: str) -> tuple[_Measured, float]:
+    inputs = tuple(value.to(_device(original)) for value in batch.inputs)
+    before, after = outputs_of(original, inputs), outputs_of(small, inputs)
     for name, outputs in (("original", before), ("small", after)):
         wrong = (~torch.isfinite(outputs)).any(1).nonzero()
         if len(wrong):
             raise InvalidInput(f"{first} + {int(wrong[0])}: an output of the {name} network is not finite")
-    entries = torch.stack([value.reshape(len(value), -1).abs().amax(1).double() for value in inputs]).amax(0)
+    entries = torch.stack([value.reshape(len(value), -1).double().abs().amax(1) for value in inputs]).amax(0)
     scores = torch.maximum(before.abs().amax(1), after.abs().amax(1))
-    norms = before.abs().sum(1) + after.abs().sum(1)
-    figures = torch.stack([(before - after).abs().amax(1), scores, norms, entries]).cpu()
-    if classes_of(original) is None:
-        return _Measured(figures, torch.zeros(3, len(batch), dtype=torch.int64))
-    doubtful = _close(before, scores) | _close(after, scores)
-    return _Measured(figures, torch.stack([before.argmax(1), after.argmax(1), doubtful.long()]).cpu())
+    margins, answers = [torch.zeros_like(scores)] * 2, [torch.zeros_like(scores, dtype=torch.int64)] * 2
+    if classes_of(original) is not None:
+        margins, answers = [_margin(before), _margin(after)], [before.argmax(1), after.argmax(1)]
+    figures = torch.stack([(before - after).abs().amax(1), scores, entries, *margins])
+    return _Measured(figures.cpu(), torch.stack(answers).cpu()), _rounding(original)
+
+
+def _margin(outputs: Tensor) -> Tensor:
+    """By how much the best score is above the second, as a part of the range of the scores."""
+    best, second = outputs.topk(2, dim=1).values.unbind(1)
+    scale = outputs.amax(1) - outputs.amin(1)
+    return torch.where(scale > 0, (best - second) / scale, 0.0)
+
+
+def _rounding(net: Network) -> float:
+    """That of the coarsest floats among inputs and parameters."""
+    floats = [value.dtype for value in net.params.values() if value.is_floating_point()]
+    floats += [dtype for dtype in net.input_dtypes if dtype.is_floating_point]
+    return max((ROUNDING.get(dtype, 2**-5) for dtype in floats), default=ROUNDING[torch.float32])
 
 
 def _left_to_another(samples: int) -> _Measured:
-    figures, answers = torch.zeros(4, samples, dtype=torch.float64), torch.zeros(3, samples, dtype=torch.int64)
-    return _Measured(figures, answers)
+    return _Measured(torch.zeros(5, samples, dtype=torch.float64), torch.zeros(2, samples, dtype=torch.int64))
 
 
-def _outputs(net: Network, inputs: tuple[Tensor, ...]) -> Tensor:
-    """All outputs of each sample side by side, in float64."""
-    leaves = pytree.tree_leaves(net(*inputs))
-    return torch.cat([value.reshape(len(value), -1) for value in leaves], 1).double()
-
-
-def _close(outputs: Tensor, scores: Tensor) -> Tensor:
-    """Where the best two scores are no further apart than rounding could move them."""
-    best, second = outputs.topk(2, dim=1).values.unbind(1)
-    return best - second <= 2 * ROUNDING * scores
+def _check_same_data(team: Team, samples: int, fingerprint: Fingerprint, called: str) -> None:
+    """Processes that were given different data would hang, or add up what does not belong together."""
+    mine = torch.tensor([samples, int(fingerprint.inputs[:8], 16), int(fingerprint.labels[:8], 16)], device=team.device)
+    if not torch.equal(team.summed(mine), mine * team.size):
+        raise InvalidInput(f"{called}: the processes were given different data; give each of them all, in the same order")
 
 
 def _all_labels(parts: list[Tensor | None], called: str) -> Tensor | None:

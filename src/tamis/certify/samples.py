@@ -15,6 +15,7 @@ from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 
 BATCH = 250
+NUMBERS = "fiub"  # kinds of numpy's dtypes: floats, integers, unsigned ones, booleans
 
 # Tensors, arrays, Data, the name of a dataset or of an .npz file, or what gives batches; see `batches_of`.
 Inputs = Any
@@ -26,7 +27,9 @@ class Batch(NamedTuple):
     inputs: tuple[Tensor, ...]
     labels: Tensor | None
 
-    def __len__(self) -> int:
+    @property
+    def samples(self) -> int:
+        """How many."""
         return len(self.inputs[0])
 
 
@@ -37,7 +40,7 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
         inputs: a tensor or array (for a network of several inputs a tuple of them); a dataset, as `load_data` gives it,
             or its name ("cifar10:test", "images.npz"), which bring their own labels; or anything that gives batches
             when iterated over, such as a DataLoader: tensors, or tuples of the inputs and, if there are any, labels.
-        labels: a tensor or array of class numbers, one for each sample; None: those that come with the inputs, if any.
+        labels: class numbers, one for each sample; None: those that come with the inputs, if any.
         net: what they are for.
         called: how messages call the inputs.
 
@@ -51,8 +54,7 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
         )
     count = 0
     for count, batch in enumerate(_batches(inputs, labels, net, called), 1):
-        _check(batch, net, f"{called}, batch {count}")
-        yield Batch(_as_traced(batch.inputs, net), batch.labels)
+        yield _checked(batch, net, f"{called}, batch {count}")
     if count == 0:
         raise InvalidInput(f"{called}: there is no data, not one batch came")
 
@@ -65,8 +67,8 @@ def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable
         return _of_data(inputs, inputs.labels if labels is None else labels, called)
     if isinstance(inputs, (np.ndarray, Tensor)):
         inputs = (inputs,)
-    if isinstance(inputs, tuple) and all(isinstance(item, (np.ndarray, Tensor)) for item in inputs):
-        return _of_tensors(tuple(torch.as_tensor(item) for item in inputs), labels, called)
+    if isinstance(inputs, tuple) and inputs and all(isinstance(item, (np.ndarray, Tensor)) for item in inputs):
+        return _of_tensors(tuple(_tensor(item, called) for item in inputs), labels, called)
     if not isinstance(inputs, Iterable):
         raise InvalidInput(f"{called} must be a tensor, a dataset or its name, or a DataLoader, got {inputs!r:.80}")
     if labels is not None:
@@ -103,7 +105,7 @@ def _of_tensors(inputs: tuple[Tensor, ...], labels: Any, called: str) -> Iterato
 def _of_loader(batch: Any, net: Network, called: str) -> Batch:
     items = (batch,) if isinstance(batch, Tensor) else tuple(batch) if isinstance(batch, (tuple, list)) else ()
     wanted = len(net.inputs)
-    if len(items) not in (wanted, wanted + 1) or not all(isinstance(item, Tensor) for item in items):
+    if len(items) not in (wanted, wanted + 1) or not all(isinstance(item, Tensor) and item.dim() for item in items):
         raise InvalidInput(
             f"{called}: a batch must be {wanted} tensor(s) of inputs, and labels may follow; "
             f"got {type(batch).__name__} {[type(item).__name__ for item in items]}"
@@ -112,35 +114,51 @@ def _of_loader(batch: Any, net: Network, called: str) -> Batch:
     return Batch(items[:wanted], labels)
 
 
+def _tensor(value: Tensor | np.ndarray, called: str) -> Tensor:
+    """A tensor of numbers; arrays of any layout and byte order are copied where torch could not take them."""
+    if isinstance(value, Tensor):
+        return value
+    if value.dtype.kind not in NUMBERS:
+        raise InvalidInput(f"{called} must be numbers, got an array of {value.dtype}")
+    native = value.astype(value.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(native, requirements=["C", "W"]))
+
+
 def _labels(labels: Any, samples: int, called: str) -> Tensor | None:
     if labels is None:
         return None
-    values = torch.as_tensor(labels)
-    if values.dtype.is_floating_point or values.dtype.is_complex or values.dtype is torch.bool:
-        raise InvalidInput(f"{called}: labels must be class numbers, got {values.dtype} of shape {tuple(values.shape)}")
-    if tuple(values.shape) != (samples,):
-        raise InvalidInput(f"{called}: {samples:,} samples need as many labels, got shape {tuple(values.shape)}")
-    return values.long()
+    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    if values.dtype.kind not in "iu":
+        raise InvalidInput(f"{called}: labels must be class numbers, got {values.dtype} of shape {values.shape}")
+    if values.shape != (samples,):
+        raise InvalidInput(f"{called}: {samples:,} samples need as many labels, got shape {values.shape}")
+    if samples and int(values.max()) >= 2**31:
+        raise InvalidInput(f"{called}: labels must be class numbers, got {values.max()}")
+    return torch.from_numpy(values.astype(np.int64))
 
 
-def _as_traced(inputs: tuple[Tensor, ...], net: Network) -> tuple[Tensor, ...]:
-    pairs = zip(inputs, net.input_dtypes, strict=True)
-    return tuple(value.to(dtype) if value.is_floating_point() else value for value, dtype in pairs)
-
-
-def _check(batch: Batch, net: Network, called: str) -> None:
+def _checked(batch: Batch, net: Network, called: str) -> Batch:
+    """The batch as the network takes it."""
     try:
         net.check_inputs(batch.inputs)
     except InvalidInput as error:
         raise InvalidInput(f"{called}: {error}") from error
-    if not len(batch):
+    if not batch.samples:
         raise InvalidInput(f"{called} is empty: it has shape {tuple(batch.inputs[0].shape)}")
-    for name, value, dtype in zip(net.inputs, batch.inputs, net.input_dtypes, strict=True):
-        if value.is_floating_point() is not dtype.is_floating_point:
-            raise InvalidInput(f"{called}: input '{name}' is {value.dtype}, the network takes {dtype}; convert it")
-        if not bool(torch.isfinite(value).all()):
-            at = tuple((~torch.isfinite(value)).nonzero()[0].tolist())
-            raise InvalidInput(f"{called}: input '{name}' is {value[at].item()} at {list(at)}, which is not finite")
+    named = zip(net.inputs, batch.inputs, net.input_dtypes, strict=True)
+    return Batch(tuple(_as_traced(name, value, dtype, called) for name, value, dtype in named), batch.labels)
+
+
+def _as_traced(name: str, value: Tensor, dtype: torch.dtype, called: str) -> Tensor:
+    if value.is_floating_point() is not dtype.is_floating_point:
+        raise InvalidInput(f"{called}: input '{name}' is {value.dtype}, the network takes {dtype}; convert it")
+    converted = value.to(dtype)
+    if not bool(torch.isfinite(converted).all()):
+        at = tuple((~torch.isfinite(converted)).nonzero()[0].tolist())
+        raise InvalidInput(
+            f"{called}: input '{name}' is {value[at].item()} at {list(at)}, which is not finite as {dtype}"
+        )
+    return converted
 
 
 class Fingerprint:

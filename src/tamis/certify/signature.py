@@ -8,6 +8,7 @@ from typing import Any
 
 from tamis.errors import InvalidInput, VerificationFailed
 
+ALGORITHM = "Ed25519"
 MAKE_ONE = "openssl genpkey -algorithm ed25519 -out key.pem"
 
 
@@ -20,13 +21,13 @@ def signed(digest: str, key: str | Path) -> dict[str, str]:
     """
     private = private_key(key)
     return {
-        "algorithm": "Ed25519",
+        "algorithm": ALGORITHM,
         "public_key": private.public_key().public_bytes_raw().hex(),
         "signature": private.sign(digest.encode()).hex(),
     }
 
 
-def check_signature(digest: str, signature: Any, signed_by: str | Path | None) -> str:
+def check_signature(digest: str, signature: Mapping[str, Any], signed_by: str | Path | None) -> str:
     """The public key that a certificate was signed with, as hexadecimal digits.
 
     Args:
@@ -38,20 +39,31 @@ def check_signature(digest: str, signature: Any, signed_by: str | Path | None) -
         VerificationFailed: the signature is not that of this digest, or not by that key.
     """
     _, ed25519, invalid = _cryptography()
-    fields = ("public_key", "signature")
-    if not isinstance(signature, Mapping) or not all(isinstance(signature.get(name), str) for name in fields):
+    readable = {
+        "algorithm": ALGORITHM,
+        "public_key": _hexadecimal(signature.get("public_key"), 32),
+        "signature": _hexadecimal(signature.get("signature"), 64),
+    }
+    if signature != readable:
         raise VerificationFailed(f"the certificate has no signature that could be read: {signature!r:.100}")
     try:
         public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["public_key"]))
         public.verify(bytes.fromhex(signature["signature"]), digest.encode())
     except (ValueError, invalid) as error:
-        raise VerificationFailed(
-            "the signature is not one of this certificate: it was changed after signing"
-        ) from error
-    found = public.public_bytes_raw().hex()
-    if signed_by is not None and (wanted := public_key(signed_by)) != found:
-        raise VerificationFailed(f"the certificate was signed by the key {found}, not by {wanted} of '{signed_by}'")
+        raise VerificationFailed("the signature is not one of this certificate: it was changed after signing") from error
+    found = signature["public_key"]
+    if signed_by is not None and (key := public_key(signed_by)) != found:
+        raise VerificationFailed(f"the certificate was signed by the key {found}, not by {key} of '{signed_by}'")
     return str(found)
+
+
+def _hexadecimal(text: Any, size: int) -> str | None:
+    """So many bytes, as `signed` writes them; None for what cannot be read."""
+    try:
+        data = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        return None
+    return data.hex() if len(data) == size else None
 
 
 def public_key(path: str | Path) -> str:
@@ -65,7 +77,7 @@ def public_key(path: str | Path) -> str:
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"'{path}' holds no public key in PEM form") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
-        raise InvalidInput(f"'{path}' holds a {type(key).__name__}; certificates are signed with Ed25519")
+        raise InvalidInput(f"'{path}' holds a {type(key).__name__}; certificates are signed with {ALGORITHM}")
     return key.public_bytes_raw().hex()
 
 
@@ -77,7 +89,7 @@ def private_key(path: str | Path) -> Any:
     except (ValueError, TypeError) as error:
         raise InvalidInput(f"'{path}' holds no private key without a passphrase; make one with: {MAKE_ONE}") from error
     if not isinstance(key, ed25519.Ed25519PrivateKey):
-        raise InvalidInput(f"'{path}' holds a {type(key).__name__}; make an Ed25519 key with: {MAKE_ONE}")
+        raise InvalidInput(f"'{path}' holds a {type(key).__name__}; make an {ALGORITHM} key with: {MAKE_ONE}")
     return key
 
 

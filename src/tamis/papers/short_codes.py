@@ -1,4 +1,4 @@
-"""Bounds of the error rate from short codes: below those of Lotfi et al. (2022) without data-dependent priors.
+"""Bounds of the error rate from short codes, beside those of Lotfi et al. (2022) without data-dependent priors.
 
     python -m tamis.papers.short_codes                               minutes: certifies the stored networks anew
     python -m tamis.papers.short_codes --full --device cuda          trains them again; --only mnist for one of them
@@ -15,6 +15,10 @@ How bits are counted:
     3. Filters, scaling of pixels and normalisations are fixed formulas, in short_codes_network.py; nothing in them was
        measured on data.
     4. Errors are counted in float32 on a CPU, on the training set as it is, without augmentation.
+
+The stored networks come from several trainings, some with an earlier schedule that steered the price towards a wanted
+length, and from a search over single weights of all layers. --full trains with the present schedule and searches the
+read-out alone; it finds other networks. A bound does not depend on how its network was found.
 
 Reference: lotfi2022pacbayes; the bound is that of langford2005tutorial.
 """

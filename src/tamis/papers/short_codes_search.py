@@ -95,7 +95,7 @@ def _score(outputs: Tensor, readout: Tensor, labels: Tensor, others: float) -> f
 
 def chernoff(rate: float, divergence: float) -> float:
     """The largest p with kl(rate, p) ≤ divergence."""
-    low, high = rate, 1.0
+    low, high = rate, 1 - 1e-12
     for _ in range(50):
         middle = (low + high) / 2
         first = rate * math.log(rate / middle) if rate else 0.0

@@ -189,10 +189,14 @@ def errors_of(net: ShortNetwork, data: Data) -> int:
 def trained(plan: Plan, train: Data, steps: int) -> dict[str, Tensor]:
     """The ternary weights after so many steps on a training set, where that is; they are returned on the CPU."""
     trainer = Trainer(plan, _after_stem(plan.shape, train), train.labels, steps)
-    step = captured(trainer)
+    step, on_gpu = captured(trainer), train.inputs.is_cuda
     trainer.done.zero_()
+    if on_gpu:  # steps have a stream of their own
+        torch.cuda.synchronize()
     for _ in range(steps):
         step()
+    if on_gpu:
+        torch.cuda.synchronize()
     return {name: values.cpu() for name, values in trainer.weights().items()}
 
 

@@ -70,7 +70,7 @@ def from_row(row: Array, count: int, base: int) -> Array:
     digits = np.empty(count, dtype=np.uint8)
     for start in range(0, len(symbols), ans.BLOCK):
         place = digits[start * size : (start + ans.BLOCK) * size]
-        place[:] = lookup[symbols[start : start + ans.BLOCK]].reshape(-1)[: len(place)]
+        place[:] = lookup.take(symbols[start : start + ans.BLOCK], axis=0).reshape(-1)[: len(place)]
     filling = lookup[symbols[-1]][size - -count % size :] if count % size else digits[:0]
     if (filling != int(np.argmax(table))).any():
         raise CorruptArtifact(f"has an entropy-coded row that goes on after the last of {count} entries")

@@ -45,7 +45,7 @@ class Levels(Encoding):
 def kept_indices(codes: Codes, mask: Tensor | None) -> Array:
     """The indices in a row, of the kept entries where there is a mask."""
     indices: Array = codes.indices.reshape(-1).numpy()
-    return indices if mask is None else indices[mask.reshape(-1).numpy()]
+    return indices if mask is None else indices.take(np.flatnonzero(mask.reshape(-1).numpy()))
 
 
 def levels_and_scales(codes: Codes) -> dict[str, Tensor]:

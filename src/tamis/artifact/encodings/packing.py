@@ -103,7 +103,7 @@ def _of_digits(groups: Array) -> Array:
 def _digits(groups: Array) -> Array:
     if (largest := groups.max(initial=0)) >= 3**DIGITS:
         raise CorruptArtifact(f"has the byte {largest} where five ternary digits make at most {3**DIGITS - 1}")
-    return TABLE[groups[:, 0]]
+    return TABLE.take(groups[:, 0], axis=0)  # a quarter of the time that indexing takes
 
 
 def _of_fields(groups: Array, width: int) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,7 +34,7 @@ class Sparse(Encoding):
 
 def kept_values(tensor: Tensor, mask: Tensor) -> Tensor:
     """The entries where a mask is true in a row, narrowed where possible."""
-    values = bits(tensor)[mask.reshape(-1).numpy()]
+    values = bits(tensor).take(np.flatnonzero(mask.reshape(-1).numpy()))
     return narrowed_or_same(from_bits(values, values.shape, tensor.dtype))
 
 

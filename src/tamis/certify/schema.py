@@ -1,0 +1,145 @@
+"""What a certificate must look like before anybody reads it: every field, its type and its range."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tamis.citations import CITATIONS
+from tamis.errors import CorruptArtifact
+
+VERSION = 1
+MOST_SAMPLES = 10**9  # limits take seconds beyond, and a hostile certificate could ask for any number
+LARGEST_FLOAT = 1e300
+
+Check = Callable[[Any], bool]
+
+
+def is_count(least: int = 0, most: int = 2**60) -> Check:
+    """A whole number in a range."""
+    return lambda value: type(value) is int and least <= value <= most
+
+
+def is_real(value: Any) -> bool:
+    """A number that float64 holds with room to spare."""
+    return type(value) in (int, float) and abs(value) <= LARGEST_FLOAT
+
+
+def is_positive(value: Any) -> bool:
+    """A float of at least 0."""
+    return type(value) is float and 0 <= value <= LARGEST_FLOAT
+
+
+def is_share(value: Any) -> bool:
+    """A float strictly between 0 and 1."""
+    return type(value) is float and 0 < value < 1
+
+
+def is_text(value: Any) -> bool:
+    """Printable: no line of its own, no escape codes."""
+    return type(value) is str and value.isprintable()
+
+
+def is_digest(value: Any) -> bool:
+    """A sha256 in hexadecimal digits."""
+    return type(value) is str and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def is_source(value: Any) -> bool:
+    """A citation key, and a place in that work."""
+    return is_text(value) and value.split(",")[0] in CITATIONS
+
+
+def maybe(check: Check) -> Check:
+    """The same, or null."""
+    return lambda value: value is None or check(value)
+
+
+def listed(check: Check) -> Check:
+    """A list of such."""
+    return lambda value: type(value) is list and all(map(check, value))
+
+
+def named(check: Check) -> Check:
+    """An object with such under any names."""
+    return lambda value: type(value) is dict and all(map(is_text, value)) and all(map(check, value.values()))
+
+
+def fields(checks: Mapping[str, Check], optional: tuple[str, ...] = ()) -> Check:
+    """An object with exactly these fields."""
+
+    def check(value: Any) -> bool:
+        return type(value) is dict and not wrong_fields(value, checks, optional)
+
+    return check
+
+
+def wrong_fields(value: Mapping[str, Any], checks: Mapping[str, Check], optional: tuple[str, ...] = ()) -> list[str]:
+    """The fields that are missing, unknown, or not what they must be."""
+    missing = [name for name in checks if name not in value and name not in optional]
+    return missing + [name for name, item in value.items() if name not in checks or not checks[name](item)]
+
+
+DATA = fields(
+    {
+        "samples": is_count(1, MOST_SAMPLES),
+        "inputs": is_digest,
+        "labels": maybe(is_digest),
+        "largest_input": is_positive,
+    }
+)
+CLAIM = fields(
+    {
+        "claim": is_text,
+        "sentence": is_text,
+        "value": maybe(is_real),
+        "log10": maybe(is_real),
+        "informative": lambda value: type(value) is bool,
+        "delta": maybe(is_share),
+        "assumptions": listed(is_text),
+        "checked": listed(is_text),
+        "source": is_source,
+        "terms": named(maybe(is_real)),
+        "measured": named(maybe(is_real)),
+    }
+)
+CERTIFICATE: dict[str, Check] = {
+    "certificate": lambda value: type(value) is int and value == VERSION,
+    "made_by": is_text,
+    "date": is_text,
+    "settings": fields(
+        {
+            "delta": is_share,
+            "candidates": is_count(1, 10**9),
+            "coverage": is_share,
+            "radius": maybe(is_positive),
+            "boxed": is_count(1, 10**6),
+        }
+    ),
+    "network": fields({"graph": is_digest, "values": is_digest, "bytes": is_count()}),
+    "file": fields({"name": is_text, "sha256": is_digest, "bytes": is_count(1)}),
+    "data": DATA,
+    "training": maybe(DATA),
+    "prior": maybe(is_digest),
+    "claims": listed(CLAIM),
+    "digest": is_digest,
+    "signature": lambda value: type(value) is dict,
+}
+
+
+def check_form(content: Any, called: str) -> None:
+    """Raise CorruptArtifact for what is not the content of a certificate."""
+    if not isinstance(content, dict) or "certificate" not in content:
+        raise CorruptArtifact(f"{called} is not a certificate of tamis")
+    if not CERTIFICATE["certificate"](content["certificate"]):
+        found = content["certificate"]
+        raise CorruptArtifact(f"{called} is a certificate of version {found!r:.50}, and not {VERSION}")
+    if wrong := wrong_fields(content, CERTIFICATE, optional=("signature",)):
+        raise CorruptArtifact(f"{called} is no certificate of tamis: its {', '.join(wrong)[:200]} cannot be")
+
+
+def finite(value: float) -> float | None:
+    """A number for JSON."""
+    return float(value) if math.isfinite(value) else None
