@@ -44,8 +44,10 @@ def test_the_claims_are_those_of_the_definitions(
         "deviation": deviation_quantile((before - after).abs().amax(1), 0.95, delta),
     }
     assert [claim.name for claim in cert.claims] == [*STATISTICAL, "path_metric"]
+    largest = float(torch.maximum(before.abs(), after.abs()).max())
     for name, bound in wanted.items():
-        assert cert[name].bound.value == pytest.approx(bound.value, rel=1e-6), name
+        rounding = 1e-5 * largest if name == "deviation" else 0.0  # what another machine may see is added
+        assert cert[name].bound.value == pytest.approx(bound.value + rounding, rel=1e-9), name
         assert cert[name].delta == delta and cert[name].bound.informative == bound.informative
     metric = tamis.path_metric(net, tamis.load(file, net).network)
     radius = max(1.0, float(data.normalised().abs().max()))
@@ -80,7 +82,7 @@ def test_every_candidate_is_paid_for(net: tamis.Network, file: Path, data: Data,
 
 
 def test_boxes_and_generalization_when_asked_for(net: tamis.Network, file: Path, data: Data) -> None:
-    train = tamis.certify(net, file, data, radius=1e-3, boxed=3, training=(data.normalised(), data.labels))
+    train = tamis.certify(net, file, data, radius=1e-3, boxed=3, training="digits:train[:300]")
     names = [claim.name for claim in train.claims]
     assert names == [*STATISTICAL, "boxes", "path_metric", "generalization"]
     assert train["generalization"].delta == 0.01
@@ -90,7 +92,7 @@ def test_boxes_and_generalization_when_asked_for(net: tamis.Network, file: Path,
     for sign in (-1, 0, 1):
         there = float((net(first + sign * 1e-3) - small(first + sign * 1e-3)).abs().max())
         assert there <= train["boxes"].bound.value
-    # 500 examples cannot make up for a description of thousands of bits.
+    # 300 examples cannot make up for a description of thousands of bits.
     assert train["generalization"].measured["bits"] > 2000
     assert not train["generalization"].bound.informative and "says nothing" in train["generalization"].sentence
 
@@ -194,10 +196,10 @@ def test_it_is_plain_json(cert: tamis.Certificate, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"delta": 0}, "delta must be a number between 0 and 1, got 0"),
+        ({"delta": 0}, r"delta must be a number between 0 and 1, .* got 0"),
         ({"delta": "0.05"}, "delta must be a number"),
-        ({"coverage": 1.0}, "coverage must be a number between 0 and 1, got 1.0"),
-        ({"candidates": 0}, "candidates must be a whole number of at least 1, got 0"),
+        ({"coverage": 1.0}, r"coverage must be a number between 0 and 1, .* got 1.0"),
+        ({"candidates": 0}, r"candidates must be a whole number of at least 1, .* got 0"),
         ({"candidates": 1.5}, "candidates must be a whole number"),
         ({"radius": -1.0}, "radius must be a finite number of at least 0, got -1.0"),
         ({"boxed": 0}, "boxed must be a whole number"),

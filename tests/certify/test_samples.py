@@ -100,7 +100,7 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "NaN": (torch.full((4, 6), torch.nan), None, r"is nan at \[0, 0\], which is not finite"),
     "integers": (torch.zeros(4, 6, dtype=torch.int64), None, "is torch.int64, the network takes torch.float32"),
     "too few labels": (X[:4], Y[:3], r"4 samples need as many labels, got shape \(3,\)"),
-    "labels that are no numbers of classes": (X[:4], torch.zeros(4), "must be class numbers, got torch.float32"),
+    "labels that are no numbers of classes": (X[:4], torch.zeros(4), "must be class numbers, got float32"),
     "a number": (3, None, "must be a tensor, a dataset or its name, or a DataLoader, got 3"),
     "labels beside a loader": (loader(X, Y), Y, "labels come with the batches of a DataLoader"),
     "a batch of something else": ([{"x": X}], None, "a batch must be 1 tensor"),

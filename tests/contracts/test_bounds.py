@@ -18,7 +18,7 @@ from tamis.bounds.accuracy_change import accuracy_change
 from tamis.bounds.bound import Bound
 from tamis.bounds.box_deviation import box_deviation
 from tamis.bounds.cross_entropy_gap import cross_entropy_gap
-from tamis.bounds.deviation_quantile import deviation_quantile
+from tamis.bounds.deviation_quantile import deviation_at_rank, deviation_quantile
 from tamis.bounds.disagreement import disagreement
 from tamis.bounds.error_rate import error_rate
 from tamis.bounds.l1inf_classification import l1inf_classification, l1inf_lipschitz_vector_loss
@@ -59,6 +59,7 @@ CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     accuracy_change: lambda: accuracy_change(5, 3, 100, 0.05),
     box_deviation: lambda: box_deviation(NET, SMALL.network, X, 0.01)[0],
     cross_entropy_gap: lambda: cross_entropy_gap(COMPLEXITY, 1000),
+    deviation_at_rank: lambda: deviation_at_rank(0.5, 200, 0.9, 0.05),
     deviation_quantile: lambda: deviation_quantile(torch.rand(200), 0.9, 0.05),
     disagreement: lambda: disagreement(5, 100, 0.05),
     error_rate: lambda: error_rate(5, 100, 0.05),

@@ -31,12 +31,25 @@ def deviation_quantile(distances: Tensor | np.ndarray, coverage: float, delta: f
 
     Reference: wilks1941tolerance.
     """
-    coverage = plain_probability("coverage", coverage)
-    delta = plain_probability("delta", delta)
     values = _checked(distances)
     n = len(values)
-    rank = _rank(n, coverage, math.log(delta))
-    value = float(np.partition(values, rank - 1)[rank - 1]) if rank <= n else math.inf
+    rank = deviation_rank(n, coverage, delta)
+    return deviation_at_rank(
+        float(np.partition(values, rank - 1)[rank - 1]) if rank <= n else math.inf, n, coverage, delta
+    )
+
+
+def deviation_at_rank(distance: float, n: int, coverage: float, delta: float) -> Bound:
+    """What `deviation_quantile` gives where the distance of rank `deviation_rank` is known.
+
+    Args:
+        distance: the distance of that rank among n; of no account where they are too few.
+        n, coverage, delta: as there.
+
+    Reference: wilks1941tolerance.
+    """
+    rank = deviation_rank(n, coverage, delta)
+    value = float(distance) if rank <= n else math.inf
     return Bound(
         value=value,
         log_value=log_of(value),
@@ -49,6 +62,12 @@ def deviation_quantile(distances: Tensor | np.ndarray, coverage: float, delta: f
         checked=("no distance is negative or not a number",),
         terms={"coverage": coverage, "delta": delta, "n": n, "rank": rank},
     )
+
+
+def deviation_rank(n: int, coverage: float, delta: float) -> int:
+    """Which of n sorted distances bounds `coverage` of all, with confidence 1 − δ; n + 1 if none does."""
+    (n,) = plain_counts(n)
+    return _rank(n, plain_probability("coverage", coverage), math.log(plain_probability("delta", delta)))
 
 
 def _rank(n: int, coverage: float, log_delta: float) -> int:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any, Literal
 
 from tamis.artifact.compressed import Compressed
 from tamis.bounds.bound import Bound
 from tamis.certify.evidence import Evidence
-from tamis.certify.samples import Inputs
-from tamis.errors import CorruptArtifact
+from tamis.certify.schema import LARGEST_FLOAT, LEAST_SHARE, MOST_BOXES, MOST_CANDIDATES, finite
+from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 
-Numbers = dict[str, float]
+Numbers = Mapping[str, Any]  # counts and floats by name; None for what is infinite, or the logarithm of zero
+Limits = Mapping[str, tuple[Any, Any]]
 Needs = Literal["networks", "inputs", "labels", "training"]
-SAME = 1e-9  # numbers computed from the same numbers, by another version of a library
+PROOF = "both networks are computed in exact arithmetic: what rounding adds to their outputs is not counted"
+PAD = 1e-9  # of logarithms that float64 may round down
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,24 @@ class Settings:
     boxed: int
 
 
+def checked_settings(delta: Any, candidates: Any, coverage: Any, radius: Any, boxed: Any) -> Settings:
+    """Settings, if they can be; InvalidInput says what cannot."""
+    for name, value in (("delta", delta), ("coverage", coverage)):
+        if not _is(Real, value) or not LEAST_SHARE <= value < 1:
+            raise InvalidInput(f"{name} must be a number between 0 and 1, of at least {LEAST_SHARE}, got {value!r:.50}")
+    for name, value, most in (("candidates", candidates, MOST_CANDIDATES), ("boxed", boxed, MOST_BOXES)):
+        if not _is(Integral, value) or not 1 <= value <= most:
+            raise InvalidInput(f"{name} must be a whole number of at least 1, and up to {most:,}, got {value!r:.50}")
+    if radius is not None and not (_is(Real, radius) and 0 <= radius <= LARGEST_FLOAT):
+        raise InvalidInput(f"radius must be a finite number of at least 0, got {radius!r:.50}")
+    radius = None if radius is None else float(radius)
+    return Settings(float(delta), int(candidates), float(coverage), radius, int(boxed))
+
+
+def _is(kind: type, value: Any) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class Case:
     """All that claims are made from.
@@ -46,9 +68,8 @@ class Case:
     Attributes:
         original, small: the two networks, `small` as it was read from its file.
         settings: what was asked for.
-        largest_input, largest_outputs: as `Evidence` has them, from the certificate where there is no data.
-        inputs: the data itself; None: not there.
-        held_out, training: what the networks did on it; None: not there.
+        largest_input: the largest magnitude of an entry of the held-out inputs.
+        held_out, training: what the networks did on data; None: not there.
         prior: the network that was known before any data; None: none.
     """
 
@@ -56,8 +77,6 @@ class Case:
     small: Compressed
     settings: Settings
     largest_input: float
-    largest_outputs: float
-    inputs: Inputs = None
     held_out: Evidence | None = None
     training: Evidence | None = None
     prior: Network | None = None
@@ -79,7 +98,7 @@ class Claim:
     sentence: str
     bound: Bound
     delta: float | None
-    measured: Mapping[str, float]
+    measured: Numbers
 
     def as_json(self) -> dict[str, Any]:
         """As a certificate has it; what float64 or JSON cannot hold is null, and its log₁₀ stands beside it."""
@@ -98,11 +117,6 @@ class Claim:
         }
 
 
-def finite(value: float) -> float | None:
-    """A number for JSON."""
-    return float(value) if math.isfinite(value) else None
-
-
 class Kind(ABC):
     """A kind of claim.
 
@@ -110,35 +124,39 @@ class Kind(ABC):
         name: in the certificate.
         needs: what it is computed from.
         statistical: whether it may be wrong by chance, and so takes a share of δ.
+        numbers: the names of what is measured.
     """
 
     name: str
     needs: Needs
     statistical: bool
+    numbers: tuple[str, ...]
 
     @abstractmethod
     def applies(self, case: Case) -> bool:
-        """Whether there is such a claim to make; only asked where what it needs is there."""
+        """Whether there is such a claim to make of such networks and settings, whatever the data."""
 
     @abstractmethod
     def measure(self, case: Case, delta: float) -> Numbers:
-        """What must be computed from the networks and the data."""
+        """What must be computed from the networks and the data, what is in doubt counted as the worse."""
 
     @abstractmethod
-    def bound(self, measured: Mapping[str, float], settings: Settings, delta: float) -> Bound:
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
         """What follows from that alone."""
 
     @abstractmethod
-    def sentence(self, bound: Bound, measured: Mapping[str, float], settings: Settings) -> str:
+    def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         """The claim in plain words."""
 
-    def tolerance(self, case: Case) -> Mapping[str, float]:
-        """By how much each number may be another on another machine; what is not named must be the same."""
-        return {}
+    def limits(self, case: Case, delta: float) -> Limits:
+        """Between which numbers those of another machine may lie: never better than what is seen here."""
+        return {name: (value, value) for name, value in self.measure(case, delta).items()}
 
-    def claim(self, measured: Mapping[str, float], settings: Settings, delta: float) -> Claim:
+    def claim(self, measured: Numbers, settings: Settings, delta: float) -> Claim:
         """The claim, from what was measured; `delta` is its part of δ."""
         bound = self.bound(measured, settings, delta)
+        if self.statistical and settings.candidates > 1:
+            bound = _among_candidates(bound, settings.candidates)
         sentence = self.sentence(bound, measured, settings)
         return Claim(self.name, sentence, bound, delta if self.statistical else None, measured)
 
@@ -153,12 +171,34 @@ class Kind(ABC):
         return there[self.needs]
 
 
+def _among_candidates(bound: Bound, candidates: int) -> Bound:
+    """With the assumption that a choice among candidates, which is paid for, leaves."""
+    others = tuple(text for text in bound.assumptions if "neither network was" not in text)
+    choice = f"all {candidates:,} candidates were made without a look at how any of them does on these inputs"
+    return replace(bound, assumptions=(*others, choice))
+
+
 # -- words -------------------------------------------------------------------------------------------------------------
+
+
+def whole(number: int) -> str:
+    """A count.
+
+    Example:
+        >>> whole(12345)
+        '12,345'
+    """
+    return f"{number:,}"
 
 
 def confidence(settings: Settings) -> str:
     """How every sentence begins that may be wrong by chance. All of them hold together with this confidence."""
-    return f"With {100 * (1 - settings.delta):.6g}% confidence"
+    return f"With {part(1 - Decimal(repr(settings.delta)))} confidence"
+
+
+def part(share: Decimal) -> str:
+    """A share of all in per cent, to the last digit."""
+    return f"{(100 * share).normalize():f}%"
 
 
 def percent(rate: float) -> str:
@@ -173,32 +213,10 @@ def percent(rate: float) -> str:
 
 def amount(bound: Bound) -> str:
     """Three digits, rounded up; as a power of ten where it is very large or small."""
-    if bound.value == 0:
-        return "0"
     power = bound.log10
+    if power == -math.inf:
+        return "0"
     if not -4 <= power < 6:
         return f"10^{math.ceil(power * 100 - 1e-9) / 100:.2f}"
     unit = 10.0 ** (math.floor(power) - 2)
     return f"{math.ceil(bound.value / unit - 1e-9) * unit:.{max(0, 2 - math.floor(power))}f}"
-
-
-# -- reading -----------------------------------------------------------------------------------------------------------
-
-
-def same_number(one: float | None, other: float | None, tolerance: float) -> bool:
-    """Whether two numbers of certificates agree; null agrees with null only."""
-    if one is None or other is None:
-        return one is other
-    return abs(one - other) <= tolerance
-
-
-def measured_in(entry: Any) -> Numbers:
-    """What a claim in a certificate says was measured."""
-    measured = entry.get("measured") if isinstance(entry, Mapping) else None
-    if not isinstance(measured, Mapping) or not all(_is_number(value) for value in measured.values()):
-        raise CorruptArtifact(f"a claim of the certificate has no numbers that were measured: {entry!r:.200}")
-    return dict(measured)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

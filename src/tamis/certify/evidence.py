@@ -234,7 +234,9 @@ def _check_same_data(team: Team, samples: int, fingerprint: Fingerprint, called:
     """Processes that were given different data would hang, or add up what does not belong together."""
     mine = torch.tensor([samples, int(fingerprint.inputs[:8], 16), int(fingerprint.labels[:8], 16)], device=team.device)
     if not torch.equal(team.summed(mine), mine * team.size):
-        raise InvalidInput(f"{called}: the processes were given different data; give each of them all, in the same order")
+        raise InvalidInput(
+            f"{called}: the processes were given different data; give each of them all, in the same order"
+        )
 
 
 def _all_labels(parts: list[Tensor | None], called: str) -> Tensor | None:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from collections.abc import Sized
-from numbers import Integral, Real
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from tamis import __version__
-from tamis.artifact.compressed import check_same_graph, load
+from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
-from tamis.certify.certificate import VERSION, Certificate
-from tamis.certify.claim import Case, Kind, Settings
+from tamis.certify.certificate import Certificate
+from tamis.certify.claim import Case, Kind, Settings, checked_settings
 from tamis.certify.claims import KINDS
-from tamis.certify.evidence import Evidence, gather_evidence
+from tamis.certify.claims.boxes import check_boxes
+from tamis.certify.evidence import Evidence, Team, gather_evidence
 from tamis.certify.samples import Inputs
+from tamis.certify.schema import VERSION
 from tamis.certify.signature import private_key
-from tamis.errors import InvalidInput
+from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
 from tamis.progress import Listener, reporting
@@ -60,7 +63,8 @@ def certify(
             brings its labels, or a pair of inputs and labels.
         prior: the network as it was known before any data, with seeded or analytic weights: what is still the same in
             the small network need not be described.
-        candidates: how many small networks were tried on the same data, this one among them.
+        candidates: how many small networks were tried on the same data, this one among them. It pays for choosing the
+            best of networks that were made without that data, not for making new ones after a look at the result.
         coverage: for which part of all inputs to bound how far outputs move.
         radius: if given, bound how far outputs move for every input within this distance, in each entry, of one of the
             first `boxed` inputs.
@@ -79,34 +83,55 @@ def certify(
         >>> cert["disagreement"].sentence
         >>> cert.save("small.json")
     """
-    settings = _checked(delta, candidates, coverage, radius, boxed)
+    settings = checked_settings(delta, candidates, coverage, radius, boxed)
     if sign is not None:
         private_key(sign)  # a key that cannot be read should be known before the work, not after it
     net = as_network(original, example, "certify")
+    if settings.radius is not None:
+        check_boxes(net)
+    facts = file_facts(file)
     small = load(file, net)
-    check_same_graph(small, net)
+    if file_facts(file) != facts:
+        raise InvalidInput(f"'{file}' was changed while it was read")
+    _check_prior(prior, net, small)
     team = _team(net)
-    total = _length(inputs) + _length(training[0] if isinstance(training, tuple) else training)
-    with reporting(progress, "certify", total) as report:
-        done = lambda samples: report(samples) if total else None  # noqa: E731
-        held_out = gather_evidence(net, small.network, inputs, labels, team=team, report=done)
-        trained = training_evidence(net, small.network, training, team, lambda n: done(held_out.samples + n))
-    case = Case(
-        net, small, settings, held_out.largest_input, held_out.largest_outputs, inputs, held_out, trained, prior
-    )
+    held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, team, progress)
+    if trained is not None and trained.inputs == held_out.inputs:
+        raise AssumptionViolated("the inputs are those of training: what is claimed of held-out data would not hold")
+    case = Case(net, small, settings, held_out.largest_input, held_out, trained, prior)
     content = {
         "certificate": VERSION,
         "made_by": f"tamis {__version__}",
         "date": datetime.date.today().isoformat(),
         "settings": vars(settings),
         "network": network_facts(net),
-        "file": file_facts(file),
+        "file": facts,
         "data": data_facts(held_out),
         "training": None if trained is None else data_facts(trained),
         "prior": None if prior is None else fingerprint_of_values(prior.params),
         "claims": claims_of(case),
     }
     return Certificate.issued(content, sign)
+
+
+def _evidence(
+    net: Network,
+    small: Network,
+    inputs: Inputs,
+    labels: Any,
+    training: Any,
+    settings: Settings,
+    team: Team | None,
+    progress: Listener,
+) -> tuple[Evidence, Evidence | None]:
+    """What both networks do on the held-out data and on the training data, with a report of how far it is."""
+    total = _length(inputs) + _length(training[0] if isinstance(training, tuple) and training else training)
+    leads = team is None or team.rank == 0
+    with reporting(progress if leads and total else False, "certify", total) as report:
+        keep = settings.boxed if settings.radius is not None else 1
+        held_out = gather_evidence(net, small, inputs, labels, keep=keep, team=team, report=report)
+        done = held_out.samples
+        return held_out, training_evidence(net, small, training, team, lambda samples: report(done + samples))
 
 
 def claims_of(case: Case) -> list[dict[str, Any]]:
@@ -116,24 +141,26 @@ def claims_of(case: Case) -> list[dict[str, Any]]:
     return [kind.claim(kind.measure(case, share), case.settings, share).as_json() for kind in kinds]
 
 
-def share_of(settings: Settings, kinds: list[Kind]) -> float:
+def share_of(settings: Settings, kinds: Sequence[Kind]) -> float:
     """The part of δ that each claim has which may be wrong by chance."""
     return settings.delta / max(1, sum(kind.statistical for kind in kinds)) / settings.candidates
 
 
 def training_evidence(
-    net: Network, small: Network, training: Any, team: Any = None, report: Any = None
+    net: Network,
+    small: Network,
+    training: Any,
+    team: Team | None = None,
+    report: Callable[[int], None] = lambda samples: None,
 ) -> Evidence | None:
     """What both networks do on the training data; None where there is none."""
     if training is None:
         return None
     pair = isinstance(training, tuple)
     if pair and len(training) != 2:
-        raise InvalidInput(
-            f"training must be data with labels or a pair of inputs and labels, got {len(training)} items"
-        )
+        raise InvalidInput(f"training must be data with labels, or a pair of inputs and labels; got {training!r:.80}")
     inputs, labels = training if pair else (training, None)
-    evidence = gather_evidence(net, small, inputs, labels, "training", team, report or (lambda samples: None))
+    evidence = gather_evidence(net, small, inputs, labels, "training", team=team, report=report)
     if evidence.labels is None:
         raise InvalidInput("training: the bound from the code length needs labels; pass a pair of inputs and labels")
     return evidence
@@ -155,13 +182,12 @@ def file_facts(path: str | Path) -> dict[str, Any]:
 
 
 def data_facts(evidence: Evidence) -> dict[str, Any]:
-    """What says which data it is, and the sizes that claims refer to."""
+    """What says which data it is, and how large its entries are."""
     return {
         "samples": evidence.samples,
         "inputs": evidence.inputs,
         "labels": evidence.labels,
         "largest_input": evidence.largest_input,
-        "largest_outputs": evidence.largest_outputs,
     }
 
 
@@ -179,30 +205,31 @@ def as_network(original: Network | nn.Module, example: Any, call: str) -> Networ
     return trace(original, example)
 
 
-def _checked(delta: float, candidates: int, coverage: float, radius: float | None, boxed: int) -> Settings:
-    for name, value in (("delta", delta), ("coverage", coverage)):
-        if not isinstance(value, Real) or isinstance(value, bool) or not 0 < value < 1:
-            raise InvalidInput(f"{name} must be a number between 0 and 1, got {value!r}")
-    for name, number in (("candidates", candidates), ("boxed", boxed)):
-        if not isinstance(number, Integral) or isinstance(number, bool) or number < 1:
-            raise InvalidInput(f"{name} must be a whole number of at least 1, got {number!r}")
-    if radius is not None and not (isinstance(radius, Real) and 0 <= radius < float("inf")):
-        raise InvalidInput(f"radius must be a finite number of at least 0, got {radius!r}")
-    return Settings(
-        float(delta), int(candidates), float(coverage), None if radius is None else float(radius), int(boxed)
-    )
+def _check_prior(prior: Network | None, net: Network, small: Compressed) -> None:
+    if prior is None:
+        return
+    if not isinstance(prior, Network):
+        raise InvalidInput(f"prior must be a Network, as tamis.trace gives it, got {type(prior).__name__}")
+    known = fingerprint_of_values(prior.params)
+    for name, params in (("original", net.params), ("small", small.params)):
+        if known == fingerprint_of_values(params):
+            raise AssumptionViolated(f"the prior is the {name} network itself: it must not depend on any data")
 
 
 def _length(inputs: Any) -> int:
     """How many samples there are, where it is known in advance."""
     if isinstance(inputs, tuple):
         return _length(inputs[0]) if inputs else 0
-    counted = isinstance(inputs, Sized) and (isinstance(inputs, Tensor) or hasattr(inputs, "batch"))
-    return len(inputs) if counted else 0
+    if isinstance(inputs, (Tensor, np.ndarray)):
+        return int(inputs.shape[0]) if inputs.ndim else 0
+    return len(inputs) if hasattr(inputs, "batch") and hasattr(inputs, "labels") else 0
 
 
-def _team(net: Network) -> Any:
-    """The processes that share the work, if they are several."""
+def _team(net: Network) -> Team | None:
+    """The processes that share the work, where torchrun started several."""
+    if "WORLD_SIZE" not in os.environ and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return None
     from tamis.train.distributed import join_team  # whoever verifies does it alone
 
-    return join_team(next((value.device for value in net.params.values()), torch.device("cpu")))
+    # Every process has its networks where the user put them; the type says how they talk.
+    return join_team(torch.device(next((value.device.type for value in net.params.values()), "cpu")))

@@ -12,6 +12,8 @@ from tamis.errors import CorruptArtifact
 
 VERSION = 1
 MOST_SAMPLES = 10**9  # limits take seconds beyond, and a hostile certificate could ask for any number
+MOST_CANDIDATES, MOST_BOXES = 10**9, 10**6
+LEAST_SHARE = 1e-9  # of a probability, or of inputs
 LARGEST_FLOAT = 1e300
 
 Check = Callable[[Any], bool]
@@ -32,9 +34,9 @@ def is_positive(value: Any) -> bool:
     return type(value) is float and 0 <= value <= LARGEST_FLOAT
 
 
-def is_share(value: Any) -> bool:
-    """A float strictly between 0 and 1."""
-    return type(value) is float and 0 < value < 1
+def is_share(least: float) -> Check:
+    """A float below 1, and not too small."""
+    return lambda value: type(value) is float and least <= value < 1
 
 
 def is_text(value: Any) -> bool:
@@ -97,7 +99,7 @@ CLAIM = fields(
         "value": maybe(is_real),
         "log10": maybe(is_real),
         "informative": lambda value: type(value) is bool,
-        "delta": maybe(is_share),
+        "delta": maybe(is_share(LEAST_SHARE**3)),
         "assumptions": listed(is_text),
         "checked": listed(is_text),
         "source": is_source,
@@ -111,11 +113,11 @@ CERTIFICATE: dict[str, Check] = {
     "date": is_text,
     "settings": fields(
         {
-            "delta": is_share,
-            "candidates": is_count(1, 10**9),
-            "coverage": is_share,
+            "delta": is_share(LEAST_SHARE),
+            "candidates": is_count(1, MOST_CANDIDATES),
+            "coverage": is_share(LEAST_SHARE),
             "radius": maybe(is_positive),
-            "boxed": is_count(1, 10**6),
+            "boxed": is_count(1, MOST_BOXES),
         }
     ),
     "network": fields({"graph": is_digest, "values": is_digest, "bytes": is_count()}),

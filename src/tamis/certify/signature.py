@@ -50,7 +50,9 @@ def check_signature(digest: str, signature: Mapping[str, Any], signed_by: str | 
         public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["public_key"]))
         public.verify(bytes.fromhex(signature["signature"]), digest.encode())
     except (ValueError, invalid) as error:
-        raise VerificationFailed("the signature is not one of this certificate: it was changed after signing") from error
+        raise VerificationFailed(
+            "the signature is not one of this certificate: it was changed after signing"
+        ) from error
     found = signature["public_key"]
     if signed_by is not None and (key := public_key(signed_by)) != found:
         raise VerificationFailed(f"the certificate was signed by the key {found}, not by {key} of '{signed_by}'")

@@ -6,24 +6,26 @@ This imports the theorems and the reader of `.tamis` files, and nothing of what 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
-from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.compressed import load
 from tamis.artifact.fingerprint import fingerprint_of_values
 from tamis.certify.certificate import Certificate
-from tamis.certify.claim import SAME, Case, Claim, Kind, Settings, measured_in, same_number
+from tamis.certify.claim import Case, Kind, Limits, Settings
 from tamis.certify.claims import KINDS
-from tamis.certify.evidence import ROUNDING, Evidence, gather_evidence
+from tamis.certify.evidence import Evidence, gather_evidence
 from tamis.certify.issue import as_network, data_facts, file_facts, network_facts, share_of, training_evidence
 from tamis.certify.samples import Inputs
 from tamis.certify.signature import check_signature
-from tamis.errors import CorruptArtifact, InvalidInput, VerificationFailed
+from tamis.errors import InvalidInput, VerificationFailed
 from tamis.graph.network import Network
+
+SAME = 1e-9  # relative: numbers that follow from the same numbers, by another version of a library
 
 
 @dataclass(frozen=True)
@@ -91,180 +93,183 @@ def verify(
         >>> tamis.verify("small.json", "small.tamis", net, inputs=x, labels=y).ok
         True
     """
-    cert = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
-    content = cert.content
-    signer = _check_signer(cert, signed_by)
-    _same_facts("file", content["file"], file_facts(file), str(file), ignored=("name",))
-    net = as_network(model, _example(example, inputs), "verify")
+    content = _read(certificate)
+    if inputs is None and labels is not None:
+        raise InvalidInput("labels were given without the inputs that they belong to; pass inputs= as well")
+    signer = _check_signer(content, signed_by)
+    _same_facts("file", content["file"], file_facts(file), f"'{file}'", ignored=("name",))
+    net = as_network(model, _example(model, example, inputs), "verify")
     _same_facts("network", content["network"], network_facts(net), "the model")
-    _same_prior(content["prior"], prior)
+    _check_prior(content["prior"], prior, training)
     small = load(file, net)
-    case = _case(content, net, small, inputs, labels, training, prior)
-    recomputed, missing = _check_claims(content["claims"], case)
+    _same_facts(
+        "file", content["file"], file_facts(file), f"'{file}'", ignored=("name",)
+    )  # nobody changed it meanwhile
+    settings = Settings(**content["settings"])
+    case = Case(net, small, settings, content["data"]["largest_input"], prior=prior)
+    kinds = _promised(content, case)
+    case = _with_data(case, content, inputs, labels, training)
+    recomputed, missing = _check_claims(kinds, content, case)
     trusted = signer is not None and signed_by is not None
     return Verification(recomputed, missing if trusted else (), () if trusted else missing, signer)
 
 
-def _check_signer(cert: Certificate, signed_by: str | Path | None) -> str | None:
-    signature = cert.content.get("signature")
+def _read(certificate: str | Path | Certificate) -> dict[str, Any]:
+    """What the certificate says, if it is whole and fits its digest."""
+    if isinstance(certificate, Certificate):
+        certificate.check()
+        return certificate.content
+    if not isinstance(certificate, (str, Path)):
+        raise InvalidInput(f"verify needs a Certificate or the path of one, got {type(certificate).__name__}")
+    return Certificate.load(certificate).content
+
+
+def _check_signer(content: Mapping[str, Any], signed_by: str | Path | None) -> str | None:
+    signature = content.get("signature")
     if signature is not None:
-        return check_signature(cert.content["digest"], signature, signed_by)
+        return check_signature(content["digest"], signature, signed_by)
     if signed_by is not None:
         raise VerificationFailed(f"nobody signed the certificate, so not the key of '{signed_by}'")
     return None
 
 
-def _example(example: Any, inputs: Inputs) -> Any:
-    if example is not None:
+def _example(model: Network | nn.Module, example: Any, inputs: Inputs) -> Any:
+    """An input to trace a module with, as its parameters take it."""
+    if example is not None or not isinstance(inputs, Tensor) or not inputs.dim() or not isinstance(model, nn.Module):
         return example
-    return inputs[:1] if isinstance(inputs, Tensor) and len(inputs) else None
+    floats = (value for value in model.parameters() if value.is_floating_point())
+    wanted = next(floats, inputs)
+    return inputs[:1].to(wanted.device, wanted.dtype if inputs.is_floating_point() else inputs.dtype)
+
+
+def _check_prior(said: str | None, prior: Network | None, training: Any) -> None:
+    found = None if prior is None else fingerprint_of_values(prior.params)
+    if found is not None and found != said:
+        raise VerificationFailed(f"the prior is not that of the certificate: its sha256 is {found}, not {said}")
+    if training is not None and found != said:
+        raise InvalidInput("the code length of the certificate is one given a prior: pass prior= with training=")
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------
 
 
 def _same_facts(
-    what: str,
-    said: Any,
-    found: Mapping[str, Any],
-    called: str,
-    ignored: tuple[str, ...] = (),
-    rounded: Mapping[str, float] | None = None,
+    what: str, said: Mapping[str, Any], found: Mapping[str, Any], called: str, ignored: tuple[str, ...] = ()
 ) -> None:
-    if not isinstance(said, Mapping) or said.keys() != found.keys():
-        raise VerificationFailed(f"the certificate does not say which {what} it is about: {said!r:.100}")
     for name, value in found.items():
-        tolerance = (rounded or {}).get(name)
-        same = said[name] == value if tolerance is None else same_number(_number(said[name]), value, tolerance)
-        if not same and name not in ignored:
-            raise VerificationFailed(
-                f"{called} is not the {what} of the certificate: its {name.replace('_', ' ')} is {value}, "
-                f"the certificate says {said[name]}"
-            )
-
-
-def _same_prior(said: Any, prior: Network | None) -> None:
-    found = None if prior is None else fingerprint_of_values(prior.params)
-    if prior is not None and found != said:
-        raise VerificationFailed(f"the prior is not that of the certificate: its sha256 is {found}, not {said}")
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _case(
-    content: Mapping[str, Any],
-    net: Network,
-    small: Compressed,
-    inputs: Inputs,
-    labels: Any,
-    training: Any,
-    prior: Network | None,
-) -> Case:
-    held_out = None if inputs is None else gather_evidence(net, small.network, inputs, labels)
-    if held_out is not None:
-        _same_data("data", content["data"], held_out)
-    if content["prior"] is not None and prior is None:
-        training = None  # the code length is one given the prior
-    trained = training_evidence(net, small.network, training)
-    if trained is not None:
-        _same_data("training", content["training"], trained)
-    largest_input, largest_outputs = (_number(content["data"].get(n)) for n in ("largest_input", "largest_outputs"))
-    if largest_input is None or largest_outputs is None:
-        raise CorruptArtifact(
-            f"the certificate does not say how large inputs and outputs are: {content['data']!r:.200}"
+        if said[name] == value or name in ignored:
+            continue
+        digest = "sha256 of its " if name in ("graph", "values", "inputs", "labels") else ""
+        hint = {"graph": "; was it traced by another version of torch?", "inputs": "; the order counts, too"}.get(
+            name, ""
         )
-    return Case(net, small, _settings(content), largest_input, largest_outputs, inputs, held_out, trained, prior)
+        raise VerificationFailed(
+            f"{called} is not the {what} of the certificate: the {digest}{name.replace('_', ' ')} is {value}, and the "
+            f"certificate says {said[name]}{hint}"
+        )
 
 
-def _same_data(what: str, said: Any, evidence: Evidence) -> None:
+def _with_data(case: Case, content: Mapping[str, Any], inputs: Inputs, labels: Any, training: Any) -> Case:
+    """The case with what both networks do on the data that is there, which must be that of the certificate."""
+    net, small = case.original, case.small.network
+    held_out, trained = None, None
+    if inputs is not None:
+        keep = case.settings.boxed if case.settings.radius is not None else 1
+        held_out = gather_evidence(net, small, inputs, labels, keep=keep)
+        _same_data("data", content["data"], held_out)
+    if training is not None:
+        if content["training"] is None:
+            raise VerificationFailed("the certificate says nothing of training data; leave training= out")
+        trained = training_evidence(net, small, training)
+        assert trained is not None
+        _same_data("training", content["training"], trained)
+    return replace(case, held_out=held_out, training=trained)
+
+
+def _same_data(what: str, said: Mapping[str, Any], evidence: Evidence) -> None:
     found = data_facts(evidence)
-    if evidence.labels is None and isinstance(said, Mapping):  # those who have no labels check what needs none
-        found["labels"] = said.get("labels")
-    elif isinstance(said, Mapping) and said.get("labels") is None:
-        found["labels"] = None
-    rounded = {"largest_outputs": ROUNDING * evidence.largest_outputs}
-    _same_facts(what, said, found, "what was given", rounded=rounded)
-
-
-def _settings(content: Mapping[str, Any]) -> Settings:
-    said, wanted = content["settings"], {field.name for field in fields(Settings)}
-    if not isinstance(said, Mapping) or said.keys() != wanted:
-        raise CorruptArtifact(f"the certificate does not say what was asked for: {said!r:.200}")
-    settings = Settings(**said)
-    numbers = (settings.delta, settings.candidates, settings.coverage, settings.boxed, settings.radius or 0)
-    if (
-        not all(_number(value) is not None for value in numbers)
-        or not 0 < settings.delta < 1
-        or settings.candidates < 1
-    ):
-        raise CorruptArtifact(f"the certificate was asked for something impossible: {said!r:.200}")
-    return settings
+    # Those who have no labels check what needs none, and labels that were not used are of no account.
+    unused = ("labels",) if evidence.labels is None or said["labels"] is None else ()
+    _same_facts(f"{what} data" if what == "training" else what, said, found, "what was given", unused)
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
-def _check_claims(entries: list[Any], case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _promised(content: Mapping[str, Any], case: Case) -> list[Kind]:
+    """The kinds of the claims, which must be all that such data allows: who drops some gives the rest more of δ."""
+    there = {
+        "networks": True,
+        "inputs": True,
+        "labels": content["data"]["labels"] is not None,
+        "training": content["training"] is not None,
+    }
+    kinds = [kind for kind in KINDS if there[kind.needs] and kind.applies(case)]
+    wanted, said = [kind.name for kind in kinds], [entry["claim"] for entry in content["claims"]]
+    if said != wanted:
+        raise VerificationFailed(
+            f"the certificate must claim {', '.join(wanted)}; it claims {', '.join(said) or 'nothing'}"
+        )
+    return kinds
+
+
+def _check_claims(
+    kinds: Sequence[Kind], content: Mapping[str, Any], case: Case
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the claims that were recomputed, and of those that could not be."""
-    kinds = [_kind(entry) for entry in entries]
-    names = [kind.name for kind in kinds]
-    if len(set(names)) < len(names):
-        raise VerificationFailed(f"the certificate says the same twice: {', '.join(names)}")
     share = share_of(case.settings, kinds)
-    there = [kind.available(case) for kind in kinds]
-    for kind, entry, available in zip(kinds, entries, there, strict=True):
-        _check_claim(kind, entry, case, share, available)
-    recomputed = tuple(name for name, available in zip(names, there, strict=True) if available)
-    return recomputed, tuple(name for name in names if name not in recomputed)
+    for kind, entry in zip(kinds, content["claims"], strict=True):
+        _check_samples(kind, entry["measured"], content)
+        if kind.available(case):
+            _check_measured(kind, entry["measured"], kind.limits(case, share))
+        _check_derived(kind, entry, case.settings, share)
+    recomputed = tuple(kind.name for kind in kinds if kind.available(case))
+    return recomputed, tuple(kind.name for kind in kinds if not kind.available(case))
 
 
-def _kind(entry: Any) -> Kind:
-    name = entry.get("claim") if isinstance(entry, Mapping) else None
-    for kind in KINDS:
-        if kind.name == name:
-            return kind
-    raise VerificationFailed(f"the certificate claims something that is unknown here: {name!r}")
+def _check_samples(kind: Kind, measured: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """What can be checked of the numbers without data: which they are, and of how many samples."""
+    if set(measured) != set(kind.numbers):
+        raise VerificationFailed(
+            f"the claim '{kind.name}' must say what {', '.join(kind.numbers)} are, and says {', '.join(measured)}"
+        )
+    samples = content["training" if kind.needs == "training" else "data"]["samples"]
+    if "samples" in measured and measured["samples"] != samples:
+        raise VerificationFailed(
+            f"the claim '{kind.name}' speaks of {measured['samples']} samples, the certificate of {samples}"
+        )
 
 
-def _check_claim(kind: Kind, entry: Mapping[str, Any], case: Case, share: float, available: bool) -> None:
-    """Raise VerificationFailed unless a claim follows from what was measured, and that is what we measure."""
-    said = measured_in(entry)
-    if available:
-        _same_measured(kind, said, kind.measure(case, share), kind.tolerance(case))
+def _check_measured(kind: Kind, said: Mapping[str, Any], limits: Limits) -> None:
+    for name, (least, most) in limits.items():
+        value = said[name]
+        if value is None or least is None or most is None:
+            holds = value is least is most
+        else:
+            holds = type(value) is type(least) and least <= value <= most  # counts are whole
+        if not holds:
+            between = f"it is {least}" if least == most else f"it is between {least} and {most}"
+            raise VerificationFailed(f"the claim '{kind.name}' does not hold: it says {name} = {value}, and {between}")
+
+
+def _check_derived(kind: Kind, entry: Mapping[str, Any], settings: Settings, share: float) -> None:
+    """Raise VerificationFailed unless bound and sentence are what follows from the numbers."""
     try:
-        claim = kind.claim(said, case.settings, share)
-    except (InvalidInput, KeyError) as error:
-        raise VerificationFailed(f"the claim '{kind.name}' rests on impossible numbers {said}: {error}") from error
-    _same_entry(kind.name, entry, claim)
-
-
-def _same_measured(
-    kind: Kind, said: Mapping[str, float], found: Mapping[str, float], tolerance: Mapping[str, float]
-) -> None:
-    for name in dict.fromkeys([*found, *said]):
-        if not same_number(said.get(name), found.get(name), tolerance.get(name, 0.0)):
-            raise VerificationFailed(
-                f"the claim '{kind.name}' does not hold: the certificate says {name} = {said.get(name)}, "
-                f"it is {found.get(name)}"
-            )
-
-
-def _same_entry(name: str, entry: Mapping[str, Any], claim: Claim) -> None:
-    wanted = claim.as_json()
-    if entry.keys() != wanted.keys():
-        raise VerificationFailed(f"the claim '{name}' is not whole: it has {', '.join(entry)}")
-    for field, value in wanted.items():
+        derived = kind.claim(entry["measured"], settings, share).as_json()
+    except (InvalidInput, TypeError, ValueError, OverflowError) as error:
+        raise VerificationFailed(
+            f"the claim '{kind.name}' rests on numbers that cannot be: {entry['measured']!r:.200}"
+        ) from error
+    for field, value in derived.items():
         if not _same(entry[field], value):
-            raise VerificationFailed(f"the claim '{name}' was changed: its {field} is {entry[field]!r}, not {value!r}")
+            raise VerificationFailed(
+                f"the claim '{kind.name}' was changed: its {field} is {entry[field]!r:.300}, not {value!r:.300}"
+            )
 
 
 def _same(said: Any, found: Any) -> bool:
     if isinstance(found, Mapping):
-        return (
-            isinstance(said, Mapping) and said.keys() == found.keys() and all(_same(said[k], found[k]) for k in found)
-        )
-    if isinstance(found, float) and _number(said) is not None:
-        return math.isclose(said, found, rel_tol=SAME, abs_tol=SAME * 1e-9)
+        return said.keys() == found.keys() and all(_same(said[name], value) for name, value in found.items())
+    if isinstance(found, float) and isinstance(said, float):
+        return math.isclose(said, found, rel_tol=SAME)
     return type(said) is type(found) and bool(said == found)

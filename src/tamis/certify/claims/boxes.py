@@ -3,64 +3,72 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-
-import torch
 
 from tamis.bounds.bound import Bound, exp_of, log_of
 from tamis.bounds.box_deviation import box_deviation
-from tamis.certify.claim import Case, Kind, Numbers, Settings, amount
-from tamis.certify.evidence import ROUNDING
-from tamis.certify.samples import batches_of
-from tamis.errors import UnsupportedOp
+from tamis.bounds.interval_affine import kind_of
+from tamis.certify.claim import PAD, PROOF, Case, Kind, Limits, Numbers, Settings, amount, whole
+from tamis.certify.schema import finite
+from tamis.graph.fold import fold_batch_norm
+from tamis.graph.network import Network
 
 
 class Boxes(Kind):
     """The largest of the bounds around the first inputs; each is the best of intervals, linear relaxation and paths."""
 
     name, needs, statistical = "boxes", "inputs", False
+    numbers = ("inputs", "informative", "largest_score", "log_bound")
 
     def applies(self, case: Case) -> bool:
         return case.settings.radius is not None
 
     def measure(self, case: Case, delta: float) -> Numbers:
-        bounds = self._bounds(case)
-        largest = max(bounds, key=lambda bound: bound.log_value)
-        numbers: Numbers = {
+        assert case.held_out is not None and case.settings.radius is not None
+        bounds = box_deviation(case.original, case.small.network, case.held_out.first, case.settings.radius)
+        return {
             "inputs": len(bounds),
             "informative": sum(bound.informative for bound in bounds),
-            "largest_outputs": case.largest_outputs,
+            "largest_score": case.held_out.largest_score,
+            "log_bound": finite(max(bound.log_value for bound in bounds) + PAD),
         }
-        return numbers if largest.value == 0 else {**numbers, "log_bound": largest.log_value}
 
-    def _bounds(self, case: Case) -> list[Bound]:
-        assert case.settings.radius is not None
-        first = next(batches_of(case.inputs, None, case.original)).inputs
-        if len(first) > 1:
-            raise UnsupportedOp("boxes", "a network of one input", "several inputs", "")
-        with torch.no_grad():
-            return box_deviation(
-                case.original, case.small.network, first[0][: case.settings.boxed], case.settings.radius
-            )
+    def limits(self, case: Case, delta: float) -> Limits:
+        assert case.held_out is not None
+        seen = self.measure(case, delta)
+        log_bound, largest = seen["log_bound"], case.held_out.largest_score
+        rounding = 2 * case.held_out.rounding * largest
+        near = (None, None) if log_bound is None else (log_bound - PAD, log_bound + PAD)
+        return {
+            "inputs": (seen["inputs"], seen["inputs"]),
+            "informative": (seen["informative"], seen["informative"]),
+            "largest_score": (largest - rounding, largest + rounding),
+            "log_bound": near,
+        }
 
-    def tolerance(self, case: Case) -> Mapping[str, float]:
-        return {"log_bound": 1e-6, "largest_outputs": ROUNDING * case.largest_outputs}
-
-    def bound(self, measured: Mapping[str, float], settings: Settings, delta: float) -> Bound:
-        log_value = measured.get("log_bound", -math.inf)
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
+        log_bound, largest = measured.get("log_bound"), measured.get("largest_score") or 0.0
+        log_value = -math.inf if log_bound is None else log_bound
         return Bound(
             value=exp_of(log_value),
             log_value=log_value,
-            informative=measured["informative"] == measured["inputs"]
-            and log_value < log_of(measured["largest_outputs"]),
+            informative=measured["informative"] == measured["inputs"] and log_value < log_of(2 * largest),
             source="zhang2018crown, linear relaxation; the smallest of it, joint intervals and the path-metric",
-            terms=dict(measured),
+            assumptions=(PROOF,),
+            checked=("every operation is affine, monotone or a maximum",),
+            terms={name: -math.inf if value is None else value for name, value in measured.items()},
         )
 
-    def sentence(self, bound: Bound, measured: Mapping[str, float], settings: Settings) -> str:
-        vacuous = "" if bound.informative else " This says nothing that was not known before."
+    def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
+        some = f" For {whole(measured['informative'])} of them this is more than is trivially true."
         return (
-            f"For each of the first {measured['inputs']:,} inputs, and any change of at most {settings.radius:g} in "
-            f"each of its entries, no output of the small network is further than {amount(bound)} from the "
-            f"original's.{vacuous}"
+            f"For each of the first {whole(measured['inputs'])} inputs, and any change of at most {settings.radius!r} "
+            f"in each of its entries, no output of the small network is further than {amount(bound)} from the "
+            f"original's.{'' if bound.informative else some}"
         )
+
+
+def check_boxes(net: Network) -> None:
+    """Raise UnsupportedOp where an operation does not treat boxes."""
+    folded = fold_batch_norm(net)
+    for node in folded.data_nodes:
+        kind_of(folded, node, "boxes")

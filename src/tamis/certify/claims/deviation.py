@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import torch
+from decimal import Decimal
 
 from tamis.bounds.bound import Bound
-from tamis.bounds.deviation_quantile import deviation_quantile
-from tamis.certify.claim import Case, Kind, Numbers, Settings, amount, confidence, finite
-from tamis.certify.evidence import ROUNDING
+from tamis.bounds.deviation_quantile import deviation_at_rank, deviation_quantile
+from tamis.certify.claim import Case, Kind, Limits, Numbers, Settings, amount, confidence, part, whole
+from tamis.certify.schema import finite
 
 
 class Deviation(Kind):
     """A distribution-free bound of a quantile of ‖R_θ(x) − R_θ'(x)‖_∞."""
 
     name, needs, statistical = "deviation", "inputs", True
+    numbers = ("samples", "distance")
 
     def applies(self, case: Case) -> bool:
         return True
 
     def measure(self, case: Case, delta: float) -> Numbers:
+        return self._at(case, delta, 1)
+
+    def limits(self, case: Case, delta: float) -> Limits:
+        least, most = self._at(case, delta, 0), self._at(case, delta, 3)
+        return {name: (least[name], most[name]) for name in self.numbers}
+
+    def _at(self, case: Case, delta: float, width: float) -> Numbers:
+        """The distance that counts, with so many times the rounding of outputs added; what is zero stays zero."""
         assert case.held_out is not None
         distance = deviation_quantile(case.held_out.distances, case.settings.coverage, delta).value
-        samples: Numbers = {"samples": case.held_out.samples}
-        return samples if finite(distance) is None else {**samples, "distance": distance}
+        rounding = width * case.held_out.rounding * case.held_out.largest_score
+        return {"samples": case.held_out.samples, "distance": finite(distance + rounding if distance else 0.0)}
 
-    def tolerance(self, case: Case) -> Mapping[str, float]:
-        assert case.held_out is not None
-        return {"distance": 2 * ROUNDING * case.held_out.largest_score}
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
+        distance = measured.get("distance")
+        return deviation_at_rank(distance or 0.0, measured["samples"], settings.coverage, delta)
 
-    def bound(self, measured: Mapping[str, float], settings: Settings, delta: float) -> Bound:
-        # Of the sorted distances only one counts, so that all may be equal to it.
-        distances = torch.full((int(measured["samples"]),), measured.get("distance", 0.0), dtype=torch.float64)
-        return deviation_quantile(distances, settings.coverage, delta)
-
-    def sentence(self, bound: Bound, measured: Mapping[str, float], settings: Settings) -> str:
-        share = f"{100 * settings.coverage:.6g}%"
+    def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
+        share = part(Decimal(repr(settings.coverage)))
         if finite(bound.value) is None:
-            return f"{measured['samples']:,} inputs are too few to say anything of the outputs for {share} of inputs."
+            return f"{whole(measured['samples'])} inputs are too few to say how far outputs move for {share} of inputs."
         return (
             f"{confidence(settings)}, for at least {share} of inputs drawn like these, no output of the small network "
             f"is further than {amount(bound)} from the original's."

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tamis.bounds.bound import Bound
 from tamis.bounds.disagreement import disagreement
-from tamis.certify.claim import Case, Kind, Numbers, Settings, confidence, percent
+from tamis.certify.claim import Case, Kind, Limits, Numbers, Settings, confidence, percent, whole
+from tamis.certify.evidence import classes_of
 
 
 class Disagreement(Kind):
     """Clopper–Pearson on the rate of different answers."""
 
     name, needs, statistical = "disagreement", "inputs", True
+    numbers = ("different", "samples")
 
     def applies(self, case: Case) -> bool:
-        assert case.held_out is not None
-        return case.held_out.different is not None
+        return classes_of(case.original) is not None
 
     def measure(self, case: Case, delta: float) -> Numbers:
-        assert case.held_out is not None and case.held_out.different is not None
-        return {"different": int(case.held_out.different.sum()), "samples": case.held_out.samples}
-
-    def tolerance(self, case: Case) -> Mapping[str, float]:
         assert case.held_out is not None
-        return {"different": case.held_out.undecided}
+        return {"different": case.held_out.different(1), "samples": case.held_out.samples}
 
-    def bound(self, measured: Mapping[str, float], settings: Settings, delta: float) -> Bound:
-        return disagreement(int(measured["different"]), int(measured["samples"]), delta)
+    def limits(self, case: Case, delta: float) -> Limits:
+        seen = case.held_out
+        assert seen is not None
+        return {"different": (seen.different(0), seen.different(2)), "samples": (seen.samples, seen.samples)}
 
-    def sentence(self, bound: Bound, measured: Mapping[str, float], settings: Settings) -> str:
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
+        return disagreement(measured["different"], measured["samples"], delta)
+
+    def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         return (
             f"{confidence(settings)}, on inputs drawn like these, the small network answers differently from the "
-            f"original on at most {percent(bound.value)} of them (here it does on {measured['different']:,} of "
-            f"{measured['samples']:,})."
+            f"original on at most {percent(bound.value)} of them (here it does on {whole(measured['different'])} of "
+            f"{whole(measured['samples'])})."
         )

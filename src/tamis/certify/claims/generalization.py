@@ -2,47 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 
 from tamis.artifact.codelength import message
 from tamis.bounds.bound import Bound
 from tamis.bounds.occam import occam
-from tamis.certify.claim import Case, Kind, Numbers, Settings, confidence, percent
+from tamis.certify.claim import Case, Kind, Limits, Numbers, Settings, confidence, percent, whole
 from tamis.certify.evidence import classes_of
+
+PRIOR = "the prior, if there is one, does not depend on any data"
 
 
 class Generalization(Kind):
     """Occam's bound from the code length and the training error."""
 
     name, needs, statistical = "generalization", "training", True
+    numbers = ("errors", "samples", "bits", "classes")
 
     def applies(self, case: Case) -> bool:
-        return True
+        return classes_of(case.original) is not None
 
     def measure(self, case: Case, delta: float) -> Numbers:
-        assert case.training is not None and case.training.small_wrong is not None
-        errors, samples = int(case.training.small_wrong.sum()), case.training.samples
-        classes = classes_of(case.original)
-        assert classes is not None, "labels were checked against the classes"
+        assert case.training is not None
         return {
-            "errors": errors,
-            "samples": samples,
+            "errors": case.training.errors(1),
+            "samples": case.training.samples,
             "bits": message(case.small, case.prior).bits,
-            "classes": classes,
+            "classes": classes_of(case.original),
         }
 
-    def tolerance(self, case: Case) -> Mapping[str, float]:
+    def limits(self, case: Case, delta: float) -> Limits:
         assert case.training is not None
-        return {"errors": case.training.undecided}
+        exact = {name: (value, value) for name, value in self.measure(case, delta).items()}
+        return {**exact, "errors": (case.training.errors(0), case.training.errors(2))}
 
-    def bound(self, measured: Mapping[str, float], settings: Settings, delta: float) -> Bound:
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
         # Guessing is wrong on so many; a bound above that says nothing.
-        trivial = 1 - 1 / measured["classes"]
-        return occam(int(measured["errors"]), int(measured["samples"]), int(measured["bits"]), delta, trivial=trivial)
+        trivial = 1 - 1 / max(2, measured["classes"])
+        bound = occam(measured["errors"], measured["samples"], measured["bits"], delta, trivial=trivial)
+        return replace(bound, assumptions=(*bound.assumptions, PRIOR))
 
-    def sentence(self, bound: Bound, measured: Mapping[str, float], settings: Settings) -> str:
-        known = f"it is wrong on {measured['errors']:,} of its {measured['samples']:,} training examples"
-        code = f"{measured['bits']:,} bits describe it"
+    def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
+        known = f"it is wrong on {whole(measured['errors'])} of its {whole(measured['samples'])} training examples"
+        code = f"{whole(measured['bits'])} bits describe it"
         if not bound.informative:
             return f"That {known} says nothing of other inputs, since {code}: too many for so few examples."
         return (

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+
+import torch
+from torch import Tensor
 
 from tamis.bounds.bound import Bound, exp_of, log_of
 from tamis.bounds.lipschitz_parameters import lipschitz_parameters
-from tamis.certify.claim import Case, Kind, Numbers, Settings, amount
-from tamis.certify.evidence import ROUNDING
+from tamis.certify.claim import PAD, PROOF, Case, Kind, Limits, Numbers, Settings, amount
+from tamis.certify.evidence import outputs_of
+from tamis.certify.schema import finite
 from tamis.errors import UnsupportedOp
+from tamis.graph.network import Network
 from tamis.graph.ops import Capability, require
+
+PROBES = 64  # random inputs that say how large outputs are
+PROBED = 1e-2  # how far that may be off on another machine, relatively; no bound rests on it
 
 
 class PathMetric(Kind):
     """‖R_θ(x) − R_θ'(x)‖₁ ≤ max(1, B)·‖Φ(θ) − Φ(θ')‖₁ for every x with ‖x‖_∞ ≤ B, the largest that was seen."""
 
     name, needs, statistical = "path_metric", "networks", False
+    numbers = ("largest_input", "usual_outputs", "log_bound")
 
     def applies(self, case: Case) -> bool:
         if any(not dtype.is_floating_point for dtype in case.original.input_dtypes):
@@ -28,28 +36,59 @@ class PathMetric(Kind):
         return True
 
     def measure(self, case: Case, delta: float) -> Numbers:
-        bound = lipschitz_parameters(case.original, case.small.network, case.largest_input, case.largest_outputs)
-        scale = {"largest_input": case.largest_input, "largest_outputs": case.largest_outputs}
-        return scale if bound.log_value == -math.inf else {**scale, "log_bound": bound.log_value}
+        bound = lipschitz_parameters(case.original, case.small.network, case.largest_input, trivial=1.0)
+        usual = _usual_outputs(case.original, case.small.network, case.largest_input)
+        return {
+            "largest_input": case.largest_input,
+            "usual_outputs": usual,
+            "log_bound": finite(bound.log_value + PAD),
+        }
 
-    def tolerance(self, case: Case) -> Mapping[str, float]:
-        return {"log_bound": 1e-6, "largest_outputs": ROUNDING * case.largest_outputs}
+    def limits(self, case: Case, delta: float) -> Limits:
+        seen = self.measure(case, delta)
+        usual, log_bound = seen["usual_outputs"], seen["log_bound"]
+        near = (None, None) if log_bound is None else (log_bound - PAD, log_bound + PAD)
+        return {
+            "largest_input": (case.largest_input, case.largest_input),
+            "usual_outputs": (usual * (1 - PROBED), usual * (1 + PROBED)),
+            "log_bound": near,
+        }
 
-    def bound(self, measured: Mapping[str, float], settings: Settings, delta: float) -> Bound:
-        log_value = measured.get("log_bound", -math.inf)
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
+        log_bound = measured.get("log_bound")
+        log_value = -math.inf if log_bound is None else log_bound
         return Bound(
             value=exp_of(log_value),
             log_value=log_value,
-            informative=log_value < log_of(measured["largest_outputs"]),
+            informative=log_value < log_of(measured["usual_outputs"]),
             source="gonon2024thesis, Theorem 3.4.1",
+            assumptions=(PROOF,),
             checked=("every operation is homogeneous, or 1-Lipschitz and 0 at 0",),
-            terms=dict(measured),
+            terms={name: -math.inf if value is None else value for name, value in measured.items()},
         )
 
-    def sentence(self, bound: Bound, measured: Mapping[str, float], settings: Settings) -> str:
-        most = f"{measured['largest_input']:.6g}"
-        vacuous = "" if bound.informative else " This says nothing: no outputs seen here are so large."
+    def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
+        most = f"{measured['largest_input']!r}"
+        vacuous = "" if bound.informative else " This says nothing: outputs are not so large."
         return (
             f"For every input with entries between −{most} and {most}, the outputs of the two networks differ by at "
             f"most {amount(bound)} in all.{vacuous}"
         )
+
+
+@torch.inference_mode()
+def _usual_outputs(net: Network, small: Network, radius: float) -> float:
+    """The largest ‖R_θ(x)‖₁ + ‖R_θ'(x)‖₁ of a few random inputs with entries between −radius and radius."""
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        count = PROBES if net.batched else shape[0]
+        uniform = torch.rand(count, *shape[1:], generator=generator, dtype=torch.float64) * 2 - 1
+        return (uniform * radius).to(dtype)
+
+    device = next((value.device for value in net.params.values()), None)
+    pairs = zip(net.input_shapes, net.input_dtypes, strict=True)
+    inputs = tuple(drawn(shape, dtype).to(device) for shape, dtype in pairs)
+    norms = sum(outputs_of(each, inputs).abs().sum(1) for each in (net, small))
+    assert isinstance(norms, Tensor)
+    return float(norms.max())
