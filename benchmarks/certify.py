@@ -76,7 +76,7 @@ def layer(content: str) -> tamis.Compressed:
         return tamis.prune(net, 0.9, by="magnitude")
     levels = {"ternary, a third each": 3, "ternary, 80% zero": 3, "16 levels": 16}[content]
     weight = torch.randn(WEIGHTS)
-    step = 1.3 if content.endswith("zero") else 0.43
+    step = 2.56 if content.endswith("zero") else 0.86  # quantiles of a normal distribution, doubled
     indices = (weight / step).round().clamp(-1, 1) + 1 if levels == 3 else (weight * 3 + 8).round().clamp(0, 15)
     codes = Codes(indices.to(torch.uint8), torch.linspace(-1, 1, levels), torch.ones(WEIGHTS[0], 1))
     return tamis.Compressed(net).changed({}, {"weight": codes}, {"step": "quantize"})

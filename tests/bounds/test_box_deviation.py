@@ -212,7 +212,7 @@ def test_what_is_refused() -> None:
         box_deviation(net, other, x, 0.1, within=(1, 0))
     with pytest.raises(InvalidInput, match=r"floating-point numbers, .* torch\.int64"):
         box_deviation(net, other, x.long(), 0.1)
-    with pytest.raises(InvalidInput, match="one graph with two sets of parameters"):
+    with pytest.raises(InvalidInput, match="one and the same graph"):
         box_deviation(net, drawn("deep mlp", 0), x, 0.1)
     gelu = tamis.trace(mlp(3, 4, 2, activation=nn.GELU), torch.zeros(1, 3))
     with pytest.raises(UnsupportedOp, match=r"joint_interval needs .*'aten\.gelu' at 1 is not"):

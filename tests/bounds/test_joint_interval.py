@@ -116,7 +116,7 @@ def test_rounding_is_covered_in_exact_arithmetic(change: float) -> None:
 def test_two_graphs_are_refused() -> None:
     net = drawn("mlp", 0)
     box = around(inputs(net, 0), 0.1)
-    with pytest.raises(InvalidInput, match=r"one graph with two sets of parameters, got Network\(.*with_params"):
+    with pytest.raises(InvalidInput, match=r"one and the same graph, got Network\(.*with_params"):
         joint_interval(net, drawn("deep mlp", 0), box)
     with pytest.raises(InvalidInput, match="needs two Networks, the second is dict"):
         joint_interval(net, dict(net.params), box)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tamis.bounds.bound import Bound, exp_of, log_of
 from tamis.bounds.interval import Interval, interval
-from tamis.bounds.joint_interval import check_same_graph, joint_interval
+from tamis.bounds.joint_interval import check_pair, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import Network
@@ -61,7 +61,7 @@ def box_deviation(
 
     Reference: paulsen2020reludiff, zhang2018crown, gonon2024thesis.
     """
-    check_same_graph(net, other)
+    check_pair(net, other)
     boxes = _boxes(net, x, radius, within)
     if net.batched and not len(boxes[net.inputs[0]].low):
         return []

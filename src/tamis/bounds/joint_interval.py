@@ -18,6 +18,7 @@ from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import Call, describe, rearrange
+from tamis.graph.same import check_one_graph
 from tamis.paths.scaled import is_weight
 
 
@@ -71,7 +72,7 @@ class Pair:
     @classmethod
     def of(cls, net: Network, other: Network, batch: int = 1) -> Pair:
         """Args: two networks of one graph; the batch size that sizes and expanded weights are for."""
-        check_same_graph(net, other)
+        check_pair(net, other)
         return cls._folded(fold_batch_norm(net), fold_batch_norm(other), batch)
 
     @classmethod
@@ -295,22 +296,9 @@ def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
     return Interval(-largest(x.swapped()), largest(x))
 
 
-def check_same_graph(net: Network, other: Network) -> None:
-    """Raise InvalidInput where two networks are not one graph with two sets of parameters."""
-
-    def graph(each: Network) -> Any:
-        nodes = [(node.name, node.target, node.args, dict(node.kwargs)) for node in each.nodes]
-        tensors = {name: value.shape for name, value in {**each.params, **each.constants}.items()}
-        return nodes, each.inputs, each.input_shapes, each.outputs, tensors
-
-    for name, value in (("first", net), ("second", other)):
-        if not isinstance(value, Network):
-            raise InvalidInput(f"a comparison needs two Networks, the {name} is {type(value).__name__}")
-    if graph(net) != graph(other):
-        raise InvalidInput(
-            f"the two networks must be one graph with two sets of parameters, got {net!r} and {other!r}; "
-            "make the second with net.with_params(...)"
-        )
+def check_pair(net: Network, other: Network) -> None:
+    """Raise InvalidInput where two networks are not one graph with two sets of finite parameters."""
+    check_one_graph(net, other, "a bound over a box")
     net.check_finite()
     other.check_finite()
 

@@ -155,7 +155,7 @@ class Kind(ABC):
     def claim(self, measured: Numbers, settings: Settings, delta: float) -> Claim:
         """The claim, from what was measured; `delta` is its part of δ."""
         bound = self.bound(measured, settings, delta)
-        if self.statistical and settings.candidates > 1:
+        if settings.candidates > 1:
             bound = _among_candidates(bound, settings.candidates)
         sentence = self.sentence(bound, measured, settings)
         return Claim(self.name, sentence, bound, delta if self.statistical else None, measured)
@@ -172,8 +172,11 @@ class Kind(ABC):
 
 
 def _among_candidates(bound: Bound, candidates: int) -> Bound:
-    """With the assumption that a choice among candidates, which is paid for, leaves."""
-    others = tuple(text for text in bound.assumptions if "neither network was" not in text)
+    """With what is left to assume of held-out data where a choice by it is paid for."""
+    chosen = "chosen with the help of these inputs"
+    others = tuple(text for text in bound.assumptions if chosen not in text)
+    if len(others) == len(bound.assumptions):
+        return bound  # no claim about held-out data
     choice = f"all {candidates:,} candidates were made without a look at how any of them does on these inputs"
     return replace(bound, assumptions=(*others, choice))
 

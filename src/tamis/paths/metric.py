@@ -16,6 +16,7 @@ from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import Capability, describe, require
 from tamis.graph.rescale import choose_scales, layer_weights, symmetries
+from tamis.graph.same import check_one_graph
 from tamis.graph.symmetry import Layer
 from tamis.paths.norm import exponential
 from tamis.paths.scaled import Lookup, adding_nodes, gather, is_weight, magnitude, ones_input, walk
@@ -101,14 +102,7 @@ def _of_like_size(starts: dict[str, Tensor]) -> list[Tensor]:
 
 
 def _check(net: Network, other: Network) -> None:
-    for name, value in (("first", net), ("second", other)):
-        if not isinstance(value, Network):
-            raise InvalidInput(f"path_metric needs two Networks, the {name} is {type(value).__name__}")
-    if _graph(net) != _graph(other):
-        raise InvalidInput(
-            f"path_metric compares parameters of one and the same graph, got {net!r} and {other!r}; "
-            "make the second with net.with_params(...)"
-        )
+    check_one_graph(net, other, "path_metric")
     _check_indices(net, other)
     require(net, Capability.LIPSCHITZ, "path_metric")
     net.check_finite()
@@ -125,13 +119,6 @@ def _check_indices(net: Network, other: Network) -> None:
         value = mine[name]
         if not is_weight(value) and not torch.equal(value, theirs[name]):
             raise InvalidInput(f"path_metric compares weights of one graph, but the indices '{name}' differ")
-
-
-def _graph(net: Network) -> Any:
-    """All of a network but the values of its parameters."""
-    nodes = [(node.name, node.target, node.args, dict(node.kwargs)) for node in net.nodes]
-    tensors = {name: value.shape for name, value in {**net.params, **net.constants}.items()}
-    return nodes, net.input_shapes, net.outputs, tensors
 
 
 def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Tensor]:
