@@ -103,7 +103,8 @@ class Certificate:
         for claim in self.claims:
             mark = "•" if claim.bound.informative else "∘"
             lines += textwrap.wrap(f"{mark} {claim.sentence}", 100, subsequent_indent="  ")
-        assumptions = dict.fromkeys(text for claim in self.claims for text in claim.bound.assumptions)
+        informative = [claim.bound for claim in self.claims if claim.bound.informative]
+        assumptions = dict.fromkeys(text for bound in informative for text in bound.assumptions)
         if assumptions:
             lines.append("This rests on what only you can vouch for:")
         for text in assumptions:
