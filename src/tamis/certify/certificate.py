@@ -95,11 +95,8 @@ class Certificate:
     def __str__(self) -> str:
         content = self.content
         after, before = content["file"]["bytes"], content["network"]["bytes"]
-        lines = [f"{content['file']['name']}: {after:,} bytes, {before / after:.2f} of them before for each one now"]
-        if after <= before:
-            lines = [
-                f"{content['file']['name']}: {after:,} bytes, {before / after:.1f} times fewer than {before:,} before"
-            ]
+        change = f"{before / after:.1f} times fewer" if after <= before else "more"
+        lines = [f"{content['file']['name']}: {after:,} bytes, {change} than the {before:,} before"]
         for claim in self.claims:
             mark = "•" if claim.bound.informative else "∘"
             lines += textwrap.wrap(f"{mark} {claim.sentence}", 100, subsequent_indent="  ")
