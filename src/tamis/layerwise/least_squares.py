@@ -132,21 +132,14 @@ def fitted(
     return present + step
 
 
-def saliencies(weights: Tensor, keep: Tensor, gram: Gram, damping: float = DAMPING) -> Tensor:
-    """What the error of a neuron grows by, at least, when one of its weights goes: v_i² / [(G_SS + εI)⁻¹]_ii.
-
-    The others are then free to make up for it (optimal brain surgeon). Infinite where a weight is not kept.
-    """
-    inverse = torch.ones_like(weights)
-    for problem, neurons, part in System.of(gram, damping).parts(keep):
-        inverse[problem, neurons] = part.inverse_diagonal()
-    return torch.where(keep, weights.square() / inverse, torch.inf)
-
-
 def fitted_with_saliencies(
     original: Tensor, present: Tensor, keep: Tensor, gram: Gram, system: System
 ) -> tuple[Tensor, Tensor]:
-    """`fitted` weights and their `saliencies`, from one factorisation of each neuron's system."""
+    """`fitted` weights, and what the error of a neuron grows by, at least, when one of its weights goes.
+
+    That is v_i² / [(G_SS + εI)⁻¹]_ii, the others being free to make up for it (optimal brain surgeon), and infinite
+    where a weight is not kept. Both come from one factorisation of each neuron's system.
+    """
     right = _right(original, present, gram)
     step, inverse = torch.zeros_like(present), torch.ones_like(present)
     for problem, neurons, part in system.parts(keep):
