@@ -57,6 +57,16 @@ def test_from_files_and_a_module(cert: Certificate, file: Path, model: nn.Module
     assert found.ok and "recomputed, and the same: disagreement" in str(found)
 
 
+@pytest.mark.parametrize("form", ["a name", "a dataset", "an array"])
+def test_a_module_is_traced_with_the_first_input(
+    form: str, cert: Certificate, file: Path, model: nn.Module, data: Data
+) -> None:
+    inputs = {"a name": "digits:test[:300]", "a dataset": data, "an array": data.normalised().numpy()}[form]
+    found = tamis.verify(cert, file, model, inputs)
+    assert "disagreement" in found.recomputed
+    assert tamis.certify(model, file, inputs)["disagreement"].measured == cert["disagreement"].measured
+
+
 def test_without_data_nothing_is_believed(full: Certificate, file: Path, net: tamis.Network) -> None:
     found = tamis.verify(full, file, net)
     assert not found.ok and found.recomputed == ("path_metric",) and "disagreement" in found.unchecked

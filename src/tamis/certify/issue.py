@@ -21,7 +21,7 @@ from tamis.certify.claim import Case, Kind, Settings, checked_settings
 from tamis.certify.claims import KINDS
 from tamis.certify.claims.boxes import check_boxes
 from tamis.certify.evidence import Evidence, Team, gather_evidence
-from tamis.certify.samples import Inputs
+from tamis.certify.samples import Inputs, first_of
 from tamis.certify.schema import VERSION
 from tamis.certify.signature import private_key
 from tamis.errors import AssumptionViolated, InvalidInput
@@ -53,7 +53,7 @@ def certify(
     chance share δ equally, and each share is divided by the number of candidates.
 
     Args:
-        original: the network before, or a module with `example`.
+        original: the network before, or its module.
         file: the `.tamis` file of the network after. What counts is what is in it.
         inputs: held-out data, which neither network was made with: a tensor or array (a tuple of them for several
             inputs), a DataLoader, a dataset or its name ("cifar10:test"). The last three bring their labels.
@@ -70,7 +70,7 @@ def certify(
             first `boxed` inputs.
         boxed: see `radius`.
         sign: a PEM file with an Ed25519 private key to sign the certificate with.
-        example: an input to trace a module with.
+        example: an input to trace a module with; by default the first of the inputs.
         progress: True, False, or a function of a `Progress`.
 
     Returns:
@@ -86,7 +86,7 @@ def certify(
     settings = checked_settings(delta, candidates, coverage, radius, boxed)
     if sign is not None:
         private_key(sign)  # a key that cannot be read should be known before the work, not after it
-    net = as_network(original, example, "certify")
+    net = as_network(original, example, inputs, "certify")
     if settings.radius is not None:
         check_boxes(net)
     facts = file_facts(file)
@@ -194,15 +194,18 @@ def data_facts(evidence: Evidence) -> dict[str, Any]:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def as_network(original: Network | nn.Module, example: Any, call: str) -> Network:
-    """The original as a network."""
+def as_network(original: Network | nn.Module, example: Any, inputs: Inputs, call: str) -> Network:
+    """The original as a network; a module is traced with the example, or else with the first of the inputs."""
     if isinstance(original, Network):
         return original
     if not isinstance(original, nn.Module):
         raise InvalidInput(f"{call} needs the original network or module, got {type(original).__name__}")
+    example = first_of(inputs) if example is None else example
     if example is None:
         raise InvalidInput(f"{call} needs an example of the input of {type(original).__name__}: pass example=")
-    return trace(original, example)
+    taken = next((value for value in original.parameters() if value.is_floating_point()), torch.zeros(()))
+    each = example if isinstance(example, tuple) else (example,)
+    return trace(original, tuple(v.to(taken.device, taken.dtype if v.is_floating_point() else v.dtype) for v in each))
 
 
 def _check_prior(prior: Network | None, net: Network, small: Compressed) -> None:

@@ -76,6 +76,18 @@ def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable
     return (_of_loader(batch, net, called) for batch in inputs)
 
 
+def first_of(inputs: Inputs) -> tuple[Tensor, ...] | None:
+    """The first input, in a batch of one, where it can be had without going through the data."""
+    if isinstance(inputs, (str, Path)):
+        inputs = load_named(str(inputs))[0]
+    if hasattr(inputs, "example"):
+        return (inputs.example,)
+    items = inputs if isinstance(inputs, tuple) else (inputs,)
+    if not items or not all(isinstance(item, (np.ndarray, Tensor)) and item.ndim for item in items):
+        return None
+    return tuple(_tensor(item[:1], "inputs") for item in items)
+
+
 def load_named(spec: str) -> tuple[Any, bool]:
     """A dataset by name, and whether it has labels."""
     from tamis.train.data import load_data  # whoever verifies a certificate on tensors needs nothing of that room

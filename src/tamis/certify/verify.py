@@ -76,11 +76,11 @@ def verify(
     Args:
         certificate: the certificate or its file.
         file: the `.tamis` file that it is about.
-        model: the original network, or a module with `example`.
+        model: the original network, or its module.
         inputs, labels, training, prior: as they were given to `certify`. Claims whose data is left out are not
             recomputed, and the result says so.
         signed_by: a PEM file with the public key that must have signed it.
-        example: an input to trace a module with; by default the first of a tensor of inputs.
+        example: an input to trace a module with; by default the first of the inputs.
 
     Returns:
         A `Verification`, whose `ok` is whether every claim was recomputed or vouched for.
@@ -98,7 +98,7 @@ def verify(
         raise InvalidInput("labels were given without the inputs that they belong to; pass inputs= as well")
     signer = _check_signer(content, signed_by)
     _same_facts("file", content["file"], file_facts(file), f"'{file}'", ignored=("name",))
-    net = as_network(model, _example(model, example, inputs), "verify")
+    net = as_network(model, example, inputs, "verify")
     _same_facts("network", content["network"], network_facts(net), "the model")
     _check_prior(content["prior"], prior, training)
     small = load(file, net)
@@ -131,15 +131,6 @@ def _check_signer(content: Mapping[str, Any], signed_by: str | Path | None) -> s
     if signed_by is not None:
         raise VerificationFailed(f"nobody signed the certificate, so not the key of '{signed_by}'")
     return None
-
-
-def _example(model: Network | nn.Module, example: Any, inputs: Inputs) -> Any:
-    """An input to trace a module with, as its parameters take it."""
-    if example is not None or not isinstance(inputs, Tensor) or not inputs.dim() or not isinstance(model, nn.Module):
-        return example
-    floats = (value for value in model.parameters() if value.is_floating_point())
-    wanted = next(floats, inputs)
-    return inputs[:1].to(wanted.device, wanted.dtype if inputs.is_floating_point() else inputs.dtype)
 
 
 def _check_prior(said: str | None, prior: Network | None, training: Any) -> None:
