@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tamis import architecture as architecture
+    from tamis import l1inf as l1inf
     from tamis.artifact.codes import Codes as Codes
     from tamis.artifact.compressed import Compressed as Compressed
     from tamis.artifact.compressed import load as load
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "architecture": "tamis.architecture",
+    "l1inf": "tamis.l1inf",
     "Codes": "tamis.artifact.codes",
     "Compressed": "tamis.artifact.compressed",
     "load": "tamis.artifact.compressed",

@@ -43,3 +43,20 @@ def ans_compress(symbols: NDArray[Any], frequencies: NDArray[Any], words: NDArra
 
 def ans_decompress(words: NDArray[Any], frequencies: NDArray[Any], symbols: NDArray[Any]) -> bool:
     """Write the symbols of a row of words, and return whether the words are those of so many symbols."""
+
+def project_l1(
+    weights: NDArray[Any],
+    biases: NDArray[Any] | None,
+    radius: float,
+    slack: float,
+    out: NDArray[Any],
+    out_biases: NDArray[Any] | None,
+    thresholds: NDArray[Any],
+    threads: int,
+) -> None:
+    """Write the projection of every column, (columns, entries) with a bias each, onto the ℓ1 ball of a radius.
+
+    All in float32 or all in float64, but the thresholds, in float64: what was taken from every magnitude of a column, 0
+    where it is left as it is, which it is up to a norm of radius (1 + slack), and not a number where the column holds
+    what is not finite. The results may be written over what is read.
+    """

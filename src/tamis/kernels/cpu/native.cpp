@@ -12,6 +12,7 @@
 
 #include "expand.h"
 #include "feedback.h"
+#include "l1ball.h"
 #include "pack.h"
 
 namespace nb = nanobind;
@@ -151,6 +152,33 @@ bool ans_decompress(const Words& words, const Words& frequencies, const RowOf<Sy
     return tamis::ans_decompress(span_of(words), span_of(frequencies), span_of(symbols));
 }
 
+template <typename Entry>
+using RowsOf = nb::ndarray<Entry, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+template <typename Number>
+void project_l1(const RowsOf<const Number>& weights, const RowOf<const Number>& biases, double radius, double slack,
+                const RowsOf<Number>& out, const RowOf<Number>& out_biases, const RowOf<double>& thresholds,
+                std::size_t threads) {
+    const std::size_t count = weights.shape(0), width = weights.shape(1);
+    const bool biased = biases.is_valid();
+    if (out.shape(0) != count || out.shape(1) != width || thresholds.size() != count ||
+        biased != out_biases.is_valid() || (biased && (biases.size() != count || out_biases.size() != count)))
+        throw std::invalid_argument("project_l1 got arrays whose shapes do not agree");
+    if (!(radius >= 0)) throw std::invalid_argument("project_l1 needs a radius of 0 or more");
+    const tamis::Columns<const Number> from{weights.data(), biased ? biases.data() : nullptr};
+    const tamis::Columns<Number> to{out.data(), biased ? out_biases.data() : nullptr};
+    nb::gil_scoped_release released;
+    tamis::project_l1(from, to, count, width, radius, slack, thresholds.data(), threads);
+}
+
+template <typename Number>
+void define_project_l1(nb::module_& module) {
+    module.def("project_l1", &project_l1<Number>, nb::arg("weights").noconvert(),
+               nb::arg("biases").noconvert().none(), nb::arg("radius"), nb::arg("slack"), nb::arg("out").noconvert(),
+               nb::arg("out_biases").noconvert().none(), nb::arg("thresholds").noconvert(), nb::arg("threads"),
+               "Write the projection of every column onto the l1 ball of a radius.");
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -178,4 +206,6 @@ NB_MODULE(_native, module) {
                nb::arg("frequencies").noconvert(), nb::arg("symbols").noconvert(), decompress);
     module.def("ans_decompress", &ans_decompress<std::int32_t>, nb::arg("words").noconvert(),
                nb::arg("frequencies").noconvert(), nb::arg("symbols").noconvert(), decompress);
+    define_project_l1<float>(module);
+    define_project_l1<double>(module);
 }

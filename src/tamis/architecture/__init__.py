@@ -1,0 +1,11 @@
+"""Architectures apart from weights: search for which connections a network needs, and train them anew on another task.
+
+Reference: colombo2021architecture.
+"""
+
+from tamis.architecture.architecture import Architecture as Architecture
+from tamis.architecture.baselines import random_architecture as random_architecture
+from tamis.architecture.reshuffle import reshuffle as reshuffle
+from tamis.architecture.search import search as search
+from tamis.architecture.transfer import transfer as transfer
+from tamis.architecture.two_temperature import TwoTemperature as TwoTemperature

@@ -1,0 +1,159 @@
+"""An architecture: which connections of a network there are, as a value and as a file, without any weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from tamis.artifact.atomic import replacing
+from tamis.artifact.masks import Masks, named_parameters
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
+
+MAGIC = b"tamis-architecture 1\n"
+DIGEST_SIZE = hashlib.sha256().digest_size
+
+
+class Architecture:
+    """The connections of a network that are kept: a mask for each layer, by the name of its weight.
+
+    The file that `save` writes holds a line that names its kind, a line of JSON with names and shapes, the masks with
+    eight connections a byte, and the sha256 of all this. The same masks give the same bytes.
+
+    Args:
+        masks: boolean tensors by parameter, True where a connection is kept; copies are made, on the CPU.
+
+    Example:
+        >>> found = tamis.architecture.search(vgg, data, sparsity=0.9, settings=settings)
+        >>> found.save("found.architecture")
+        >>> Architecture.load("found.architecture").densities
+        {'features.0.weight': 0.61, …}
+
+    Reference: colombo2021architecture.
+    """
+
+    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+        given = Masks(masks)
+        if not given.total:
+            raise InvalidInput("an architecture needs a mask for at least one connection, got none")
+        self.masks = Masks({name: mask.detach().cpu().clone() for name, mask in given.items()})
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Architecture) and self._content() == other._content()
+
+    def __hash__(self) -> int:
+        return hash(self._content())
+
+    def __repr__(self) -> str:
+        kept = self.masks.total - self.masks.pruned
+        return f"Architecture({kept:,} of {self.masks.total:,} connections, {len(self.masks)} layers)"
+
+    @property
+    def sparsity(self) -> float:
+        """The fraction of connections that is gone."""
+        return self.masks.sparsity
+
+    @property
+    def densities(self) -> dict[str, float]:
+        """The fraction of connections that is kept in each layer, 1ᵀm⁽ˡ⁾ / D⁽ˡ⁾ (section 3.3)."""
+        return {name: int(mask.count_nonzero()) / max(mask.numel(), 1) for name, mask in self.masks.items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """The sha256 of the names and shapes of the layers: two networks with the same one can exchange masks."""
+        lines = [f"{name} {tuple(mask.shape)}" for name, mask in sorted(self.masks.items())]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+    def check_fits(self, model: nn.Module) -> None:
+        """Raise InvalidParameters, which names the first layer that a model does not have, or has in another shape."""
+        shapes = {name: tuple(param.shape) for name, param in named_parameters(model).items()}
+        for name, mask in self.masks.items():
+            if name not in shapes:
+                raise InvalidParameters(
+                    f"this architecture is of another network: it masks '{name}', which {type(model).__name__} does "
+                    f"not have; it has {listed(shapes)}"
+                )
+            if shapes[name] != tuple(mask.shape):
+                raise InvalidParameters(
+                    f"this architecture is of another network: '{name}' has shape {tuple(mask.shape)} in it and "
+                    f"{shapes[name]} in {type(model).__name__}; if only that layer differs, as the last one does for "
+                    f"another number of classes, search with exclude='{name}'"
+                )
+
+    def save(self, path: str | Path) -> None:
+        """Write the masks, and no weight, to a file, which appears whole or not at all."""
+        content = self._content()
+        with replacing(path) as part:
+            part.write_bytes(content + hashlib.sha256(content).digest())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Architecture:
+        """Read what `save` wrote; CorruptArtifact where a file is anything else, or changed by a single bit."""
+        stored = Path(path).read_bytes()
+        content, digest = stored[:-DIGEST_SIZE], stored[-DIGEST_SIZE:]
+        if not content.startswith(MAGIC):
+            raise CorruptArtifact(f"{path} is not a file of an architecture, or one of another version of tamis")
+        if hashlib.sha256(content).digest() != digest:
+            raise CorruptArtifact(f"{path} is damaged: its content does not have the sha256 that stands at its end")
+        try:
+            return cls(_unpacked(content[len(MAGIC) :]))
+        except (ValueError, TypeError, KeyError, InvalidInput) as error:
+            raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
+
+    def _content(self) -> bytes:
+        """Everything but the sha256: one text for each set of masks, whatever order they came in."""
+        masks = dict(sorted(self.masks.items()))
+        shapes = {name: list(mask.shape) for name, mask in masks.items()}
+        bits = np.concatenate([mask.flatten().numpy() for mask in masks.values()])
+        return MAGIC + json.dumps({"layers": shapes}).encode() + b"\n" + np.packbits(bits).tobytes()
+
+
+def _unpacked(content: bytes) -> dict[str, Tensor]:
+    line, _, packed = content.partition(b"\n")
+    shapes = json.loads(line)["layers"]
+    if not isinstance(shapes, dict):
+        raise ValueError(f"layers are {shapes!r:.80}")
+    sizes = {name: _size_of(shape) for name, shape in shapes.items()}
+    total = sum(sizes.values())
+    if len(packed) != -(-total // 8):
+        raise ValueError(f"{len(packed)} bytes for {total} connections")
+    bits = torch.from_numpy(np.unpackbits(np.frombuffer(packed, np.uint8), count=total).astype(bool))
+    parts = bits.split(list(sizes.values()))
+    return {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
+
+
+def _size_of(shape: Any) -> int:
+    if not isinstance(shape, list) or not all(type(extent) is int and extent >= 0 for extent in shape):
+        raise ValueError(f"{shape!r} is no shape")
+    return math.prod(shape)
+
+
+def connections_kept(sparsity: float, total: int) -> int:
+    """How many of `total` connections a sparsity keeps: all but round(sparsity · total), and at least one."""
+    if isinstance(sparsity, bool) or not 0.0 <= sparsity < 1.0:
+        raise InvalidInput(f"sparsity={sparsity!r} must be a fraction from 0 to less than 1")
+    keep = total - round(sparsity * total)
+    if keep < 1:
+        raise InvalidInput(f"sparsity={sparsity!r} keeps none of {total:,} connections: choose a smaller one")
+    return keep
+
+
+def keep_largest(scores: Mapping[str, Tensor], keep: int) -> dict[str, Tensor]:
+    """True for the `keep` largest scores of all layers together; of equal ones, the first by layer and index stay.
+
+    Example:
+        >>> keep_largest({"a": torch.tensor([1.0, 3.0]), "b": torch.tensor([3.0, 2.0])}, 1)
+        {'a': tensor([False,  True]), 'b': tensor([False, False])}
+    """
+    flat = torch.cat([score.flatten() for score in scores.values()])
+    kept = torch.zeros_like(flat, dtype=torch.bool)
+    kept[flat.argsort(descending=True, stable=True)[:keep]] = True
+    parts = kept.split([score.numel() for score in scores.values()])
+    return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}

@@ -1,0 +1,42 @@
+"""Which weights of a module have connections to search among: those of its linear and convolution layers."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.parameter import UninitializedParameter
+
+from tamis.errors import InvalidInput, listed
+from tamis.graph.selection import Patterns, as_patterns, matches
+
+
+def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patterns = None) -> dict[str, list[str]]:
+    """The names of each weight that patterns choose, by the first of them; tied weights have several.
+
+    Args:
+        model: any module.
+        include, exclude: names or patterns ("features", "*.conv1.*") of weights or of the modules that they are in.
+    """
+    names: dict[Tensor, list[str]] = {}
+    for place, module in model.named_modules(remove_duplicate=False):
+        # One that is parametrized already has no weight of its own to train.
+        if isinstance(module, nn.Linear | _ConvNd) and "weight" in module._parameters:
+            name = f"{place}.weight" if place else "weight"
+            if isinstance(module.weight, UninitializedParameter):
+                raise InvalidInput(f"'{name}' has no shape yet: run {type(model).__name__} on an example first")
+            names.setdefault(module.weight, []).append(name)
+    known = {each[0]: each for each in names.values()}
+    if not known:
+        raise InvalidInput(f"{type(model).__name__} has no linear or convolution layer whose connections can be masked")
+    wanted, unwanted = as_patterns(include), as_patterns(exclude)
+    for pattern in (*wanted, *unwanted):
+        if not any(matches(each, (pattern,)) for each in known.values()):
+            raise InvalidInput(f"'{pattern}' matches no weight that can be masked; these can: {listed(known)}")
+    chosen = {
+        name: each
+        for name, each in known.items()
+        if (include is None or matches(each, wanted)) and not matches(each, unwanted)
+    }
+    if not chosen:
+        raise InvalidInput(f"nothing is left to be masked: {include=} and {exclude=} leave none of {listed(known)}")
+    return chosen

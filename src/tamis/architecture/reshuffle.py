@@ -1,0 +1,32 @@
+"""Reshuffling: random connections, as many in each layer as an architecture has there."""
+
+from __future__ import annotations
+
+import torch
+
+from tamis.architecture.architecture import Architecture
+
+
+def reshuffle(architecture: Architecture, seed: int) -> Architecture:
+    """Permute the mask of each layer at random (section 3.3, Table 1): every |m⁽ˡ⁾| stays, nothing else does.
+
+    What it loses against the architecture is what the choice of connections was worth; what it keeps is what the
+    density of each layer is worth.
+
+    Args:
+        architecture: left as it is.
+        seed: the same one gives the same masks, on any device.
+
+    Example:
+        >>> reshuffle(found, seed=0).densities == found.densities
+        True
+
+    Reference: colombo2021architecture.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return Architecture(
+        {
+            name: mask.flatten()[torch.randperm(mask.numel(), generator=generator)].view(mask.shape)
+            for name, mask in sorted(architecture.masks.items())
+        }
+    )

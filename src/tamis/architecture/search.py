@@ -1,0 +1,222 @@
+"""The search for an architecture: weights and masks trained together until few enough connections are left (A.1)."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tamis.architecture.architecture import Architecture, connections_kept
+from tamis.architecture.two_temperature import TwoTemperature
+from tamis.artifact.atomic import replacing
+from tamis.artifact.masks import Hold, Masks
+from tamis.errors import CorruptArtifact, InvalidInput
+from tamis.graph.selection import Patterns, lasting
+from tamis.progress import Listener
+from tamis.train.data import Data
+from tamis.train.distributed import Team, device_of, join_team, training_device
+from tamis.train.fits import check_fits
+from tamis.train.loop import Settings, learning_rate_at, train
+
+QUESTION = "search.json"
+ANSWER = "found.architecture"
+GONE_AFTER = 0.5  # of the epochs: when γ = None has taken the connections that no gradient holds
+
+
+def search(
+    model: nn.Module,
+    data: Data,
+    sparsity: float,
+    settings: Settings,
+    *,
+    t_l: float = 100.0,
+    t_s: float | None = None,
+    gamma: float | None = None,
+    mask_rate: float = 0.1,
+    spread: float = 0.1,
+    include: Patterns = None,
+    exclude: Patterns = None,
+    directory: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: Listener = True,
+) -> Architecture:
+    """Find which connections of a model to keep, at a sparsity that is exact to one connection.
+
+    Weights and masks are trained together by `tamis.train.loop.train` on the low-temperature relaxation (13): weights
+    as `settings` says, with 2γθ added to their gradient, and the masks by plain steps w ← w − α(∇̃_w L + 2γ(1 + w)).
+    As soon as no more connections have w > 0 than the sparsity allows, the masks stand (ERRATA 29), and the search is
+    over: the training of weights that algorithm A.1 goes on with changes nothing about an architecture.
+
+    Where that does not happen within `settings.epochs`, a warning says so, and the connections with the largest w make
+    up the architecture.
+
+    With a `directory`, each epoch ends with a checkpoint there, and what is found is left as found.architecture: the
+    same call goes on from there, or returns at once, with the same masks to the last bit as if nothing had happened.
+
+    Args:
+        model: any module that `train` takes; training begins with its weights, and it is left as it is.
+        data: the training task.
+        sparsity: the fraction of connections that goes.
+        settings: how weights are trained; `settings.seed` draws the beginning of the masks, too.
+        t_l, t_s, spread, include, exclude: as `TwoTemperature` takes them.
+        gamma: γ; None for one that takes a connection, if no gradient holds it, within half of the epochs.
+        mask_rate: the largest α; it follows the schedule of the learning rate. The larger it is, the more the loss
+            decides beside the penalty that γ = None sets; high sparsities then need a larger γ.
+        directory: where to leave checkpoints and the result; made if it is not there.
+        device: where to train; None for where the model is.
+        progress: True, False, or a function of a `Progress`, called after each epoch with the sparsity so far.
+
+    Example:
+        >>> found = search(mlp(), load_data("digits"), sparsity=0.9, settings=Settings(epochs=20))
+        >>> found.save("digits.architecture")
+
+    Reference: colombo2021architecture.
+    """
+    include, exclude = lasting(include), lasting(exclude)
+    relaxed = TwoTemperature(
+        model, t_l=t_l, t_s=t_s, include=include, exclude=exclude, spread=spread, seed=settings.seed
+    )
+    keep = connections_kept(sparsity, relaxed.total)
+    _check_positive("mask_rate", mask_rate)
+    gamma = _gamma(settings, len(data), mask_rate, spread) if gamma is None else gamma
+    _check_positive("gamma", gamma)
+    check_fits(model, data.to(device_of(model)))  # here, where messages call the model by its own name
+    team = join_team(training_device(model, device))
+    folder = None if directory is None else Path(directory)
+    if folder is not None:
+        choices = {"keep": keep, "gamma": float(gamma), "mask_rate": float(mask_rate), "spread": float(spread)}
+        _check_question(folder, {**_described(relaxed, data, settings), **choices}, team)
+        if (folder / ANSWER).exists():
+            return Architecture.load(folder / ANSWER)
+    search_masks = _SearchMasks(keep, gamma, mask_rate / settings.learning_rate)
+    try:
+        trained = train(
+            relaxed, data, settings, masks=search_masks, directory=directory, device=device, progress=progress
+        )
+    except _Found as found:
+        architecture = found.architecture
+    else:
+        assert isinstance(trained.model, TwoTemperature)
+        architecture = _cut(trained.model, sparsity, settings.epochs)
+    if folder is not None and team.leads:
+        architecture.save(folder / ANSWER)
+    team.wait()
+    return architecture
+
+
+class _Found(Exception):
+    """Ends the training: the masks stand, and nothing that follows would change them."""
+
+    def __init__(self, architecture: Architecture) -> None:
+        super().__init__(f"{architecture!r}")
+        self.architecture = architecture
+
+
+class _SearchMasks(Masks):
+    """Masks that are still looked for: what training holds is not zeros, but the steps of the masks.
+
+    Args:
+        keep: how many connections to end with.
+        gamma: γ.
+        ratio: of the rate of masks to the learning rate of weights.
+    """
+
+    def __init__(self, keep: int, gamma: float, ratio: float) -> None:
+        super().__init__({})
+        self.keep, self.gamma, self.ratio = keep, gamma, ratio
+        self._relaxed: TwoTemperature | None = None
+
+    @property
+    def sparsity(self) -> float:
+        """That of the masks as they are now."""
+        return 0.0 if self._relaxed is None else self._relaxed.sparsity
+
+    def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
+        """Move the masks before each step of the optimizer, which moves the weights."""
+        assert isinstance(model, TwoTemperature)
+        self._relaxed = model
+        return _Steps(self, model, optimizer)
+
+
+class _Steps(Hold):
+    """The steps of masks beside those of an optimizer; `release()` ends them."""
+
+    def __init__(self, masks: _SearchMasks, relaxed: TwoTemperature, optimizer: Optimizer) -> None:
+        self.masks, self.relaxed, self.optimizer = masks, relaxed, optimizer
+        self._hooks = [optimizer.register_step_pre_hook(lambda *_: self._step())]
+
+    def _step(self) -> None:
+        rate = self.masks.ratio * self.optimizer.param_groups[0]["lr"]
+        if self.relaxed.update(rate, self.masks.gamma, self.masks.keep):
+            raise _Found(self.relaxed.architecture())
+        for w in self.relaxed.logits.values():
+            w.grad = None  # the optimizer passes over it
+        self.relaxed.add_weight_penalty(self.masks.gamma)
+
+
+def _gamma(settings: Settings, examples: int, mask_rate: float, spread: float) -> float:
+    """γ with which the penalty alone takes w from three times its spread to 0 in half of the epochs.
+
+    Steps w ← w − 2αγ(1 + w) give log(1 + w) ← log(1 + w) − 2αγ, so that γ = log(1 + 3ε_w) / (2 Σα).
+    """
+    steps = -(-examples // settings.batch)
+    until = range(max(1, math.ceil(GONE_AFTER * settings.epochs * steps)))
+    rates = (mask_rate * learning_rate_at(settings, step / steps) / settings.learning_rate for step in until)
+    return math.log1p(3 * spread) / (2 * sum(rates))
+
+
+def _cut(relaxed: TwoTemperature, sparsity: float, epochs: int) -> Architecture:
+    warnings.warn(
+        f"after {epochs} epochs the masks are at a sparsity of {relaxed.sparsity:.4f}, short of {sparsity}: the "
+        "connections with the largest w are kept; a larger gamma or more epochs would reach it",
+        stacklevel=3,
+    )
+    return relaxed.architecture(sparsity)
+
+
+def _described(relaxed: TwoTemperature, data: Data, settings: Settings) -> dict[str, Any]:
+    """What is searched, on what and how, in the words of the message that says what is not the same."""
+    shapes = {f"the shape of '{name}'": list(w.shape) for name, w in relaxed.logits.items()}
+    temperatures = {"t_l": relaxed.t_l, "t_s": relaxed.t_s}
+    plain = {**asdict(settings), "milestones": list(settings.milestones)}
+    return {**plain, "the data": f"{data.name} ({len(data)} examples)", **shapes, **temperatures}
+
+
+def _check_question(folder: Path, question: dict[str, Any], team: Team) -> None:
+    """Refuse to go on with another search than the one that was begun here."""
+    path = folder / QUESTION
+    if path.exists():
+        begun = _read_question(path)
+        for name in dict.fromkeys([*begun, *question]):
+            if begun.get(name) != question.get(name):
+                raise InvalidInput(
+                    f"{folder} holds another search: {name} was {begun.get(name)}, now it is {question.get(name)}. "
+                    "Search with the same arguments to go on, or in another directory to begin anew"
+                )
+    elif team.leads:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
+            part.write_text(json.dumps(question, indent=1) + "\n")
+    team.wait()
+
+
+def _read_question(path: Path) -> dict[str, Any]:
+    try:
+        begun = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise CorruptArtifact(f"{path} is damaged ({error}); search in another directory") from error
+    if not isinstance(begun, dict):
+        raise CorruptArtifact(f"{path} is damaged: it holds {begun!r:.80}; search in another directory")
+    return begun
+
+
+def _check_positive(name: str, value: float) -> None:
+    if isinstance(value, bool) or not 0 < value < math.inf:
+        raise InvalidInput(f"{name}={value!r} must be a number > 0")

@@ -1,0 +1,87 @@
+"""Transfer: an architecture trained anew, from fresh weights, on another task (algorithm A.2)."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from tamis.architecture.architecture import Architecture
+from tamis.errors import InvalidInput
+from tamis.progress import Listener
+from tamis.train.data import Data
+from tamis.train.distributed import device_of
+from tamis.train.loop import Settings, Trained, train
+
+
+def transfer(
+    model: nn.Module,
+    architecture: Architecture,
+    data: Data,
+    settings: Settings,
+    *,
+    test: Data | None = None,
+    directory: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: Listener = True,
+) -> Trained:
+    """Give a copy of a model fresh weights, and train those that an architecture keeps; the others are 0 throughout:
+
+        θ ← θ − β m ∘ ∇_θ L(m, θ),      m fixed, θ₀ random.
+
+    Printed: θ₀ ~ N(0, ε_θ). Here each module draws its own usual beginning (`reset_parameters`), whose scale suits its
+    shape, from `settings.seed`.
+
+    Args:
+        model: any module with the layers of the architecture; its weights are of no account, and it is left as it is.
+        architecture: what `search` found, or any other.
+        data, settings, test, directory, device, progress: as `tamis.train.loop.train` takes them.
+
+    Returns:
+        The trained copy and its history; `history[-1].test_accuracy` is the accuracy that algorithm A.2 puts out.
+
+    Raises:
+        InvalidParameters: the architecture is of another network; the message names the first layer that differs.
+
+    Example:
+        >>> trained = transfer(mlp(), Architecture.load("found.architecture"), few, Settings(epochs=20), test=test)
+        >>> trained.history[-1].test_accuracy
+
+    Reference: colombo2021architecture.
+    """
+    architecture.check_fits(model)
+    fresh = freshly_initialised(model, settings.seed)
+    return train(
+        fresh,
+        data,
+        settings,
+        test=test,
+        masks=architecture.masks,
+        directory=directory,
+        device=device,
+        progress=progress,
+    )
+
+
+def freshly_initialised(model: nn.Module, seed: int) -> nn.Module:
+    """A copy of a model in which every module has drawn its parameters anew; the caller's random state is put back.
+
+    They are drawn on the CPU, so that the seed means the same on any device; and not from the seed itself: a model that
+    the caller has made after `torch.manual_seed` of the same number would begin with the weights of the search.
+    """
+    fresh = copy.deepcopy(model).cpu()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int.from_bytes(hashlib.sha256(f"transfer {seed}".encode()).digest()[:7]))
+        for place, module in fresh.named_modules():
+            reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
+            if reset is not None:
+                reset()
+            elif module._parameters:
+                raise InvalidInput(
+                    f"'{place or type(module).__name__}' ({type(module).__name__}) has the parameters "
+                    f"{', '.join(module._parameters)} and no reset_parameters() to begin them anew with: give it one"
+                )
+    return fresh.to(device_of(model))

@@ -1,0 +1,113 @@
+"""The layers of a module that the L1,∞ norm speaks of: linear and convolutional ones, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parameter import UninitializedParameter
+
+from tamis.errors import InvalidInput, listed
+from tamis.graph.selection import Patterns, as_patterns, matches
+from tamis.l1inf.projection import columns_of, project_
+
+CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A linear or convolutional module, and its name in the model."""
+
+    name: str
+    module: nn.Module
+
+    @property
+    def weight(self) -> Tensor:
+        weight = self.module.weight
+        assert isinstance(weight, Tensor)
+        return weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        bias = self.module.bias
+        assert bias is None or isinstance(bias, Tensor)
+        return bias
+
+    @property
+    def transposed(self) -> bool:
+        return isinstance(self.module, TRANSPOSED)
+
+    @property
+    def groups(self) -> int:
+        return int(getattr(self.module, "groups", 1))
+
+    def project(self, c: float) -> None:
+        """Project every column, in place."""
+        project_(self.weight, c, self.bias, transposed=self.transposed, groups=self.groups)
+
+    def column_norms(self) -> Tensor:
+        """The ℓ1-norm of each neuron's incoming weights with its bias, in float64."""
+        rows = columns_of(self.weight.detach(), self.transposed, self.groups)
+        norms = rows.abs().sum(1, dtype=torch.float64)
+        return norms if self.bias is None else norms + self.bias.detach().abs().double()
+
+
+def all_layers(model: nn.Module) -> list[Layer]:
+    """Every linear and convolutional module, in the order in which the model registered them."""
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"model must be an nn.Module, got {type(model).__name__}")
+    if isinstance(model, DistributedDataParallel):
+        model = model.module
+    modules = model.named_modules()
+    layers = [Layer(name, each) for name, each in modules if isinstance(each, (nn.Linear, *CONVOLUTIONS, *TRANSPOSED))]
+    for layer in layers:
+        for kind in ("weight", "bias"):
+            parameter = layer.module._parameters.get(kind, layer)
+            if parameter is layer or isinstance(parameter, UninitializedParameter):
+                raise InvalidInput(
+                    f"the {kind} of '{layer.name}' is no parameter of its own but computed from others, or not "
+                    "initialised yet: it cannot be projected; remove its parametrization, or call the model once"
+                )
+    return layers
+
+
+def hidden_layers(model: nn.Module, exclude: Patterns = None) -> list[Layer]:
+    """All layers but those excluded by name or pattern; by default the last one, which is taken for the output."""
+    layers = all_layers(model)
+    if exclude is None:
+        hidden = layers[:-1]
+    else:
+        unwanted = as_patterns(exclude)
+        check_known(unwanted, layers, "exclude")
+        hidden = [layer for layer in layers if not matches([layer.name], unwanted)]
+    if not hidden:
+        raise InvalidInput(
+            f"{exclude=} leaves no layer to constrain; linear and convolutional ones are: {_names(layers)}; "
+            "exclude=() constrains all of them, the last one included"
+        )
+    return hidden
+
+
+def named_layers(model: nn.Module, names: Mapping[str, object]) -> list[Layer]:
+    """The layers of these names."""
+    layers = {layer.name: layer for layer in all_layers(model)}
+    for name in names:
+        if name not in layers:
+            raise InvalidInput(f"c names '{name}', which is no layer; these are: {_names(layers.values())}")
+    return [layers[name] for name in names]
+
+
+def check_known(patterns: Iterable[str], layers: Iterable[Layer], argument: str) -> None:
+    """InvalidInput for a pattern that names no layer."""
+    layers = list(layers)
+    for pattern in patterns:
+        if not any(matches([layer.name], (pattern,)) for layer in layers):
+            raise InvalidInput(f"{argument} names '{pattern}', which matches no layer; these are: {_names(layers)}")
+
+
+def _names(layers: Iterable[Layer]) -> str:
+    return listed([layer.name or "the model itself" for layer in layers]) or "none"

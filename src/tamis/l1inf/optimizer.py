@@ -1,0 +1,128 @@
+"""Gradient projection descent: any optimizer, each step of which is followed by the projection onto ‖T_l‖_{1,∞} ≤ c."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from tamis.errors import InvalidInput, TrainingDiverged
+from tamis.graph.selection import Patterns
+from tamis.l1inf.layers import Layer, hidden_layers, named_layers
+from tamis.l1inf.projection import check_radius
+
+Radius = float | Mapping[str, float] | Callable[[int], float]
+OWN_STATE = "l1inf"  # what a state_dict has beside that of the wrapped optimizer
+
+
+class L1Inf(Optimizer):
+    """An optimizer that keeps every hidden neuron's incoming weights, with the bias, within ‖v‖₁ ≤ c (Algorithm 1).
+
+    It is used like the optimizer that it wraps, whose parameter groups and state are its own: with closures, learning
+    rate schedulers, and `torch.amp.GradScaler`, which leaves out a step, and with it the projection, where gradients
+    are not finite. Weights outside the ball before the first step stay there until it; `project()` brings them in at
+    once. Processes that train together project the same weights to the same bits, without a word between them.
+    Batch normalization is no part of a column: its scales are free.
+
+    Args:
+        optimizer: any, over any of the model's parameters.
+        model: whose layers are constrained; one wrapped for distributed training as well.
+        c: the largest ℓ1-norm of a column: a number; a number for each of some layers by name, the others being free;
+            or a function that is called after each step with the number of steps by then, 1 after the first.
+        exclude: names or patterns of layers that are free. By default the last linear or convolutional layer in the
+            order in which the model registered them, which is taken for the output: the text leaves it free. With a
+            dict of c, nothing: it says what is constrained.
+
+    Example:
+        >>> optimizer = L1Inf(torch.optim.Adam(model.parameters()), model, c=0.1)
+        >>> optimizer.zero_grad(); loss(model(x), y).backward(); optimizer.step()
+
+    Reference: yang2021l1inf.
+    """
+
+    optimizer: Optimizer
+    layers: list[Layer]
+    c: float | dict[str, float] | Callable[[int], float]
+    steps: int
+
+    def __init__(self, optimizer: Optimizer, model: nn.Module, c: Radius, exclude: Patterns = None) -> None:
+        if not isinstance(optimizer, Optimizer):
+            raise InvalidInput(f"optimizer must be a torch.optim.Optimizer, got {type(optimizer).__name__}")
+        if isinstance(c, Mapping):
+            if exclude is not None:
+                raise InvalidInput(f"c says which layers are constrained, {', '.join(c)}: leave out {exclude=}")
+            c = {name: check_radius(radius, f"c of '{name}'") for name, radius in c.items()}
+            layers = named_layers(model, c)
+        else:
+            c = c if callable(c) else check_radius(c)
+            layers = hidden_layers(model, exclude)
+        # Not Optimizer.__init__, which makes parameter groups and state: they are those of the wrapped one. What makes
+        # an optimizer of an unpickled one, hooks and profiling, is all that is left to do.
+        self.__setstate__({"optimizer": optimizer, "layers": layers, "c": c, "steps": 0})
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        return self.optimizer.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        return self.optimizer.state
+
+    @property
+    def defaults(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.optimizer.defaults
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """A step of the wrapped optimizer, then the projection; returns what the optimizer does."""
+        loss = self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        self.steps += 1
+        self.project()
+        return loss
+
+    def project(self) -> None:
+        """Project every constrained layer onto the ball of the present c."""
+        for layer, radius in zip(self.layers, self.radii().values(), strict=True):
+            self._project(layer, radius)
+
+    def radii(self) -> dict[str, float]:
+        """The present c of each constrained layer, by name."""
+        if isinstance(self.c, Mapping):
+            return dict(self.c)
+        name = f"c({self.steps})" if callable(self.c) else "c"
+        radius = check_radius(self.c(self.steps) if callable(self.c) else self.c, name)
+        return dict.fromkeys((layer.name for layer in self.layers), radius)
+
+    def _project(self, layer: Layer, radius: float) -> None:
+        try:
+            layer.project(radius)
+        except InvalidInput as error:
+            if bool(layer.column_norms().isfinite().all()):
+                raise InvalidInput(f"layer '{layer.name}': {error}") from error
+            raise TrainingDiverged(f"after step {self.steps}, layer '{layer.name}': {error}") from error
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        self.optimizer.zero_grad(set_to_none)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        self.optimizer.add_param_group(param_group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of the wrapped optimizer, and how many steps were taken, which a schedule of c needs."""
+        return {**self.optimizer.state_dict(), OWN_STATE: {"steps": self.steps}}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        if OWN_STATE not in state_dict:
+            raise InvalidInput(
+                f"this state, with {', '.join(state_dict)}, was not saved by L1Inf: load it into the wrapped optimizer "
+                "before wrapping it"
+            )
+        self.optimizer.load_state_dict({name: value for name, value in state_dict.items() if name != OWN_STATE})
+        self.steps = int(state_dict[OWN_STATE]["steps"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("optimizer", "layers", "c", "steps")}
+
+    def __repr__(self) -> str:
+        return f"L1Inf({self.optimizer!r}, layers={[layer.name for layer in self.layers]}, c={self.c!r})"

@@ -1,0 +1,85 @@
+"""Where a model stands among L1,∞-normalized networks: norms of its layers, their zeros, and norms of its outputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from tamis.errors import InvalidInput
+from tamis.graph.selection import Patterns
+from tamis.l1inf.layers import Layer, all_layers, hidden_layers
+
+
+@dataclass(frozen=True)
+class LayerStatistics:
+    """One hidden layer: its name, ‖T_l‖_{1,∞} (biases included), and how many of its `weights` are exact `zeros`."""
+
+    name: str
+    norm: float
+    zeros: int
+    weights: int
+
+    @property
+    def sparsity(self) -> float:
+        return self.zeros / self.weights if self.weights else 0.0
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What the bounds of `tamis.bounds.l1inf_*` need to know, and how sparse the hidden layers are.
+
+    Attributes:
+        layers: the hidden ones.
+        o: the ℓ1-norm of each output's incoming weights with its bias; empty where no layer is left for the output.
+    """
+
+    layers: tuple[LayerStatistics, ...]
+    o: tuple[float, ...]
+
+    @property
+    def k(self) -> int:
+        """How many hidden layers there are."""
+        return len(self.layers)
+
+    @property
+    def c(self) -> float:
+        """The least c of a class that the network is in: max_l ‖T_l‖_{1,∞}. It is read off the trained network."""
+        return max(layer.norm for layer in self.layers)
+
+    @property
+    def sparsity(self) -> float:
+        """The share of exact zeros among all weights of hidden layers, biases aside."""
+        weights = sum(layer.weights for layer in self.layers)
+        return sum(layer.zeros for layer in self.layers) / weights if weights else 0.0
+
+
+def statistics(model: nn.Module, exclude: Patterns = None) -> Statistics:
+    """The L1,∞ norms and the sparsity of a model's layers, as they stand.
+
+    Batch normalization is not folded in; `tamis.bounds.l1inf_class.l1inf_constants` does that, and checks that the
+    theorems cover the network.
+
+    Args:
+        model: any module with linear or convolutional layers.
+        exclude: as `L1Inf` takes it. The last of the excluded layers is the output; the others count as nothing.
+
+    Example:
+        >>> figures = statistics(model)
+        >>> l1inf_output(figures.k, figures.c, figures.o).value
+
+    Reference: yang2021l1inf.
+    """
+    hidden = hidden_layers(model, exclude)
+    names = {layer.name for layer in hidden}
+    free = [layer for layer in all_layers(model) if layer.name not in names]
+    o = tuple(free[-1].column_norms().tolist()) if free else ()
+    return Statistics(tuple(_of_layer(layer) for layer in hidden), o)
+
+
+def _of_layer(layer: Layer) -> LayerStatistics:
+    norms = layer.column_norms()
+    if not bool(norms.isfinite().all()):
+        raise InvalidInput(f"layer '{layer.name}' holds weights that are not finite: it has no norm")
+    zeros = int((layer.weight == 0).sum())
+    return LayerStatistics(layer.name, float(norms.max()) if len(norms) else 0.0, zeros, layer.weight.numel())
