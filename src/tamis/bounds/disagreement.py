@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-from tamis.bounds.binomial import largest_rate, plain_counts, plain_probability
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import Bound
+from tamis.bounds.clopper_pearson import SOURCE, upper_limit
 
 
 def disagreement(different: int, n: int, delta: float) -> Bound:
@@ -25,17 +23,8 @@ def disagreement(different: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
-    n, different = plain_counts(n, different=different)
-    delta = plain_probability("delta", delta)
-    value = largest_rate(different, n, math.log(delta))
-    return Bound(
-        value=value,
-        log_value=log_of(value),
-        informative=value < 1,
-        source="clopper1934confidence, upper limit",
-        assumptions=(
-            "the inputs are independent draws from the distribution that the rate is meant for",
-            "neither network was trained, compressed or chosen with the help of these inputs",
-        ),
-        terms={"different": different, "n": n, "delta": delta, "observed": different / n},
+    assumptions = (
+        "the inputs are independent draws from the distribution that the rate is meant for",
+        "neither network was trained, compressed or chosen with the help of these inputs",
     )
+    return upper_limit("different", different, n, delta, SOURCE, assumptions)

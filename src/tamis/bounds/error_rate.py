@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-from tamis.bounds.binomial import largest_rate, plain_counts, plain_probability
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import Bound
+from tamis.bounds.clopper_pearson import SOURCE, upper_limit
 
 
 def error_rate(errors: int, n: int, delta: float) -> Bound:
@@ -24,17 +22,8 @@ def error_rate(errors: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
-    n, errors = plain_counts(n, errors=errors)
-    delta = plain_probability("delta", delta)
-    value = largest_rate(errors, n, math.log(delta))
-    return Bound(
-        value=value,
-        log_value=log_of(value),
-        informative=value < 1,
-        source="clopper1934confidence, upper limit",
-        assumptions=(
-            "the inputs and their labels are independent draws from the distribution that the rate is meant for",
-            "the network was not trained, compressed or chosen with the help of these inputs",
-        ),
-        terms={"errors": errors, "n": n, "delta": delta, "observed": errors / n},
+    assumptions = (
+        "the inputs and their labels are independent draws from the distribution that the rate is meant for",
+        "the network was not trained, compressed or chosen with the help of these inputs",
     )
+    return upper_limit("errors", errors, n, delta, SOURCE, assumptions)

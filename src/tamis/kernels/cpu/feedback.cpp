@@ -12,41 +12,13 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "lanes.h"
+
 namespace tamis {
 namespace {
 
-// Several numbers side by side, or a single one: what is done to them is written in the same way.
-template <typename Number, std::size_t lanes>
-struct PackOf {
-#if defined(__GNUC__) || defined(__clang__)
-    typedef Number type __attribute__((vector_size(lanes * sizeof(Number))));
-#endif
-};
-template <typename Number>
-struct PackOf<Number, 1> {
-    using type = Number;
-};
-template <typename Number, std::size_t lanes>
-using Pack = typename PackOf<Number, lanes>::type;
-
-#if defined(__GNUC__) || defined(__clang__)
-// A function keeps the instruction set it is compiled for, unless it is made part of its caller.
-#define TAMIS_INLINE __attribute__((always_inline)) inline
-#else
-#define TAMIS_INLINE inline
-#endif
-
 // Up to here, comparing with every middle takes less time than searching.
 constexpr std::size_t most_compared = 16;
-
-template <typename To, std::size_t lanes, typename From>
-TAMIS_INLINE void convert(const Pack<From, lanes>& from, Pack<To, lanes>& to) {
-#if defined(__GNUC__) || defined(__clang__)
-    if constexpr (lanes > 1) to = __builtin_convertvector(from, Pack<To, lanes>);
-    else
-#endif
-        to = static_cast<To>(from);
-}
 
 template <typename From, typename To>
 TAMIS_INLINE void copy_bits(const From& from, To& to) {

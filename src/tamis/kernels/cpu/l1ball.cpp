@@ -21,46 +21,19 @@
 #include <thread>
 #include <vector>
 
+#include "lanes.h"
+
 namespace tamis {
 namespace {
 
-#if defined(__GNUC__) || defined(__clang__)
-// A function keeps the instruction set it is compiled for, unless it is made part of its caller.
-#define TAMIS_INLINE __attribute__((always_inline)) inline
-#else
-#define TAMIS_INLINE inline
-#endif
-
-template <typename Number, std::size_t lanes>
-struct PackOf {
-#if defined(__GNUC__) || defined(__clang__)
-    typedef Number type __attribute__((vector_size(lanes * sizeof(Number))));
-#endif
-};
-template <typename Number>
-struct PackOf<Number, 1> {
-    using type = Number;
-};
-template <typename Number, std::size_t lanes>
-using Pack = typename PackOf<Number, lanes>::type;
-
 constexpr std::size_t steps_over_column = 3;       // before the gaps are gathered
 constexpr std::size_t least_for_thread = 1 << 17;  // numbers; starting a thread takes as long as some ten thousand
-
-template <std::size_t lanes, typename To, typename From>
-TAMIS_INLINE void convert(const Pack<From, lanes>& from, Pack<To, lanes>& to) {
-#if defined(__GNUC__) || defined(__clang__)
-    if constexpr (lanes > 1) to = __builtin_convertvector(from, Pack<To, lanes>);
-    else
-#endif
-        to = static_cast<To>(from);
-}
 
 template <std::size_t lanes, typename Number>
 TAMIS_INLINE void load(Pack<double, lanes>& pack, const Number* from) {
     Pack<Number, lanes> numbers;
     std::memcpy(&numbers, from, sizeof numbers);
-    convert<lanes, double, Number>(numbers, pack);
+    convert<double, lanes, Number>(numbers, pack);
 }
 
 template <std::size_t lanes>
@@ -223,7 +196,7 @@ TAMIS_INLINE void shrink(const Number* from, Number* to, std::size_t width, doub
         sizes = sizes > zeros ? sizes : zeros;
         sizes = values < zeros ? zeros - sizes : sizes;
         Pack<Number, lanes> numbers;
-        convert<lanes, Number, double>(sizes, numbers);
+        convert<Number, lanes, double>(sizes, numbers);
         std::memcpy(to + i, &numbers, sizeof numbers);
     }
     for (; i < width; ++i) to[i] = shrunk(from[i], largest, solution);

@@ -1,0 +1,35 @@
+"""The exact upper limit of a rate, from a count (Clopper and Pearson 1934)."""
+
+from __future__ import annotations
+
+import math
+
+from tamis.bounds.binomial import largest_rate, plain_counts, plain_probability
+from tamis.bounds.bound import Bound, log_of
+
+SOURCE = "clopper1934confidence, upper limit"
+
+
+def upper_limit(name: str, count: int, n: int, delta: float, source: str, assumptions: tuple[str, ...]) -> Bound:
+    """max {p : P[Bin(n, p) ≤ count] ≥ δ} as a bound of a rate, informative below 1.
+
+    Args:
+        name: of the count, for `terms` and messages.
+        count: how often it happened.
+        n: of how many samples.
+        delta: the probability with which the statement may fail.
+        source, assumptions: those of the bound.
+
+    Reference: clopper1934confidence.
+    """
+    n, count = plain_counts(n, **{name: count})
+    delta = plain_probability("delta", delta)
+    value = largest_rate(count, n, math.log(delta))
+    return Bound(
+        value=value,
+        log_value=log_of(value),
+        informative=value < 1,
+        source=source,
+        assumptions=assumptions,
+        terms={name: count, "n": n, "delta": delta, "observed": count / n},
+    )
