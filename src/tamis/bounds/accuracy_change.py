@@ -8,6 +8,7 @@ import numpy as np
 
 from tamis.bounds.binomial import SMALLEST_RATE, largest_rate, log_pmf, plain_counts, plain_probability
 from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.held_out import HELD_OUT
 
 # The part of δ that is spent on the largest rate of one kind, and the rest on the test that needs it. More would be
 # better for a few discordant inputs, less for thousands. It must not depend on the data.
@@ -46,10 +47,7 @@ def accuracy_change(worse: int, better: int, n: int, delta: float) -> Bound:
         log_value=log_of(max(value, 0.0)),
         informative=value < 1,
         source="clopper1934confidence, upper limit of the rate of one kind of discordant pairs",
-        assumptions=(
-            "the inputs and their labels are independent draws from the distribution that the change is meant for",
-            "neither network was trained, compressed or chosen with the help of these inputs",
-        ),
+        assumptions=HELD_OUT,
         terms={
             "worse": worse,
             "better": better,

@@ -6,11 +6,12 @@ import math
 
 from tamis.bounds.binomial import largest_rate, plain_counts, plain_probability
 from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.held_out import HELD_OUT
 
 SOURCE = "clopper1934confidence, upper limit"
 
 
-def upper_limit(name: str, count: int, n: int, delta: float, source: str, assumptions: tuple[str, ...]) -> Bound:
+def upper_limit(name: str, count: int, n: int, delta: float) -> Bound:
     """max {p : P[Bin(n, p) ≤ count] ≥ δ} as a bound of a rate, informative below 1.
 
     Args:
@@ -18,7 +19,6 @@ def upper_limit(name: str, count: int, n: int, delta: float, source: str, assump
         count: how often it happened.
         n: of how many samples.
         delta: the probability with which the statement may fail.
-        source, assumptions: those of the bound.
 
     Reference: clopper1934confidence.
     """
@@ -29,7 +29,7 @@ def upper_limit(name: str, count: int, n: int, delta: float, source: str, assump
         value=value,
         log_value=log_of(value),
         informative=value < 1,
-        source=source,
-        assumptions=assumptions,
+        source=SOURCE,
+        assumptions=HELD_OUT,
         terms={name: count, "n": n, "delta": delta, "observed": count / n},
     )

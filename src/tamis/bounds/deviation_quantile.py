@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tamis.bounds.binomial import log_at_least, plain_counts, plain_probability
 from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.held_out import HELD_OUT
 from tamis.errors import InvalidInput
 
 
@@ -55,10 +56,7 @@ def deviation_at_rank(distance: float, n: int, coverage: float, delta: float) ->
         log_value=log_of(value),
         informative=math.isfinite(value),
         source="wilks1941tolerance, one-sided tolerance limit",
-        assumptions=(
-            "the inputs are independent draws from the distribution that the coverage is meant for",
-            "neither network was trained, compressed or chosen with the help of these inputs",
-        ),
+        assumptions=HELD_OUT,
         checked=("no distance is negative or not a number",),
         terms={"coverage": coverage, "delta": delta, "n": n, "rank": rank},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamis.bounds.bound import Bound
-from tamis.bounds.clopper_pearson import SOURCE, upper_limit
+from tamis.bounds.clopper_pearson import upper_limit
 
 
 def disagreement(different: int, n: int, delta: float) -> Bound:
@@ -23,8 +23,4 @@ def disagreement(different: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
-    assumptions = (
-        "the inputs are independent draws from the distribution that the rate is meant for",
-        "neither network was trained, compressed or chosen with the help of these inputs",
-    )
-    return upper_limit("different", different, n, delta, SOURCE, assumptions)
+    return upper_limit("different", different, n, delta)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamis.bounds.bound import Bound
-from tamis.bounds.clopper_pearson import SOURCE, upper_limit
+from tamis.bounds.clopper_pearson import upper_limit
 
 
 def error_rate(errors: int, n: int, delta: float) -> Bound:
@@ -22,8 +22,4 @@ def error_rate(errors: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
-    assumptions = (
-        "the inputs and their labels are independent draws from the distribution that the rate is meant for",
-        "the network was not trained, compressed or chosen with the help of these inputs",
-    )
-    return upper_limit("errors", errors, n, delta, SOURCE, assumptions)
+    return upper_limit("errors", errors, n, delta)

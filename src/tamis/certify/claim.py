@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from tamis.artifact.compressed import Compressed
 from tamis.bounds.bound import Bound
+from tamis.bounds.held_out import UNSEEN
 from tamis.certify.evidence import Evidence
 from tamis.certify.schema import LARGEST_FLOAT, LEAST_SHARE, MOST_BOXES, MOST_CANDIDATES, finite
 from tamis.errors import InvalidInput
@@ -173,12 +174,10 @@ class Kind(ABC):
 
 def _among_candidates(bound: Bound, candidates: int) -> Bound:
     """With what is left to assume of held-out data where a choice by it is paid for."""
-    chosen = "chosen with the help of these inputs"
-    others = tuple(text for text in bound.assumptions if chosen not in text)
-    if len(others) == len(bound.assumptions):
+    if UNSEEN not in bound.assumptions:
         return bound  # no claim about held-out data
-    choice = f"all {candidates:,} candidates were made without a look at how any of them does on these inputs"
-    return replace(bound, assumptions=(*others, choice))
+    choice = f"all {candidates:,} candidates were made without a look at how any of them does on these samples"
+    return replace(bound, assumptions=tuple(choice if text == UNSEEN else text for text in bound.assumptions))
 
 
 # -- words -------------------------------------------------------------------------------------------------------------
