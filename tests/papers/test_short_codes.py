@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,18 +15,18 @@ from tamis.artifact.compressed import load
 from tamis.bounds.occam import occam
 from tamis.errors import DataNotFound
 from tamis.graph.trace import trace
-from tamis.papers import short_codes
+from tamis.papers import short_codes, short_codes_refinement
 from tamis.papers.short_codes import CANDIDATES, DELTA, GUESSING, PLANS, PUBLISHED, STORED, certified, small_network
 from tamis.papers.short_codes_network import SHIFT, Shape, ShortNetwork, Stage, cosines, prepared
-from tamis.papers.short_codes_search import _bits, better_readout, change_errors, chernoff
+from tamis.papers.short_codes_refinement import refined
+from tamis.papers.short_codes_search import change_errors, chernoff, code_bits
 from tamis.papers.short_codes_training import Plan, Trainer, code_length, drawn_outputs, errors_of, trained
 from tamis.train.data import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
-
-
-BELOW_PUBLISHED = ("mnist", "fashion_mnist")
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
+MIRRORED = replace(TINY, mirrored=True)
+BELOW_PUBLISHED = ("mnist", "fashion_mnist")
 
 
 def tiny_data(count: int = 120) -> Data:
@@ -84,22 +85,34 @@ def test_a_sample_does_not_depend_on_its_batch() -> None:
         assert torch.allclose(net(images)[2:3], net(images[2:3]), atol=1e-5)
 
 
+def test_a_mirrored_network_answers_an_image_and_its_mirror_image_alike() -> None:
+    net, images = ShortNetwork(MIRRORED), prepared(tiny_data(6).inputs)
+    net.load_state_dict(ternary_weights(MIRRORED))
+    with torch.no_grad():
+        assert torch.allclose(net.stem.mirrored(net.stem(images)), net.stem(images.flip(-1)), atol=1e-5)
+        assert torch.allclose(net(images), net(images.flip(-1)), atol=1e-5)
+        assert not torch.allclose(net(images), net(images.flip(-2)), atol=1e-2)
+    assert torch.equal(net.readout.bank, net.readout.bank.flip(-1))
+
+
 def test_colours_become_opponents_on_a_fixed_scale() -> None:
     grey = prepared(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8))
     assert torch.allclose(grey[:, 1:], torch.zeros(1, 2, 2, 2), atol=1e-6)
     assert torch.allclose(grey[:, 0], torch.full((1, 2, 2), 4 * 0.5 * 3**0.5))
 
 
-def test_weights_without_doubt_are_the_networks_own() -> None:
+@pytest.mark.parametrize("shape", [TINY, MIRRORED, replace(PLAIN, mirrored=True)])
+def test_weights_without_doubt_are_the_networks_own(shape: Shape) -> None:
     """drawn_outputs, with laws that are certain, against the network itself."""
-    net, data = ShortNetwork(TINY), tiny_data(8)
-    weights = ternary_weights(TINY)
+    net, data = ShortNetwork(shape), tiny_data(8)
+    weights = ternary_weights(shape)
     net.load_state_dict(weights)
     laws = [torch.stack([(value == level).float() for level in (-1, 0, 1)]) for value in weights.values()]
-    trainer = Trainer(Plan(TINY), net.stem(prepared(data.inputs)), data.labels, 10)
+    trainer = Trainer(Plan(shape), net.stem(prepared(data.inputs)), data.labels, 10)
     with torch.no_grad():
         for hard in (0.0, 1.0):
-            drawn = drawn_outputs(net, trainer.banks, laws, torch.tensor(hard), trainer.images)
+            views = trainer.views(torch.arange(8))
+            drawn = drawn_outputs(net, trainer.banks, laws, torch.tensor(hard), views)
             assert torch.allclose(drawn, net(prepared(data.inputs)), atol=0.05)  # the noise keeps a variance of 1e-6
 
 
@@ -123,7 +136,7 @@ def test_training_learns_and_is_priced() -> None:
     assert errors_of(net, data) < 20
     torch.manual_seed(0)
     dear = trained(Plan(PLAIN, price=3e-2, batch=32, nothing=1.0), data, 120)
-    assert sum(map(_bits, dear.values())) < sum(map(_bits, weights.values()))
+    assert sum(map(code_bits, dear.values())) < sum(map(code_bits, weights.values()))
 
 
 def test_errors_of_all_changes_are_those_of_each() -> None:
@@ -139,14 +152,36 @@ def test_errors_of_all_changes_are_those_of_each() -> None:
                 assert errors[index, row, column] == int(((features @ moved.T).argmax(dim=1) != labels).sum())
 
 
-def test_search_never_makes_the_bound_worse() -> None:
-    data, weights = tiny_data(2000), ternary_weights(PLAIN)
+@pytest.mark.parametrize("shape", [PLAIN, MIRRORED])
+def test_a_refined_network_has_a_lower_bound(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_codes_refinement, "TRIED", 60)
+    monkeypatch.setattr(short_codes_refinement, "SWEEPS", 3)
+    monkeypatch.setattr(short_codes_refinement, "TOGETHER", 350)
+    data, weights = tiny_data(1000), ternary_weights(shape)
     before = {name: value.clone() for name, value in weights.items()}
-    after = better_readout(PLAIN, weights, data, sweeps=3)
+    after = refined(shape, weights, data, rounds=1)
     assert all(torch.equal(before[name], weights[name]) for name in weights)
-    found = [certified(small_network(PLAIN, each, prepared(data.inputs[:1])), PLAIN, data) for each in (weights, after)]
+    found = [certified(small_network(shape, each, prepared(data.inputs[:1])), shape, data) for each in (weights, after)]
     assert found[1]["bound"] < found[0]["bound"]
-    assert set(after["readout.weight"].unique().tolist()) <= {-1.0, 0.0, 1.0}
+    assert {name: value.shape for name, value in after.items()} == {name: value.shape for name, value in before.items()}
+    for name, value in after.items():
+        assert set(value.unique().tolist()) <= {-1.0, 0.0, 1.0}
+        assert not torch.equal(value, before[name]), f"nothing of {name} was changed"
+
+
+def test_what_is_tried_is_counted_as_the_network_counts_it() -> None:
+    """Errors from the sums of a stage on, after changes of each kind, against the whole network."""
+    data, weights = tiny_data(200), ternary_weights(MIRRORED)
+    search = short_codes_refinement.Search(MIRRORED, weights, data)
+    assert search.errors == errors_of(search.net, data)
+    for place, stage in enumerate(search.stages):
+        values = list(search.reaching(place))
+        kept = [functional.avg_pool2d(part, stage.pool) for part in values]
+        sums = [short_codes_refinement.sums_of(stage, part) for part in values]
+        for column in (0, 5, stage.weight.shape[1] - 1):
+            step = -1 if stage.weight[1, column] > 0 else 1
+            search.change(stage, values, sums, [short_codes_refinement.Change(1, column, step)])
+            assert search.count(search.resumed(place, kept, sums)) == errors_of(search.net, data)
 
 
 def test_chernoff_is_the_root() -> None:
@@ -174,7 +209,7 @@ def test_certificate_counts_every_bit() -> None:
 def test_a_run_trains_stores_and_certifies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = Plan(PLAIN, batch=32, nothing=1.0)
     monkeypatch.setattr(short_codes, "load_data", lambda spec: tiny_data())
-    monkeypatch.setattr(short_codes, "better_readout", lambda *given: better_readout(*given, sweeps=1))
+    monkeypatch.setattr(short_codes, "ROUNDS", 0)
     monkeypatch.setitem(PLANS, "mnist", plan)
     first = short_codes.run("mnist", tmp_path, plan, "cpu", 5)
     again = short_codes.run("mnist", tmp_path, None, "cpu", 0)

@@ -42,7 +42,7 @@ from tamis.errors import CorruptArtifact, TamisError
 from tamis.graph.trace import trace
 from tamis.papers.record import store
 from tamis.papers.short_codes_network import Shape, ShortNetwork, prepared
-from tamis.papers.short_codes_search import better_readout
+from tamis.papers.short_codes_refinement import refined
 from tamis.papers.short_codes_training import Plan, errors_of, trained
 from tamis.train.data import Data, load_data
 
@@ -51,6 +51,7 @@ CANDIDATES = 1024  # architectures; far fewer were tried
 GUESSING = 0.9
 PUBLISHED = {"mnist": 0.116, "fashion_mnist": 0.328, "cifar10": 0.582}  # lotfi2022pacbayes, Table 1
 STEPS = 20_000
+ROUNDS = 6  # of the search after the training
 GREY = Shape(1, (4, 8), ((5, 15), (3, 9)), (2, 2), 4)
 COLOUR = Shape(3, (12, 12, 12), ((1, 1), (3, 9), (3, 9)), (2, 2, 2), 2, kept=True, stem=3)
 PLANS = {
@@ -114,8 +115,8 @@ def run(name: str, directory: Path, plan: Plan | None, device: str, steps: int) 
     shape = PLANS[name].shape
     example = prepared(train.inputs[:1])
     if plan is not None:
-        weights = trained(plan, train.to(device), steps)
-        weights = better_readout(shape, weights, train)
+        on_device = train.to(device)
+        weights = refined(shape, trained(plan, on_device, steps), on_device, ROUNDS)
         directory.mkdir(parents=True, exist_ok=True)
         small_network(shape, weights, example, [{"step": "short codes", "steps": steps}]).save(path)
     small = load(path, ShortNetwork(shape))

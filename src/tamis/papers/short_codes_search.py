@@ -1,4 +1,4 @@
-"""A last search over the read-out: every change of one ternary weight is weighed by its true training errors.
+"""A search over the read-out: every change of one ternary weight is weighed by its true training errors.
 
 For a change of one weight of class r by ±1, the errors follow without running the network: class r wins a sample if the
 step along that feature exceeds what r lacks there. So all changes are counted in two comparisons of the features.
@@ -7,44 +7,26 @@ step along that feature exceeds what r lacks there. So all changes are counted i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from tamis.papers.short_codes_network import CLASSES, Shape, ShortNetwork, prepared
-from tamis.train.data import Data
+from tamis.papers.short_codes_network import CLASSES
 
-READOUT = "readout.weight"
 BEST_FEW = 8  # changes of each kind that are tried after a count
-BATCH = 100  # images that fit into a cache
-
-
-def better_readout(shape: Shape, weights: Mapping[str, Tensor], train: Data, sweeps: int = 200) -> dict[str, Tensor]:
-    """The weights with a read-out that no change of one weight makes cheaper, or after so many sweeps.
-
-    Args:
-        shape: of the network.
-        weights: its ternary weights by name; they stay as they are.
-        train: the training set.
-        sweeps: at most so many counts of all changes.
-    """
-    net = ShortNetwork(shape)
-    net.load_state_dict({name: values.float() for name, values in weights.items()})
-    features, labels = _features(net, train), train.labels.cpu()
-    readout = net.readout.weight.detach().clone()
-    others = sum(_bits(value) for name, value in weights.items() if name != READOUT)
-    for _ in range(sweeps):
-        if not _swept(readout, features, labels, others):
-            break
-    return {name: value.float().cpu() for name, value in weights.items()} | {READOUT: readout}
 
 
 def change_errors(readout: Tensor, features: Tensor, labels: Tensor) -> Tensor:
-    """Errors after each weight was moved by −1 and by +1, (2, classes, features)."""
+    """Errors after each weight was moved by −1 and by +1, (2, classes, features).
+
+    Args:
+        readout: the weights, (classes, features).
+        features: what they combine, of each sample; for the bias, a one.
+        labels: of the samples.
+    """
     scores, columns = features @ readout.T, features.T.contiguous()
     reach = features.abs().amax(dim=1)  # no step along a feature goes further
-    errors = torch.empty(2, *readout.shape, dtype=torch.int64)
+    errors = torch.empty(2, *readout.shape, dtype=torch.int64, device=readout.device)
     for own in range(CLASSES):
         others = scores.clone()
         others[:, own] = -torch.inf
@@ -60,8 +42,14 @@ def change_errors(readout: Tensor, features: Tensor, labels: Tensor) -> Tensor:
     return errors
 
 
-def _swept(readout: Tensor, features: Tensor, labels: Tensor, others: float) -> bool:
-    """Make the best changes, at most one for each class; whether there was one."""
+def swept(readout: Tensor, features: Tensor, labels: Tensor, others: float) -> bool:
+    """Make the best changes of a read-out, at most one for each class; whether there was one.
+
+    Args:
+        readout: its weights, which are changed.
+        features, labels: of the training set, as `change_errors` takes them.
+        others: the bits of all other weights.
+    """
     errors = change_errors(readout, features, labels)
     score = _score(features @ readout.T, readout, labels, others)
     tried: list[tuple[float, int, int, float]] = []
@@ -90,7 +78,7 @@ def _swept(readout: Tensor, features: Tensor, labels: Tensor, others: float) -> 
 def _score(outputs: Tensor, readout: Tensor, labels: Tensor, others: float) -> float:
     """An upper bound of the error rate, by Chernoff's inequality: fast, and in the order of the exact one."""
     rate = float((outputs.argmax(dim=1) != labels).double().mean())
-    return chernoff(rate, (others + _bits(readout)) * math.log(2) / len(labels))
+    return chernoff(rate, (others + code_bits(readout)) * math.log(2) / len(labels))
 
 
 def chernoff(rate: float, divergence: float) -> float:
@@ -104,16 +92,8 @@ def chernoff(rate: float, divergence: float) -> float:
     return low
 
 
-def _bits(weights: Tensor) -> float:
+def code_bits(weights: Tensor) -> float:
     """log₂ of the number of ternary matrices with as many nonzeros, and of the possible numbers."""
     entries, nonzeros = weights.numel(), int(weights.count_nonzero())
     supports = math.lgamma(entries + 1) - math.lgamma(nonzeros + 1) - math.lgamma(entries - nonzeros + 1)
     return math.log2(entries + 1) + supports / math.log(2) + nonzeros
-
-
-@torch.no_grad()
-def _features(net: ShortNetwork, train: Data) -> Tensor:
-    """What the read-out sees of each sample, and a one for the bias."""
-    batches = train.inputs.cpu().split(BATCH)
-    features = torch.cat([net.readout.features(net.stages(net.stem(prepared(batch)))) for batch in batches])
-    return torch.cat([features, torch.ones(len(features), 1)], dim=1)
