@@ -15,7 +15,18 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
 
 
-COMMANDS = ("demo", "inspect", "prune", "quantize", "repair", "train")
+COMMANDS = (
+    "demo",
+    "inspect",
+    "prune",
+    "quantize",
+    "repair",
+    "train",
+    "search",
+    "transfer",
+    "certify",
+    "verify",
+)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS), ["--version"]])

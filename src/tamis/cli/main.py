@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from tamis import __version__
+from tamis.cli.settings_options import with_settings
 from tamis.errors import TamisError
 
 
@@ -78,6 +79,32 @@ TestData = Annotated[
 ]
 OutTamis = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .tamis file to write.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
+Factory = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="package.module:factory, a callable without arguments that returns a torch.nn.Module with a score for "
+        "each class. The current directory is importable.",
+    ),
+]
+TrainingData = Annotated[
+    str,
+    typer.Option(
+        metavar="DATA",
+        help="What to train on: a name or a path, with a split and a slice if you like, as cifar10:train[:5000].",
+    ),
+]
+MeasuredData = Annotated[str | None, typer.Option(metavar="DATA", help="What to measure on after each epoch.")]
+Checkpoints = Annotated[
+    Path | None,
+    typer.Option(
+        "--directory",
+        "--dir",
+        metavar="DIR",
+        help="Where each epoch leaves a checkpoint. Default: FILE.partial, which is gone when FILE is there.",
+    ),
+]
+Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to train.")]
 
 
 @app.callback()
@@ -259,23 +286,10 @@ def repair(
 
 
 @app.command()
+@with_settings
 def train(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="package.module:factory, a callable without arguments that returns a torch.nn.Module with a score for "
-            "each class. The current directory is importable.",
-        ),
-    ],
-    data: Annotated[
-        str,
-        typer.Option(
-            metavar="DATA",
-            help="What to train on: a name or a path, with a split and a slice if you like, as cifar10:train[:5000].",
-        ),
-    ],
-    epochs: Annotated[int, typer.Option(metavar="N", help="How often to go through the data.")],
+    model: Factory,
+    data: TrainingData,
     directory: Annotated[
         Path,
         typer.Option(
@@ -288,29 +302,18 @@ def train(
             "-o", "--out", metavar="FILE", help="The file to write: weights (.safetensors) or a network (.tamis)."
         ),
     ],
-    test: Annotated[str | None, typer.Option(metavar="DATA", help="What to measure on after each epoch.")] = None,
-    batch: Annotated[int | None, typer.Option(metavar="N", help="Examples per step, over all processes.")] = None,
-    optimizer: Annotated[str | None, typer.Option(metavar="sgd|adamw")] = None,
-    learning_rate: Annotated[float | None, typer.Option(metavar="RATE", help="The largest one.")] = None,
-    momentum: Annotated[float | None, typer.Option(metavar="M", help="Of SGD; β₁ of AdamW.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(metavar="DECAY")] = None,
-    schedule: Annotated[
-        str | None, typer.Option(metavar="cosine|multistep", help="How the learning rate goes down.")
+    settings: dict[str, Any],
+    test: MeasuredData = None,
+    l1inf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="C",
+            help="After each step, project every hidden neuron's weights with its bias onto the ℓ1 ball of this "
+            "radius, which makes many of them zero; or those of a layer, as linear1=0.1, once for each layer, the "
+            "others being free.",
+        ),
     ] = None,
-    milestones: Annotated[
-        str | None,
-        typer.Option(metavar="EPOCHS", help="For multistep: when it falls to a tenth, such as 30,60,80."),
-    ] = None,
-    warmup_epochs: Annotated[
-        int | None, typer.Option(metavar="N", help="How long the learning rate first goes up from 0.")
-    ] = None,
-    augment: Annotated[bool, typer.Option("--augment", help="Crop and flip images at random.")] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Of the factory's weights, the order of data, augmentation and dropout."),
-    ] = None,
-    amp: Annotated[bool, typer.Option("--amp", help="Compute in bfloat16 where it is safe, on CUDA.")] = False,
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to train.")] = "cpu",
+    device: Device = "cpu",
     weights: Weights = None,
 ) -> None:
     """Train a network to classify; what a .tamis file has pruned stays pruned.
@@ -320,22 +323,86 @@ def train(
     """
     from tamis.cli.train import train
 
-    chosen = {
-        "epochs": epochs,
-        "batch": batch,
-        "optimizer": optimizer,
-        "learning_rate": learning_rate,
-        "momentum": momentum,
-        "weight_decay": weight_decay,
-        "schedule": schedule,
-        "milestones": milestones,
-        "warmup_epochs": warmup_epochs,
-        "augment": augment or None,
-        "seed": seed,
-        "amp": amp or None,
-    }
-    given = {name: value for name, value in chosen.items() if value is not None}
-    train(model, weights, data, test, directory, out, device, given)
+    train(model, weights, data, test, directory, out, device, l1inf or [], settings)
+
+
+@app.command()
+@with_settings
+def search(
+    model: Factory,
+    data: TrainingData,
+    sparsity: Annotated[float, typer.Option(metavar="PART", help="The part of all connections that goes, as 0.9.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .architecture file to write.")],
+    settings: dict[str, Any],
+    t_l: Annotated[
+        float | None, typer.Option("--t-l", metavar="T", help="The inverse of the low temperature, of the masks.")
+    ] = None,
+    t_s: Annotated[
+        float | None,
+        typer.Option(
+            "--t-s", metavar="T", help="The inverse of the high temperature, of their gradient. Default: t_l / 10."
+        ),
+    ] = None,
+    gamma: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GAMMA",
+            help="Of the penalty. Default: one that takes connections that nothing holds in half of the epochs.",
+        ),
+    ] = None,
+    mask_rate: Annotated[
+        float | None, typer.Option(metavar="RATE", help="The largest learning rate of the masks.")
+    ] = None,
+    include: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Mask only these weights or modules; may be repeated."),
+    ] = None,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="Leave these weights or modules whole, as the last layer; may be repeated."
+        ),
+    ] = None,
+    directory: Checkpoints = None,
+    device: Device = "cpu",
+    weights: Weights = None,
+    as_json: Json = False,
+) -> None:
+    """Find which connections of a network to keep, by training masks and weights together.
+
+    Training begins with --weights, or with the factory's. FILE holds the connections and no weight: `tamis transfer`
+    trains them anew, on other data if you like. Options left out are as tamis.architecture.search has them. After a
+    kill, the same command goes on from the last epoch. Under torchrun the processes share the work.
+    """
+    from tamis.cli.search import search
+
+    how = {"t_l": t_l, "t_s": t_s, "gamma": gamma, "mask_rate": mask_rate, "include": include, "exclude": exclude}
+    given = {name: value for name, value in how.items() if value is not None}
+    search(model, weights, data, sparsity, directory, out, device, as_json, settings, **given)
+
+
+@app.command()
+@with_settings
+def transfer(
+    model: Factory,
+    architecture: Annotated[
+        Path, typer.Argument(metavar="ARCHITECTURE", help="An .architecture file of `tamis search` for the model.")
+    ],
+    data: TrainingData,
+    out: OutTamis,
+    settings: dict[str, Any],
+    test: MeasuredData = None,
+    directory: Checkpoints = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Train the connections of an architecture from fresh weights; all others are zero.
+
+    After a kill, the same command goes on from the last epoch. Under torchrun the processes share the work.
+    """
+    from tamis.cli.transfer import transfer
+
+    transfer(model, architecture, data, test, directory, out, device, as_json, settings)
 
 
 @app.command()

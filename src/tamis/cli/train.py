@@ -1,8 +1,12 @@
-"""`tamis train`: train a network to classify, with what is pruned held at zero, and write it to a file."""
+"""`tamis train`: train a network to classify, with what is pruned held at zero, and write it to a file.
+
+With --l1inf, hidden neurons' incoming weights are kept within an ℓ1 ball, which makes most of them zero.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +21,19 @@ from tamis.artifact.masks import Masks
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule, load_module
 from tamis.cli.output_argument import prepare_output
-from tamis.errors import InvalidInput
+from tamis.errors import InvalidInput, listed
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
+from tamis.l1inf.statistics import Statistics
+from tamis.l1inf.within import Within
 from tamis.train.checkpoint import read_checkpoint
 from tamis.train.data import Data, load_data
 from tamis.train.distributed import join_team
 from tamis.train.fits import check_fits
 from tamis.train.loop import Settings, Trained
 from tamis.train.loop import train as train_module
+
+RADII = "a number ≥ 0 (0.1), or NAME= and one for each layer (linear1=0.1)"
 
 
 def train(
@@ -36,13 +44,16 @@ def train(
     directory: Path,
     out: Path,
     device: str,
+    l1inf: Sequence[str],
     options: Mapping[str, Any],
 ) -> None:
     """The command; arguments as on the command line, `options` those of `Settings` that are given."""
     settings = parse_settings(options)
+    constraint = Within(parse_radii(l1inf)) if l1inf else None
     team = join_team(parse_device(device))
     prepare_output(out, ".safetensors", ".tamis")
     loaded = _load(model, weights, settings.seed, out)
+    bounds = {} if constraint is None else {"l1inf": _bounds(constraint, loaded.module)}
     examples, test_examples = load_data(data), None if test is None else load_data(test)
     for each in (examples, test_examples):
         if each is not None:
@@ -50,21 +61,26 @@ def train(
     # Now: what cannot be traced is better refused before training than after it.
     network = _traced(loaded, examples) if out.suffix == ".tamis" else None
     if team.leads:
-        origin = {"model": model, "weights": _origin_of_weights(loaded, directory), "device": str(team.device)}
-        console().print(facts(origin | _described(examples, test_examples, settings)))
+        origin = {"model": model, "weights": origin_of_weights(loaded, directory), "device": str(team.device)}
+        console().print(facts(origin | described(examples, test_examples, settings) | bounds))
     trained = train_module(
         loaded.module,
         examples,
         settings,
         test=test_examples,
         masks=_masks(loaded) or None,
+        constraint=constraint,
         directory=directory,
         device=team.device,
     )
     if team.leads:
         step = {"step": "train", "data": examples.name, **settings.in_effect}
-        _write(trained.model, network, _masks(loaded), [*_recipe(loaded), step], out)
-        console().print(_result(trained, out), soft_wrap=True)
+        step |= {} if constraint is None else constraint.in_effect
+        masks = _masks(loaded) if network is None else _masks(loaded) & _zeros(constraint, trained.model, network)
+        _write(trained.model, network, masks, [*_recipe(loaded), step], out)
+        if constraint is not None:
+            console().print(_reached(constraint.statistics(trained.model)), soft_wrap=True)
+        console().print(result(trained, out), soft_wrap=True)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -91,10 +107,46 @@ def parse_device(text: str) -> torch.device:
     return device
 
 
-def _load(model: str, weights: Path | None, seed: int, out: Path) -> LoadedModule:
+def parse_radii(entries: Sequence[str]) -> float | dict[str, float]:
+    """c of all hidden layers, or one for each of some layers.
+
+    Example:
+        >>> parse_radii(["0.1"]), parse_radii(["linear1=0.1", "linear2=1"])
+        (0.1, {'linear1': 0.1, 'linear2': 1.0})
+    """
+    if len(entries) == 1 and "=" not in entries[0]:
+        return _radius(entries[0], entries[0])
+    radii: dict[str, float] = {}
+    for entry in entries:
+        name, _, number = entry.rpartition("=")
+        if not name:
+            among = f" among {len(entries)} of them" if len(entries) > 1 else ""
+            raise InvalidInput(f"--l1inf must be {RADII}; got '{entry}'{among}")
+        if name in radii:
+            raise InvalidInput(f"--l1inf names '{name}' twice")
+        radii[name] = _radius(number, entry)
+    return radii
+
+
+def _radius(text: str, entry: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise InvalidInput(f"--l1inf must be {RADII}; got '{entry}'")
+    return number
+
+
+def load_trainable(command: str, model: str, weights: Path | None, seed: int) -> LoadedModule:
+    """The module that a factory makes; `command` needs one, and says so."""
     if model.endswith(".pt2"):
-        raise InvalidInput(f"train needs package.module:factory; '{model}' is a program, which cannot be trained")
-    loaded = load_module(model, weights, seed)
+        raise InvalidInput(f"{command} needs package.module:factory; '{model}' is a program, which cannot be trained")
+    return load_module(model, weights, seed)
+
+
+def _load(model: str, weights: Path | None, seed: int, out: Path) -> LoadedModule:
+    loaded = load_trainable("train", model, weights, seed)
     if _masks(loaded) and out.suffix != ".tamis":
         raise InvalidInput(f"-o must end in .tamis, to remember what is pruned in '{weights}', got '{out}'")
     return loaded
@@ -115,6 +167,14 @@ def _traced(loaded: LoadedModule, data: Data) -> Network:
     return loaded.compressed.network if loaded.compressed else trace(loaded.module, data.example)
 
 
+def _zeros(constraint: Within | None, model: nn.Module, network: Network) -> Masks:
+    """What the projection has made 0: pruned, so that the file is the smaller for it."""
+    layers = [] if constraint is None else constraint.layers(model)
+    weights = {f"{layer.name}.weight" if layer.name else "weight": layer.weight.detach().cpu() for layer in layers}
+    kept = {network.aliases.get(name, name): (value != 0) | value.signbit() for name, value in weights.items()}
+    return Masks({name: mask for name, mask in kept.items() if not mask.all()})
+
+
 def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list[dict[str, Any]], out: Path) -> None:
     """The weights alone; or, with the network that was trained, all that a `.tamis` file holds."""
     if network is None:
@@ -127,12 +187,14 @@ def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
-def _origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
+def origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
+    """Where training begins: with the weights that were loaded, or where it was broken off."""
     begun = read_checkpoint(directory)
     return loaded.weights if begun is None else f"of {directory}, after epoch {begun.epoch}"
 
 
-def _described(data: Data, test: Data | None, settings: Settings) -> dict[str, str]:
+def described(data: Data, test: Data | None, settings: Settings) -> dict[str, str]:
+    """What is trained on, and how."""
     lines = {"data": f"{data.name}, {len(data):,} examples"}
     if test is not None:
         lines["test"] = f"{test.name}, {len(test):,} examples"
@@ -140,7 +202,25 @@ def _described(data: Data, test: Data | None, settings: Settings) -> dict[str, s
     return lines
 
 
-def _result(trained: Trained, out: Path) -> Text:
+def _bounds(constraint: Within, model: nn.Module) -> str:
+    """Which layers are constrained, and by how much; InvalidInput where the model has no such layers."""
+    layers = [layer.name for layer in constraint.layers(model)]
+    if isinstance(constraint.c, Mapping):
+        return listed([f"‖T_l‖₁,∞ ≤ {radius:g} in {name}" for name, radius in constraint.c.items()])
+    return f"‖T_l‖₁,∞ ≤ {constraint.c:g} in {listed(layers)}"
+
+
+def _reached(found: Statistics) -> Text:
+    weights = sum(layer.weights for layer in found.layers)
+    return Text.assemble(
+        (f"{found.sparsity:.1%}", "bold green"),
+        f" of {weights:,} weights are 0 in {listed([layer.name for layer in found.layers])}; ",
+        f"the largest ‖T_l‖₁,∞ is {found.c:.6g}",
+    )
+
+
+def result(trained: Trained, out: Path) -> Text:
+    """How well it does, and where it is."""
     last = trained.history[-1]
     return Text.assemble(
         f"{'training' if last.test_accuracy is None else 'test'} accuracy ",

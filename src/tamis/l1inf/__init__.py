@@ -9,5 +9,6 @@ from tamis.l1inf.select_c import Selection as Selection
 from tamis.l1inf.select_c import select_c as select_c
 from tamis.l1inf.statistics import Statistics as Statistics
 from tamis.l1inf.statistics import statistics as statistics
+from tamis.l1inf.within import Within as Within
 
-__all__ = ["L1Inf", "Selection", "Statistics", "project", "select_c", "statistics"]
+__all__ = ["L1Inf", "Selection", "Statistics", "Within", "project", "select_c", "statistics"]

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
+from tamis.kernels.triton import runs_on
 
 DTYPES = (torch.float32, torch.float64)
 ENTRIES_AT_ONCE = 1 << 24  # that torch copies to float64
@@ -42,7 +43,7 @@ def project(
     to the last bit. Gradients flow: inside the ball they pass; outside, with s = sign of the result (0 where it is 0),
     g ↦ |s| g − s ⟨s, g⟩ / ‖s‖₁.
 
-    On a CPU the extension does it in linear time; otherwise torch, where the last bit may differ.
+    On a CPU the extension does it in linear time, on a GPU a Triton kernel; otherwise torch. The last bit may differ.
 
     Args:
         weight: float32 or float64, of a linear layer (outputs, inputs) or a convolution (outputs, inputs, kernel…): a
@@ -154,6 +155,10 @@ def _projected(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bia
         written = [None if tensor is None else tensor.detach().numpy() for tensor in (out, out_bias)]
         threads = torch.get_num_threads()
         extension.project_l1(*read, c, slack(rows, bias), *written, thresholds.numpy(), threads)
+    elif runs_on(rows.device):
+        from tamis.kernels.triton.l1ball import project_l1
+
+        thresholds = project_l1(rows, bias, c, slack(rows, bias), out, out_bias)
     else:
         thresholds = _project_with_torch(rows, bias, c, out, out_bias)
     if bool(thresholds.isnan().any()):

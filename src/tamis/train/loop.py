@@ -23,6 +23,7 @@ from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.progress import Listener, reporting
 from tamis.train.augment import crop_and_flip
 from tamis.train.checkpoint import Journal
+from tamis.train.constraint import Constraint
 from tamis.train.data import Data
 from tamis.train.distributed import Team, device_of, join_team, training_device
 from tamis.train.fits import check_fits, check_smallest_step
@@ -170,6 +171,7 @@ def train(
     *,
     test: Data | None = None,
     masks: Masks | None = None,
+    constraint: Constraint | None = None,
     directory: str | Path | None = None,
     first_epoch: int = 0,
     keep: Sequence[int] = (),
@@ -202,6 +204,7 @@ def train(
         settings: see `Settings`.
         test: measured after each epoch.
         masks: weights that are pruned; they are zero from the first step to the last.
+        constraint: what weights satisfy after every step, such as `tamis.l1inf.within.Within`.
         directory: where to leave checkpoints and kept weights; made if it is not there.
         first_epoch: how many epochs the model has been trained already: training does the rest of `settings.epochs`.
         keep: epochs after which the weights are written for `kept_weights`; 0 for those before the first.
@@ -216,8 +219,9 @@ def train(
     first_epoch, keep = _plain_whole(first_epoch), tuple(map(_plain_whole, keep))
     _check_arguments(model, settings, directory, first_epoch, keep)
     team = join_team(training_device(model, device))
-    training = _Training(model, data, test, settings, team)
-    journal = Journal(directory, keep, _origin(model, data, test, settings, first_epoch), masks, team)
+    training = _Training(model, data, test, settings, constraint, team)
+    origin = _origin(model, data, test, settings, first_epoch) | ({} if constraint is None else constraint.in_effect)
+    journal = Journal(directory, keep, origin, masks, team)
     history = [Epoch(**record) for record in journal.resume(training.model, training.optimizer)]
     begin = history[-1].epoch if history else first_epoch
     _agree_on(begin, team)
@@ -262,7 +266,15 @@ def evaluate(
 class _Training:
     """A copy of a model on its way, one epoch at a time; epochs count from 1."""
 
-    def __init__(self, model: nn.Module, data: Data, test: Data | None, settings: Settings, team: Team) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Data,
+        test: Data | None,
+        settings: Settings,
+        constraint: Constraint | None,
+        team: Team,
+    ) -> None:
         on_cuda = team.device.type == "cuda"
         self.settings, self.team = settings, team
         self.data = data.to(team.device)
@@ -272,7 +284,8 @@ class _Training:
         self.model = _laid_out(copy.deepcopy(model).to(team.device), self.layout)
         self.autocast = torch.autocast(team.device.type, torch.bfloat16, enabled=settings.amp and on_cuda)
         self._check_fits()
-        self.optimizer = _optimizer(self.model, settings)
+        optimizer = _optimizer(self.model, settings)
+        self.optimizer = optimizer if constraint is None else constraint.wrap(optimizer, self.model)
         self.parallel = team.wrapped(self.model)
 
     def _check_fits(self) -> None:

@@ -1,0 +1,52 @@
+"""How many connections an architecture keeps, layer by layer: for people and for machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from tamis.architecture.architecture import Architecture
+from tamis.cli.display import table
+
+
+def connections(architecture: Architecture) -> dict[str, tuple[int, int]]:
+    """How many connections each layer has, and how many of them are kept, by the name of its weight."""
+    return {name: (mask.numel(), int(mask.count_nonzero())) for name, mask in architecture.masks.items()}
+
+
+def as_plain_data(architecture: Architecture) -> dict[str, Any]:
+    """As JSON takes it."""
+    layers = connections(architecture).items()
+    return {
+        "layers": [{"name": name, **_counts(*counted)} for name, counted in layers],
+        "total": _counts(*_total(architecture)),
+        "sparsity": architecture.sparsity,
+    }
+
+
+def connection_table(architecture: Architecture) -> Table:
+    """A row for each layer, and one for all of them."""
+    rows = table()
+    rows.add_column("layer", overflow="fold")
+    for heading in ("connections", "kept", "density"):
+        rows.add_column(heading, justify="right")
+    for name, counted in connections(architecture).items():
+        rows.add_row(Text(name), *_columns(*counted))
+    rows.add_section()
+    rows.add_row("total", *_columns(*_total(architecture)), style="bold")
+    return rows
+
+
+def _total(architecture: Architecture) -> tuple[int, int]:
+    masks = architecture.masks
+    return masks.total, masks.total - masks.pruned
+
+
+def _counts(has: int, keeps: int) -> dict[str, float]:
+    return {"connections": has, "kept": keeps, "density": keeps / max(has, 1)}
+
+
+def _columns(has: int, keeps: int) -> tuple[str, str, str]:
+    return f"{has:,}", f"{keeps:,}", f"{keeps / max(has, 1):.1%}"

@@ -1,0 +1,80 @@
+"""`tamis search`: find which connections of a network to keep, and write them, without weights, to a file."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from tamis.architecture.architecture import Architecture
+from tamis.architecture.search import search as search_architecture
+from tamis.cli.connection_report import as_plain_data, connection_table
+from tamis.cli.display import console, facts
+from tamis.cli.output_argument import prepare_output
+from tamis.cli.train import described, load_trainable, origin_of_weights, parse_device, parse_settings
+from tamis.cli.training_directory import training_directory
+from tamis.train.data import load_data
+from tamis.train.distributed import join_team
+from tamis.train.fits import check_fits
+
+
+def search(
+    model: str,
+    weights: Path | None,
+    data: str,
+    sparsity: float,
+    directory: Path | None,
+    out: Path,
+    device: str,
+    as_json: bool,
+    options: Mapping[str, Any],
+    **how: Any,
+) -> None:
+    """The command; arguments as on the command line, `how` as `tamis.architecture.search` takes it."""
+    settings = parse_settings(options)
+    team = join_team(parse_device(device))
+    prepare_output(out, ".architecture")
+    loaded = load_trainable("search", model, weights, settings.seed)
+    examples = load_data(data)
+    check_fits(loaded.module, examples, called=model)
+    with training_directory(directory, out, team) as folder:
+        origin = {"model": model, "weights": origin_of_weights(loaded, folder), "device": str(team.device)}
+        if team.leads and not as_json:
+            console().print(facts(origin | described(examples, None, settings) | {"sparsity": f"{sparsity:g}"}))
+        with _warnings_as_lines():
+            found = search_architecture(
+                loaded.module, examples, sparsity, settings, directory=folder, device=team.device, **how
+            )
+        if team.leads:
+            found.save(out)
+    if team.leads and as_json:
+        asked = {"data": examples.name, "settings": settings.in_effect, "file": str(out)}
+        print(json.dumps({**origin, **asked, **as_plain_data(found), "bytes": out.stat().st_size}, indent=2))
+    elif team.leads:
+        _show(found, out)
+
+
+@contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """What the search warns of, in a line of its own, without the line of code that warns."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=UserWarning, module=__name__)
+        warnings.showwarning = lambda message, *_: Console(stderr=True).print(
+            Text(f"warning: {message}", style="yellow"), soft_wrap=True
+        )
+        yield
+
+
+def _show(found: Architecture, out: Path) -> None:
+    screen = console()
+    screen.print()
+    screen.print(connection_table(found))
+    screen.print()
+    saved = f"\nsaved {out}, {out.stat().st_size:,} bytes"
+    screen.print(Text.assemble("sparsity ", (f"{found.sparsity:.1%}", "bold green"), saved), soft_wrap=True)

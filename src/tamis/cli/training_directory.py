@@ -1,0 +1,42 @@
+"""Where a command that trains leaves its checkpoints: --directory, or else FILE.partial beside what it writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tamis.architecture.search import ANSWER, QUESTION
+from tamis.cli.unfinished import SUFFIX
+from tamis.train.checkpoint import CHECKPOINT
+from tamis.train.distributed import Team
+
+# What a training or a search writes, and what a kill leaves of it while it is written.
+NAMES = "|".join(map(re.escape, (CHECKPOINT, QUESTION, ANSWER)))
+WRITTEN = re.compile(rf"({NAMES})|\.({NAMES})\.\d+\.[0-9a-f]+\.part")
+
+
+@contextmanager
+def training_directory(given: Path | None, out: Path, team: Team) -> Iterator[Path]:
+    """The directory that the user names, which stays; or FILE.partial, gone when the block ends without an error.
+
+    Whoever writes `out` does so in the block: until then, the same command goes on from what is in the directory. Only
+    what training writes is ever removed: with anything else in it, the directory stays, and holds that.
+    """
+    if given is not None:
+        yield given
+        return
+    directory = out.with_name(out.name + SUFFIX)
+    yield directory
+    team.wait()  # until all of them have read what they need there
+    if team.leads:
+        with suppress(OSError):  # the file is written
+            _clear(directory)
+
+
+def _clear(directory: Path) -> None:
+    for path in [*directory.iterdir()]:
+        if WRITTEN.fullmatch(path.name) and not path.is_dir():
+            path.unlink(missing_ok=True)
+    directory.rmdir()

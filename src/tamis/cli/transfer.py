@@ -1,0 +1,76 @@
+"""`tamis transfer`: train an architecture anew, from fresh weights, and write the small network to a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tamis.architecture.architecture import Architecture
+from tamis.architecture.transfer import transfer as transfer_architecture
+from tamis.artifact.compressed import Compressed
+from tamis.cli.connection_report import as_plain_data, connection_table
+from tamis.cli.display import console, facts
+from tamis.cli.output_argument import prepare_output
+from tamis.cli.train import described, load_trainable, parse_device, parse_settings, result
+from tamis.cli.training_directory import training_directory
+from tamis.graph.trace import trace
+from tamis.train.checkpoint import read_checkpoint
+from tamis.train.data import load_data
+from tamis.train.distributed import join_team
+from tamis.train.fits import check_fits
+
+
+def transfer(
+    model: str,
+    architecture: Path,
+    data: str,
+    test: str | None,
+    directory: Path | None,
+    out: Path,
+    device: str,
+    as_json: bool,
+    options: Mapping[str, Any],
+) -> None:
+    """The command; arguments as on the command line."""
+    settings = parse_settings(options)
+    team = join_team(parse_device(device))
+    prepare_output(out, ".tamis")
+    loaded = load_trainable("transfer", model, None, settings.seed)
+    kept = Architecture.load(architecture)
+    kept.check_fits(loaded.module)
+    examples, test_examples = load_data(data), None if test is None else load_data(test)
+    for each in (examples, test_examples):
+        if each is not None:
+            check_fits(loaded.module, each, called=model)
+    network = trace(loaded.module, examples.example)  # now: what cannot be written need not be trained
+    with training_directory(directory, out, team) as folder:
+        origin = {"model": model, "architecture": str(architecture), "weights": _origin_of_weights(folder)}
+        origin["device"] = str(team.device)
+        if team.leads and not as_json:
+            console().print(facts(origin | described(examples, test_examples, settings)))
+        trained = transfer_architecture(
+            loaded.module, kept, examples, settings, test=test_examples, directory=folder, device=team.device
+        )
+        if not team.leads:
+            return
+        step = {"step": "transfer", "architecture": architecture.name, "data": examples.name, **settings.in_effect}
+        small = Compressed(network.with_params(trained.model.state_dict()), kept.masks, [step])
+        small.save(out)
+    if as_json:
+        last = trained.history[-1]
+        figures = {"accuracy": {"training": last.accuracy, "test": last.test_accuracy}, "bytes": small.nbytes}
+        asked = {"data": examples.name, "test": test, "recipe": [step], "file": str(out)}
+        print(json.dumps({**origin, **asked, **as_plain_data(kept), **figures}, indent=2, allow_nan=False))
+    else:
+        screen = console()
+        screen.print()
+        screen.print(connection_table(kept))
+        screen.print()
+        screen.print(result(trained, out), soft_wrap=True)
+
+
+def _origin_of_weights(directory: Path) -> str:
+    begun = read_checkpoint(directory)
+    return "fresh" if begun is None else f"of {directory}, after epoch {begun.epoch}"
