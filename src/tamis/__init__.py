@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tamis import architecture as architecture
+    from tamis import binary as binary
     from tamis import l1inf as l1inf
     from tamis.artifact.codes import Codes as Codes
     from tamis.artifact.compressed import Compressed as Compressed
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "architecture": "tamis.architecture",
+    "binary": "tamis.binary",
     "l1inf": "tamis.l1inf",
     "Codes": "tamis.artifact.codes",
     "Compressed": "tamis.artifact.compressed",

@@ -46,6 +46,32 @@ CITATIONS: dict[str, str] = {
   note   = {hal-03262679},
   year   = {2021}
 }""",
+    "rastegari2016xnor": """@inproceedings{rastegari2016xnor,
+  author    = {Mohammad Rastegari and Vicente Ordonez and Joseph Redmon and Ali Farhadi},
+  title     = {{XNOR}-Net: {ImageNet} Classification Using Binary Convolutional Neural Networks},
+  booktitle = {European Conference on Computer Vision},
+  pages     = {525--542},
+  year      = {2016}
+}""",
+    "bulat2019xnor": """@inproceedings{bulat2019xnor,
+  author    = {Adrian Bulat and Georgios Tzimiropoulos},
+  title     = {{XNOR}-Net++: Improved Binary Neural Networks},
+  booktitle = {British Machine Vision Conference},
+  year      = {2019}
+}""",
+    "liu2018bireal": """@inproceedings{liu2018bireal,
+  author    = {Zechun Liu and Baoyuan Wu and Wenhan Luo and Xin Yang and Wei Liu and Kwang-Ting Cheng},
+  title     = {Bi-Real Net: Enhancing the Performance of 1-bit {CNN}s With Improved Representational Capability and
+               Advanced Training Algorithm},
+  booktitle = {European Conference on Computer Vision},
+  year      = {2018}
+}""",
+    "liu2020reactnet": """@inproceedings{liu2020reactnet,
+  author    = {Zechun Liu and Zhiqiang Shen and Marios Savvides and Kwang-Ting Cheng},
+  title     = {{ReActNet}: Towards Precise Binary Neural Network with Generalized Activation Functions},
+  booktitle = {European Conference on Computer Vision},
+  year      = {2020}
+}""",
     "clopper1934confidence": """@article{clopper1934confidence,
   author  = {C. J. Clopper and E. S. Pearson},
   title   = {The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial},

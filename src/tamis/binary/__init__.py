@@ -1,0 +1,30 @@
+"""Binary networks: signs for weights and activations, with positive scales learnt as in XNOR-Net++.
+
+Reference: chee2021xnor.
+"""
+
+from tamis.binary.convert import binarize as binarize
+from tamis.binary.layers import BinaryConv1d as BinaryConv1d
+from tamis.binary.layers import BinaryConv2d as BinaryConv2d
+from tamis.binary.layers import BinaryLinear as BinaryLinear
+from tamis.binary.layers import binary_layers as binary_layers
+from tamis.binary.layers import clip_weights as clip_weights
+from tamis.binary.layers import thresholds as thresholds
+from tamis.binary.sparse_scales import scale_penalty as scale_penalty
+from tamis.binary.sparse_scales import shrink_scales as shrink_scales
+from tamis.binary.two_stage import TrainedBinary as TrainedBinary
+from tamis.binary.two_stage import train_binary as train_binary
+
+__all__ = [
+    "BinaryConv1d",
+    "BinaryConv2d",
+    "BinaryLinear",
+    "TrainedBinary",
+    "binarize",
+    "binary_layers",
+    "clip_weights",
+    "scale_penalty",
+    "shrink_scales",
+    "thresholds",
+    "train_binary",
+]

@@ -1,0 +1,102 @@
+"""Sparse scales: the penalty that Theorem 3.2 puts on them, and the step that sets some of them to zero.
+
+For one vector a of scales, of which ‖a‖₀ are not zero, the penalty is 4 ‖a‖₀ log(1 + ‖a‖₁ / (τ ‖a‖₀)). Printed without
+the 4, which the proof obtains (ERRATA 5). The vectors are α, β and γ of each layer. The proof adds up 4 log(1 + a_u/τ)
+and bounds the sum by one term for all scales together (Jensen's inequality); one term for each vector is a smaller
+bound of the same sum.
+
+Reference: chee2021xnor.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tamis.binary.layers import binary_layers
+from tamis.errors import InvalidInput
+
+
+def scale_penalty(model: nn.Module, tau: float) -> Tensor:
+    """4 Σ_a ‖a‖₀ log(1 + ‖a‖₁ / (τ ‖a‖₀)) + p_bin log 2, over the scales a and signs of a model (Theorem 3.2).
+
+    It bounds, in nats, how far the scales and signs are from a sparsity prior of scale τ, and so what they add to the
+    regret; the real weights of other layers are not counted. Gradients flow through ‖a‖₁, and take ‖a‖₀ for fixed.
+
+    Args:
+        model: one with binary layers.
+        tau: τ > 0.
+
+    Example:
+        >>> loss = F.cross_entropy(model(x), y) + 1e-6 * scale_penalty(model, tau=0.1)
+
+    Reference: chee2021xnor.
+    """
+    _check_tau(tau)
+    layers = binary_layers(model).values()
+    signs = sum(layer.weight.numel() for layer in layers)
+    total = next(iter(layers)).weight.new_tensor(signs * math.log(2))
+    for layer in layers:
+        for factor in layer.factors.values():
+            left = _count(factor)
+            total = total + 4 * left * torch.log1p(factor.abs().sum() / (tau * left))
+    return total
+
+
+@torch.no_grad()
+def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
+    """A proximal step of the penalty, in place: a ← max(a − step · 4 ‖a‖₀ / (τ ‖a‖₀ + ‖a‖₁), 0).
+
+    4 ‖a‖₀ / (τ ‖a‖₀ + ‖a‖₁) is the slope of the penalty in ‖a‖₁, in which it is concave: so it lies below its tangent,
+    and the step minimises the tangent plus ‖a − a_before‖² / (2 step). Scales that reach zero stay there, and their
+    channels, rows or columns of the output are zero. The last scale of a vector is left: without it a layer would be
+    gone.
+
+    Where batch normalization follows a layer, α can shrink at no cost to the loss until it is zero: then the sizes of α
+    decide which channels go, and `step` how many, not the loss.
+
+    Args:
+        model: one with binary layers.
+        step: the learning rate times the weight of the penalty.
+        tau: τ > 0.
+
+    Example:
+        >>> optimizer.step(); clip_weights(model); shrink_scales(model, step=learning_rate * 1e-6, tau=0.1)
+
+    Reference: chee2021xnor.
+    """
+    _check_tau(tau)
+    if not step >= 0:
+        raise InvalidInput(f"step must be a number ≥ 0, got {step!r}")
+    for layer in binary_layers(model).values():
+        for factor in layer.factors.values():
+            size = factor.abs()
+            left = _count(factor)
+            shrunk = size - step * 4 * left / (tau * left + size.sum())
+            largest = size == size.max()
+            kept = torch.where(largest, torch.maximum(shrunk, size / 2), shrunk.clamp(min=0))
+            factor.copy_(kept.copysign(factor))
+
+
+def zero_scales(model: nn.Module) -> tuple[int, int]:
+    """How many scales of a model's binary layers are zero, and how many there are.
+
+    Example:
+        >>> zero_scales(model)
+        (12, 480)
+    """
+    factors = [factor for layer in binary_layers(model).values() for factor in layer.factors.values()]
+    total = sum(factor.numel() for factor in factors)
+    return total - sum(int(factor.count_nonzero()) for factor in factors), total
+
+
+def _count(factor: Tensor) -> Tensor:
+    """‖a‖₀, in the dtype of a; one for none, where ‖a‖₁ is 0 and so are the penalty and its steps."""
+    return factor.count_nonzero().clamp(min=1).to(factor.dtype)
+
+
+def _check_tau(tau: float) -> None:
+    if isinstance(tau, bool) or not 0 < tau < math.inf:
+        raise InvalidInput(f"tau must be a number > 0, got {tau!r}")

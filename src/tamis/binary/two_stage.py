@@ -1,0 +1,191 @@
+"""Training in two stages: first with binary activations and real weights, then with both binary.
+
+Gradients through two signs at once are poor guides, above all at the beginning. So the first stage convolves the signs
+of activations with the real weights W; the second one takes sign(W), with a scale that begins at mean |W|, the one
+that changes the layer least. In the second stage every step is followed by clipping W to [−1, 1], beyond which it has
+no gradient, and, if wanted, by a proximal step that makes scales sparse. Weight decay is that of the settings: on W it
+is no regularisation of signs, but keeps weights near zero, where they can still change sign.
+
+Reference: bulat2019xnor.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from tamis.artifact.masks import Hold, Masks
+from tamis.binary.layers import binary_layers, clip_weights
+from tamis.binary.sparse_scales import shrink_scales, zero_scales
+from tamis.errors import InvalidInput
+from tamis.progress import Listener
+from tamis.train.data import Data
+from tamis.train.loop import Epoch, Settings, train
+
+ACTIVATIONS, BOTH = "activations", "both"
+
+
+@dataclass(frozen=True)
+class TrainedBinary:
+    """A trained copy of the model, in eval mode, and how each stage went.
+
+    Attributes:
+        model: on the device of the model that it was copied from.
+        activations: the epochs of the first stage, with real weights; none where it was left out.
+        history: the epochs of the second one.
+    """
+
+    model: nn.Module
+    activations: tuple[Epoch, ...]
+    history: tuple[Epoch, ...]
+
+
+def train_binary(
+    model: nn.Module,
+    data: Data,
+    settings: Settings,
+    *,
+    first: Settings | None = None,
+    test: Data | None = None,
+    penalty: float = 0.0,
+    tau: float = 0.1,
+    directory: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: Listener = True,
+) -> TrainedBinary:
+    """Train a copy of a binary network in two stages; the model itself is left alone.
+
+    With a `directory`, each epoch ends with a checkpoint, in DIRECTORY/activations and then in DIRECTORY/both. The same
+    call goes on from there, or returns at once, as `tamis.train.loop.train` does.
+
+    Args:
+        model: what `binarize` made, or any module with layers of this room.
+        data, test, device, progress: as `tamis.train.loop.train` takes them.
+        settings: of the second stage.
+        first: of the first stage; None to leave it out.
+        penalty: the weight of `scale_penalty` in the loss of the second stage: after each step `shrink_scales` goes as
+            far as the learning rate times this.
+        tau: τ of that penalty.
+        directory: where to leave checkpoints; made if it is not there.
+
+    Example:
+        >>> binary = binarize(vgg_small(batch_norm=True), example=data.example)
+        >>> settings = Settings(epochs=20, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0)
+        >>> trained = train_binary(binary, data, settings, first=settings, test=test, directory="runs/binary")
+        >>> trained.history[-1].test_accuracy
+
+    Reference: bulat2019xnor.
+    """
+    binary_layers(model)
+    _check_penalty(model, penalty, tau)
+    folder = None if directory is None else Path(directory)
+    activations: tuple[Epoch, ...] = ()
+    if first is not None:
+        begun = train(
+            with_real_weights(model),
+            data,
+            first,
+            test=test,
+            directory=folder and folder / ACTIVATIONS,
+            device=device,
+            progress=progress,
+        )
+        model, activations = with_binary_weights(begun.model), begun.history
+    finished = train(
+        model,
+        data,
+        settings,
+        test=test,
+        masks=_BinarySteps(penalty, tau),
+        directory=folder and folder / _second_folder(penalty, tau),
+        device=device,
+        progress=progress,
+    )
+    return TrainedBinary(finished.model, activations, finished.history)
+
+
+def with_real_weights(model: nn.Module) -> nn.Module:
+    """A copy whose binary layers convolve the signs of their input with W itself: the first stage.
+
+    Example:
+        >>> with_real_weights(binarize(model, example=x))
+    """
+    real = copy.deepcopy(model)
+    for layer in binary_layers(real).values():
+        layer.real_weights = True
+        for factor in layer.factors.values():
+            factor.requires_grad_(False)  # unused, which processes that train together would trip over
+    return real
+
+
+def with_binary_weights(model: nn.Module) -> nn.Module:
+    """A copy whose binary layers take sign(W), with a scale that begins at mean |W|: the second stage.
+
+    Example:
+        >>> with_binary_weights(trained.model)
+    """
+    binary = copy.deepcopy(model)
+    for layer in binary_layers(binary).values():
+        layer.real_weights = False
+        layer.begin_scale()
+        for factor in layer.factors.values():
+            factor.requires_grad_(True)
+    return binary
+
+
+class _BinarySteps(Masks):
+    """What follows each step of the second stage; no masks, but held by training as masks are.
+
+    Args:
+        penalty: the weight of the penalty of scales.
+        tau: τ.
+    """
+
+    def __init__(self, penalty: float, tau: float) -> None:
+        super().__init__({})
+        self.penalty, self.tau = penalty, tau
+        self._model: nn.Module | None = None
+
+    @property
+    def sparsity(self) -> float:
+        """The fraction of scales that are zero."""
+        zeros, total = (0, 0) if self._model is None else zero_scales(self._model)
+        return zeros / total if total else 0.0
+
+    def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
+        """Clip weights and shrink scales after each step of the optimizer."""
+        self._model = model
+        return _AfterSteps(self, model, optimizer)
+
+
+class _AfterSteps(Hold):
+    """Clipping and shrinking after the steps of an optimizer; `release()` ends them."""
+
+    def __init__(self, steps: _BinarySteps, model: nn.Module, optimizer: Optimizer) -> None:
+        self.steps, self.model, self.optimizer = steps, model, optimizer
+        self._hooks = [optimizer.register_step_post_hook(lambda *_: self._after_step())]
+
+    def _after_step(self) -> None:
+        clip_weights(self.model)
+        if self.steps.penalty:
+            rate = self.optimizer.param_groups[0]["lr"]
+            shrink_scales(self.model, rate * self.steps.penalty, self.steps.tau)
+
+
+def _second_folder(penalty: float, tau: float) -> str:
+    """One for each penalty: a checkpoint of another one is none to go on from."""
+    return f"{BOTH}_{penalty:g}_{tau:g}" if penalty else BOTH
+
+
+def _check_penalty(model: nn.Module, penalty: float, tau: float) -> None:
+    for name, value, right in (("penalty", penalty, 0 <= penalty < math.inf), ("tau", tau, 0 < tau < math.inf)):
+        if isinstance(value, bool) or not right:
+            raise InvalidInput(f"{name} must be a number {'≥' if name == 'penalty' else '>'} 0, got {value!r}")
+    if penalty and not zero_scales(model)[1]:
+        raise InvalidInput(f"{penalty=} is of learnt scales, and those of this model are analytic: it has none")
