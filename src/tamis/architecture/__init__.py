@@ -4,6 +4,7 @@ Reference: colombo2021architecture.
 """
 
 from tamis.architecture.architecture import Architecture as Architecture
+from tamis.architecture.baselines import magnitude_architecture as magnitude_architecture
 from tamis.architecture.baselines import random_architecture as random_architecture
 from tamis.architecture.reshuffle import reshuffle as reshuffle
 from tamis.architecture.search import search as search

@@ -1,21 +1,27 @@
-"""What a search has to beat: as many connections at random, or those that iterative magnitude pruning leaves.
-
-Iterative magnitude pruning itself is `tamis.prune.iterative.prune_iteratively`; its masks make an architecture:
-
-    amount = amount_per_round(sparsity=0.9, rounds=10)
-    rounds = prune_iteratively(model, data, settings, "out", rounds=10, amount=amount, rewind=0, halve_final=False)
-    found = Architecture(rounds[-1].compressed.masks)
-"""
+"""What a search has to beat: as many connections at random, or those that iterative magnitude pruning leaves."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import nn
 
 from tamis.architecture.architecture import Architecture, connections_kept, keep_largest
 from tamis.architecture.layers import maskable_weights
-from tamis.errors import InvalidInput
+from tamis.errors import InvalidInput, listed
 from tamis.graph.selection import Patterns, lasting
+from tamis.graph.trace import trace
+from tamis.progress import Listener
+from tamis.prune import prune
+from tamis.prune.iterative import prune_iteratively
+from tamis.prune.prunable import candidates
+from tamis.train.data import Data
+from tamis.train.loop import Settings
 
 
 def random_architecture(
@@ -44,10 +50,74 @@ def random_architecture(
     return Architecture(keep_largest(scores, keep))
 
 
+def magnitude_architecture(
+    model: nn.Module,
+    data: Data,
+    sparsity: float,
+    settings: Settings,
+    *,
+    rounds: int = 5,
+    rewind: int = 0,
+    directory: str | Path | None = None,
+    device: str | torch.device | None = None,
+    progress: Listener = True,
+) -> Architecture:
+    """The connections that iterative magnitude pruning leaves, at a sparsity that is exact to one connection ("IMP").
+
+    `rounds` times: train, take the same fraction of the remaining connections, those of all layers with the smallest
+    |θ|, and give the others the weights back that they had after `rewind` epochs of the first training. This is
+    `tamis.prune.iterative.prune_iteratively`, but for the last round, which takes as many connections as are too many,
+    and is not trained again: an architecture has no weights. A sparsity that takes so few that fractions of them would
+    be rounded past it is pruned to in one round.
+
+    Args:
+        model: any module that `train` takes; training begins with its weights, and it is left as it is.
+        data: the training task.
+        sparsity: the fraction of connections that goes.
+        settings: how weights are trained, in every round.
+        rounds: how often to train and to prune.
+        rewind: 0 for the beginning, as in the protocol of 2018 that the paper follows.
+        directory: where rounds are left, for the same call to go on from; None for a temporary one.
+        device: where to train; None for where the model is.
+        progress: True, False, or a function of a `Progress`, called after each epoch.
+
+    Raises:
+        InvalidInput: among what would be pruned is a weight that is of no linear or convolution layer, which `search`
+            does not mask.
+
+    Example:
+        >>> magnitude_architecture(mlp(), load_data("digits"), 0.9, Settings(epochs=20)).sparsity
+        0.9
+
+    Reference: colombo2021architecture.
+    """
+    fraction = amount_per_round(sparsity, rounds)
+    sizes = {name: model.get_parameter(name).numel() for name in maskable_weights(model)}
+    keep = connections_kept(sparsity, sum(sizes.values()))
+    _check_same_layers(model, data, sizes)
+    last_step = keep * fraction / (1 - fraction)  # how many connections the last round takes, but for rounding
+    with ExitStack() as stack:
+        *_, before = prune_iteratively(
+            model,
+            data,
+            settings,
+            stack.enter_context(TemporaryDirectory()) if directory is None else directory,
+            # Each round before the last one is off by half a connection at most.
+            rounds=rounds - 1 if last_step >= rounds / 2 else 0,
+            amount=fraction,
+            rewind=rewind,
+            by="magnitude",
+            scope="global",
+            halve_final=False,
+            device=device,
+            progress=progress,
+        )
+    too_many = sum(sizes.values()) - before.compressed.masks.pruned - keep
+    return Architecture(prune(before.compressed, too_many, by="magnitude", scope="global").masks)
+
+
 def amount_per_round(sparsity: float, rounds: int) -> float:
     """The fraction p of the remaining weights to prune in each round to end at a sparsity: (1 − p)^rounds = 1 − s.
-
-    Each round rounds to whole weights, in each layer: the sparsity it ends at can differ by a few of them.
 
     Example:
         >>> amount_per_round(sparsity=0.75, rounds=2)
@@ -60,3 +130,14 @@ def amount_per_round(sparsity: float, rounds: int) -> float:
     if isinstance(sparsity, bool) or not 0.0 <= sparsity < 1.0:
         raise InvalidInput(f"sparsity={sparsity!r} must be a fraction from 0 to less than 1")
     return 1 - (1 - sparsity) ** (1 / rounds)
+
+
+def _check_same_layers(model: nn.Module, data: Data, maskable: Collection[str]) -> None:
+    """Refuse to prune what a search does not mask, or to leave out what it does."""
+    network = trace(deepcopy(model).cpu(), data.example.cpu())
+    differences = {*candidates(network).names} ^ {*maskable}
+    if differences:
+        raise InvalidInput(
+            f"magnitude pruning and search would not choose among the same connections of {type(model).__name__}: only "
+            f"one of them takes {listed(sorted(differences))}, which is no linear or convolution layer's or is not used"
+        )

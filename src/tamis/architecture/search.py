@@ -68,7 +68,9 @@ def search(
         t_l, t_s, spread, include, exclude: as `TwoTemperature` takes them.
         gamma: γ; None for one that takes a connection, if no gradient holds it, within half of the epochs.
         mask_rate: the largest α; it follows the schedule of the learning rate. The larger it is, the more the loss
-            decides beside the penalty that γ = None sets; high sparsities then need a larger γ.
+            decides beside the penalty that γ = None sets; high sparsities then need a larger γ. The default suits a few
+            thousand connections. The more there are, the smaller is the gradient of each: for a small convolutional
+            network of 34,000, 1.0 was better at each sparsity that was tried.
         directory: where to leave checkpoints and the result; made if it is not there.
         device: where to train; None for where the model is.
         progress: True, False, or a function of a `Progress`, called after each epoch with the sparsity so far.
