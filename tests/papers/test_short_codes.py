@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +24,6 @@ from tamis.train.data import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
-MIRRORED = replace(TINY, mirrored=True)
 BELOW_PUBLISHED = ("mnist", "fashion_mnist")
 
 
@@ -85,34 +83,22 @@ def test_a_sample_does_not_depend_on_its_batch() -> None:
         assert torch.allclose(net(images)[2:3], net(images[2:3]), atol=1e-5)
 
 
-def test_a_mirrored_network_answers_an_image_and_its_mirror_image_alike() -> None:
-    net, images = ShortNetwork(MIRRORED), prepared(tiny_data(6).inputs)
-    net.load_state_dict(ternary_weights(MIRRORED))
-    with torch.no_grad():
-        assert torch.allclose(net.stem.mirrored(net.stem(images)), net.stem(images.flip(-1)), atol=1e-5)
-        assert torch.allclose(net(images), net(images.flip(-1)), atol=1e-5)
-        assert not torch.allclose(net(images), net(images.flip(-2)), atol=1e-2)
-    assert torch.equal(net.readout.bank, net.readout.bank.flip(-1))
-
-
 def test_colours_become_opponents_on_a_fixed_scale() -> None:
     grey = prepared(torch.full((1, 3, 2, 2), 255, dtype=torch.uint8))
     assert torch.allclose(grey[:, 1:], torch.zeros(1, 2, 2, 2), atol=1e-6)
     assert torch.allclose(grey[:, 0], torch.full((1, 2, 2), 4 * 0.5 * 3**0.5))
 
 
-@pytest.mark.parametrize("shape", [TINY, MIRRORED, replace(PLAIN, mirrored=True)])
-def test_weights_without_doubt_are_the_networks_own(shape: Shape) -> None:
+def test_weights_without_doubt_are_the_networks_own() -> None:
     """drawn_outputs, with laws that are certain, against the network itself."""
-    net, data = ShortNetwork(shape), tiny_data(8)
-    weights = ternary_weights(shape)
+    net, data = ShortNetwork(TINY), tiny_data(8)
+    weights = ternary_weights(TINY)
     net.load_state_dict(weights)
     laws = [torch.stack([(value == level).float() for level in (-1, 0, 1)]) for value in weights.values()]
-    trainer = Trainer(Plan(shape), net.stem(prepared(data.inputs)), data.labels, 10)
+    trainer = Trainer(Plan(TINY), net.stem(prepared(data.inputs)), data.labels, 10)
     with torch.no_grad():
         for hard in (0.0, 1.0):
-            views = trainer.views(torch.arange(8))
-            drawn = drawn_outputs(net, trainer.banks, laws, torch.tensor(hard), views)
+            drawn = drawn_outputs(net, trainer.banks, laws, torch.tensor(hard), trainer.images)
             assert torch.allclose(drawn, net(prepared(data.inputs)), atol=0.05)  # the noise keeps a variance of 1e-6
 
 
@@ -152,7 +138,7 @@ def test_errors_of_all_changes_are_those_of_each() -> None:
                 assert errors[index, row, column] == int(((features @ moved.T).argmax(dim=1) != labels).sum())
 
 
-@pytest.mark.parametrize("shape", [PLAIN, MIRRORED])
+@pytest.mark.parametrize("shape", [PLAIN, TINY])
 def test_a_refined_network_has_a_lower_bound(shape: Shape, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(short_codes_refinement, "TRIED", 60)
     monkeypatch.setattr(short_codes_refinement, "SWEEPS", 3)
@@ -171,8 +157,8 @@ def test_a_refined_network_has_a_lower_bound(shape: Shape, monkeypatch: pytest.M
 
 def test_what_is_tried_is_counted_as_the_network_counts_it() -> None:
     """Errors from the sums of a stage on, after changes of each kind, against the whole network."""
-    data, weights = tiny_data(200), ternary_weights(MIRRORED)
-    search = short_codes_refinement.Search(MIRRORED, weights, data)
+    data, weights = tiny_data(200), ternary_weights(TINY)
+    search = short_codes_refinement.Search(TINY, weights, data)
     assert search.errors == errors_of(search.net, data)
     for place, stage in enumerate(search.stages):
         values = list(search.reaching(place))

@@ -34,8 +34,6 @@ class Shape:
         kept: whether a stage also hands on what it got.
         stem: the side of fixed filters before the first stage, 0 for none; their outputs are rectified.
         shrink: by how much images are averaged down first.
-        mirrored: whether the read-out sees the mean of what an image and its mirror image give. Of the cosines it then
-            has only those that a mirror leaves as they are.
     """
 
     channels: int
@@ -46,30 +44,16 @@ class Shape:
     kept: bool = False
     stem: int = 0
     shrink: int = 1
-    mirrored: bool = False
 
 
 def cosines(side: int, count: int | None = None) -> Tensor:
     """The `count` filters of lowest frequency among the side × side orthonormal cosines, (count, side, side)."""
-    return _cosines(side, _frequencies(side)[:count])
-
-
-def even_cosines(side: int) -> Tensor:
-    """Those of all cosines that a mirror leaves as they are."""
-    return _cosines(side, [(u, v) for u, v in _frequencies(side) if v % 2 == 0])
-
-
-def _frequencies(side: int) -> list[tuple[int, int]]:
-    """Vertical and horizontal ones, the lowest first."""
-    pairs = [(u, v) for u in range(side) for v in range(side)]
-    return sorted(pairs, key=lambda pair: (pair[0] ** 2 + pair[1] ** 2, pair))
-
-
-def _cosines(side: int, frequencies: list[tuple[int, int]]) -> Tensor:
     places = torch.arange(side, dtype=torch.float64) + 0.5
     waves = torch.stack([torch.cos(math.pi * places * frequency / side) for frequency in range(side)])
     waves = waves / waves.norm(dim=1, keepdim=True)
-    return torch.stack([torch.outer(waves[u], waves[v]) for u, v in frequencies]).float()
+    pairs = [(u, v) for u in range(side) for v in range(side)]
+    pairs.sort(key=lambda pair: (pair[0] ** 2 + pair[1] ** 2, pair))
+    return torch.stack([torch.outer(waves[u], waves[v]) for u, v in pairs[:count]]).float()
 
 
 def normalised(values: Tensor) -> Tensor:
@@ -116,7 +100,6 @@ class Stem(nn.Module):
     """Images made smaller, and every cosine of every channel, rectified: nothing of it is learned."""
 
     bank: Tensor
-    swapped: Tensor
 
     def __init__(self, channels: int, side: int, shrink: int) -> None:
         super().__init__()
@@ -124,7 +107,6 @@ class Stem(nn.Module):
         bank = cosines(side).repeat(channels, 1, 1)[:, None] if side else torch.zeros(0)
         self.register_buffer("bank", bank, persistent=False)
         self.outputs = 2 * channels * side**2 if side else channels
-        self.register_buffer("swapped", _swapped_by_a_mirror(channels, side), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
         values = functional.avg_pool2d(images, self.shrink) if self.shrink > 1 else images
@@ -134,33 +116,20 @@ class Stem(nn.Module):
         outputs = functional.conv2d(padded, self.bank, groups=self.channels)
         return both_halves(outputs * (outputs.square().mean(dim=(2, 3), keepdim=True) + DIM).rsqrt())
 
-    def mirrored(self, values: Tensor) -> Tensor:
-        """What it gives for mirror images, from what it gives for the images: odd filters change their sign."""
-        return values[:, self.swapped].flip(-1)
-
-
-def _swapped_by_a_mirror(channels: int, side: int) -> Tensor:
-    """For each output of a stem, the one that has its values where images are mirrored."""
-    if not side:
-        return torch.arange(channels)
-    odd = torch.tensor([horizontal % 2 == 1 for _, horizontal in _frequencies(side)] * channels)
-    own, other = torch.arange(len(odd)), torch.arange(len(odd)) + len(odd)
-    return torch.cat([torch.where(odd, other, own), torch.where(odd, own, other)])
-
 
 class ReadOut(nn.Module):
     """Ternary combinations of the cosine coefficients of each channel, one for each class; the last entry is a bias."""
 
     bank: Tensor
 
-    def __init__(self, channels: int, grid: int, mirrored: bool) -> None:
+    def __init__(self, channels: int, grid: int) -> None:
         super().__init__()
         self.grid = grid
-        self.register_buffer("bank", even_cosines(grid) if mirrored else cosines(grid), persistent=False)
+        self.register_buffer("bank", cosines(grid), persistent=False)
         self.weight = nn.Parameter(torch.zeros(CLASSES, channels * len(self.bank) + 1))
 
-    def forward(self, features: Tensor) -> Tensor:
-        return functional.linear(features, self.weight[:, :-1], self.weight[:, -1])
+    def forward(self, values: Tensor) -> Tensor:
+        return functional.linear(self.features(values), self.weight[:, :-1], self.weight[:, -1])
 
     def features(self, values: Tensor) -> Tensor:
         """What the weights, but for the bias, combine."""
@@ -186,24 +155,15 @@ class ShortNetwork(nn.Module):
             stages.append(Stage(channels, width, bank, pool, shape.kept))
             channels = 2 * width + (channels if shape.kept else 0)
         self.stages = nn.Sequential(*stages)
-        self.readout = ReadOut(channels, shape.grid, shape.mirrored)
-        self.mirrored = shape.mirrored
+        self.readout = ReadOut(channels, shape.grid)
 
     @property
     def each_stage(self) -> list[Stage]:
         return [stage for stage in self.stages if isinstance(stage, Stage)]
 
     def forward(self, images: Tensor) -> Tensor:
-        outputs: Tensor = self.readout(self.features(images))
+        outputs: Tensor = self.readout(self.stages(self.stem(images)))
         return outputs
-
-    def features(self, images: Tensor) -> Tensor:
-        """What the read-out combines."""
-        seen: Tensor = self.readout.features(self.stages(self.stem(images)))
-        if not self.mirrored:
-            return seen
-        mirror: Tensor = self.readout.features(self.stages(self.stem(images.flip(-1))))
-        return (seen + mirror) / 2
 
 
 def prepared(images: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ WORTH = 4e-5  # of a bit, in nats of cross-entropy per image; only the order of 
 TRIED = 1600  # changes of the last stage in a round; of each stage before it, a quarter
 PARTNERS = 8  # new weights that each weight of a stage may give way to
 SWEEPS = 60  # of the read-out after each stage
-TOGETHER = 12_500  # images
+TOGETHER = 12_500  # images of a part
+AT_ONCE = 2_500  # images whose derivatives fit into memory
 
 
 class Change(NamedTuple):
@@ -56,23 +57,19 @@ def refined(shape: Shape, weights: Mapping[str, Tensor], train: Data, rounds: in
 
 
 class Search:
-    """A network with what its training set looks like after the stem.
-
-    Views of images come in parts, each of which has its images first and their mirror images, if they count, after
-    them.
-    """
+    """A network with what its training set looks like after the stem, in parts."""
 
     def __init__(self, shape: Shape, weights: Mapping[str, Tensor], train: Data) -> None:
         self.net = ShortNetwork(shape).to(train.inputs.device).requires_grad_(False)
         self.net.load_state_dict({name: value.float() for name, value in weights.items()})
-        self.stages, self.views, self.labels = self.net.each_stage, 2 if shape.mirrored else 1, train.labels
+        self.stages, self.labels = self.net.each_stage, train.labels
         self.parts = [self._after_stem(images) for images in train.inputs.split(TOGETHER)]
         self.errors = self.count(self.reaching(len(self.stages)))
         self.score = self._scored(self.errors)
 
     def improve_readout(self) -> None:
         weight = self.net.readout.weight
-        features = torch.cat([self._features(values) for values in self.reaching(len(self.stages))])
+        features = torch.cat([self.net.readout.features(values) for values in self.reaching(len(self.stages))])
         features = torch.cat([features, torch.ones_like(features[:, :1])], dim=1)
         others = self._bits() - code_bits(weight)
         for _ in range(SWEEPS):
@@ -106,8 +103,7 @@ class Search:
                 total[:, row] += step * _response(stage, part, column)
 
     def _after_stem(self, images: Tensor) -> Tensor:
-        values = torch.cat([self.net.stem(prepared(batch)) for batch in images.split(2500)])
-        return torch.cat([values, self.net.stem.mirrored(values)]) if self.views == 2 else values
+        return torch.cat([self.net.stem(prepared(batch)) for batch in images.split(AT_ONCE)])
 
     def reaching(self, place: int) -> Iterator[Tensor]:
         """The inputs of a stage, or, after the last stage, of the read-out."""
@@ -128,30 +124,27 @@ class Search:
                 values = later(values)
             yield values
 
-    def _features(self, values: Tensor) -> Tensor:
-        return self.net.readout.features(values).unflatten(0, (self.views, -1)).mean(dim=0)
-
     def count(self, reaching: Iterator[Tensor]) -> int:
         """Training errors, from the inputs of the read-out."""
-        answers = torch.cat([self.net.readout(self._features(values)).argmax(dim=1) for values in reaching])
+        answers = torch.cat([self.net.readout(values).argmax(dim=1) for values in reaching])
         return int((answers != self.labels).sum())
 
     def _gradient(self, place: int, values: list[Tensor]) -> Tensor:
         """That of the mean cross-entropy, with outputs scaled by what makes it least, in a stage's weights."""
         stage = self.stages[place]
         labels = self.labels.split(TOGETHER)
-        outputs = self.net.readout(self._features(next(self.reaching(len(self.stages)))))
+        outputs = self.net.readout(next(self.reaching(len(self.stages))))
         heats = torch.logspace(-2, 1, 31).tolist()
         heat = min(heats, key=lambda heat: float(functional.cross_entropy(heat * outputs, labels[0])))
         weight = stage.weight
         gradient = torch.zeros_like(weight)
         weight.requires_grad_()
         for part, wanted in zip(values, labels, strict=True):
-            for seen, answers in _portions(part, wanted, self.views):
+            for seen, answers in zip(part.split(AT_ONCE), wanted.split(AT_ONCE), strict=True):
                 following = seen
                 for later in self.stages[place:]:
                     following = later(following)
-                loss = functional.cross_entropy(heat * self.net.readout(self._features(following)), answers)
+                loss = functional.cross_entropy(heat * self.net.readout(following), answers)
                 gradient += torch.autograd.grad(loss, weight)[0] * len(answers) / len(self.labels)
         weight.requires_grad_(False)
         return gradient
@@ -162,13 +155,6 @@ class Search:
     def _scored(self, errors: int) -> float:
         count = len(self.labels)
         return chernoff(errors / count, self._bits() * math.log(2) / count)
-
-
-def _portions(part: Tensor, labels: Tensor, views: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """A part in smaller ones, of which derivatives fit into memory."""
-    images = part.unflatten(0, (views, -1))
-    for start in range(0, len(labels), 2500):
-        yield images[:, start : start + 2500].flatten(0, 1), labels[start : start + 2500]
 
 
 def sums_of(stage: Stage, values: Tensor) -> Tensor:

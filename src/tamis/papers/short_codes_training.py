@@ -95,18 +95,13 @@ class Trainer:
         settled = ((part - self.plan.free) / (SETTLED - self.plan.free)).clamp(0, 1)
         sharpness = torch.exp(settled * math.log(self.plan.sharp))
         laws = [(sharpness * odds).softmax(dim=0) for odds in self.odds]
-        outputs = drawn_outputs(self.net, self.banks, laws, (part > self.plan.hard).float(), self.views(chosen))
+        outputs = drawn_outputs(self.net, self.banks, laws, (part > self.plan.hard).float(), self.images[chosen])
         loss = functional.cross_entropy(outputs.float() * self.heat.exp(), self.labels[chosen])
         price = self.plan.price * (part / DEAR).clamp(max=1)
         length = torch.stack([code_length(law, settled) for law in laws]).sum()
         gradients = torch.autograd.grad(loss + price * length, [*self.odds, self.heat])
         with torch.no_grad():
             self._move(gradients, part)
-
-    def views(self, chosen: Tensor) -> Tensor:
-        """What comes out of the stem for some images, followed by the same for their mirror images if they count."""
-        images = self.images[chosen]
-        return torch.cat([images, self.net.stem.mirrored(images)]) if self.net.mirrored else images
 
     def _move(self, gradients: Sequence[Tensor], part: Tensor) -> None:
         """A step of Adam."""
@@ -147,9 +142,8 @@ def drawn_outputs(
         net, banks: the network, and the cosines of its stages as `spread_bank` gives them.
         laws: of its weights.
         hard: 0 or 1. Gradients of the likeliest weights are those of the mean weights.
-        values: what comes out of the stem; of mirror images, too, where the network looks at them.
+        values: what comes out of the stem.
     """
-    views = 2 if net.mirrored else 1
     for stage, (bank, groups), law in zip(net.each_stage, banks, laws, strict=False):
         responses = values
         if stage.margin:
@@ -157,10 +151,10 @@ def drawn_outputs(
             responses = functional.conv2d(padded, bank.to(values.dtype), groups=groups)
         mean, spread, power = _moments(law, hard)
         norm = (power.sum(dim=1, keepdim=True) + FLOOR).rsqrt()
-        values = stage.handed_on(values, _drawn(responses, mean * norm, spread * norm.square(), SHIFT, views))
+        values = stage.handed_on(values, _drawn(responses, mean * norm, spread * norm.square(), SHIFT))
     mean, spread, _ = _moments(laws[-1], hard)
-    features = net.readout.features(values).unflatten(0, (views, -1)).mean(dim=0)
-    return _drawn(features[:, :, None, None], mean, spread, 1.0, views=1)[:, :, 0, 0]
+    features = net.readout.features(values)
+    return _drawn(features[:, :, None, None], mean, spread, 1.0)[:, :, 0, 0]
 
 
 def _moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -172,15 +166,14 @@ def _moments(law: Tensor, hard: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, spread, power + hard * (likeliest.square() - power).detach()
 
 
-def _drawn(features: Tensor, mean: Tensor, spread: Tensor, shift: float, views: int) -> Tensor:
-    """Combinations with their noise: one number for all places and views of an image, as weights are shared there."""
+def _drawn(features: Tensor, mean: Tensor, spread: Tensor, shift: float) -> Tensor:
+    """Combinations with their noise, which is one number for all places of an image, as weights are shared there."""
     kind = features.dtype
     centre = functional.conv2d(features, mean[:, :-1, None, None].to(kind), shift * mean[:, -1].to(kind))
     variance = functional.conv2d(
         features.square(), spread[:, :-1, None, None].to(kind), shift**2 * spread[:, -1].to(kind)
     )
-    noise = torch.randn_like(centre[: len(centre) // views, :, :1, :1]).repeat(views, 1, 1, 1)
-    return centre + noise * (variance.clamp(min=0) + 1e-6).sqrt()
+    return centre + torch.randn_like(centre[:, :, :1, :1]) * (variance.clamp(min=0) + 1e-6).sqrt()
 
 
 @torch.no_grad()
