@@ -24,8 +24,11 @@ COMMANDS = (
     "train",
     "search",
     "transfer",
+    "binarize",
+    "compile",
     "certify",
     "verify",
+    "doctor",
 )
 
 

@@ -3,6 +3,7 @@
 Reference: chee2021xnor.
 """
 
+from tamis.binary.compile import compile as compile
 from tamis.binary.convert import binarize as binarize
 from tamis.binary.layers import BinaryConv1d as BinaryConv1d
 from tamis.binary.layers import BinaryConv2d as BinaryConv2d
@@ -10,6 +11,7 @@ from tamis.binary.layers import BinaryLinear as BinaryLinear
 from tamis.binary.layers import binary_layers as binary_layers
 from tamis.binary.layers import clip_weights as clip_weights
 from tamis.binary.layers import thresholds as thresholds
+from tamis.binary.packed import packed as packed
 from tamis.binary.sparse_scales import scale_penalty as scale_penalty
 from tamis.binary.sparse_scales import shrink_scales as shrink_scales
 from tamis.binary.two_stage import TrainedBinary as TrainedBinary
@@ -23,6 +25,8 @@ __all__ = [
     "binarize",
     "binary_layers",
     "clip_weights",
+    "compile",
+    "packed",
     "scale_penalty",
     "shrink_scales",
     "thresholds",

@@ -406,6 +406,74 @@ def transfer(
 
 
 @app.command()
+@with_settings
+def binarize(
+    model: Factory,
+    data: TrainingData,
+    out: OutTamis,
+    settings: dict[str, Any],
+    test: MeasuredData = None,
+    scale: Annotated[
+        str,
+        typer.Option(
+            metavar="rank_one|spatial|full|channel|analytic",
+            help="What an output of a binary layer is multiplied with: learnt for channels, rows and columns, and how "
+            "these go together, or the mean size of the weights.",
+        ),
+    ] = "rank_one",
+    estimator: Annotated[
+        str, typer.Option(metavar="clipped|approx_sign|rsign", help="What stands for the gradient of a sign.")
+    ] = "clipped",
+    keep: Annotated[
+        str,
+        typer.Option(
+            metavar="LAYERS", help="Which layers stay real: first, last, and names or patterns, with commas between."
+        ),
+    ] = "first,last",
+    activation_epochs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Epochs of the first stage, with binary activations and real weights; 0 leaves it out. Default: as "
+            "--epochs, which are those of the second stage.",
+        ),
+    ] = None,
+    directory: Checkpoints = None,
+    device: Device = "cpu",
+    weights: Weights = None,
+    as_json: Json = False,
+) -> None:
+    """Make most layers of a network binary, +1 or -1 for weights and activations, and train it in two stages.
+
+    FILE has one bit for each binary weight; `tamis compile` runs it. After a kill, the same command goes on from the
+    last epoch. Under torchrun the processes share the work.
+    """
+    from tamis.cli.binarize import binarize
+
+    how = {"scale": scale, "estimator": estimator}
+    binarize(model, weights, data, test, keep, activation_epochs, directory, out, device, as_json, settings, **how)
+
+
+@app.command()
+def compile(
+    model: Factory,
+    small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of `tamis binarize` for the model.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", metavar="FILE", help="A .pt2 file of torch.export to write, with packed weights."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a binary network as it runs, with packed weights and fused kernels, and check that it computes the same.
+
+    What reads FILE must import tamis.kernels.binary first, where its operations are.
+    """
+    from tamis.cli.compile import compile
+
+    compile(model, small, out, as_json)
+
+
+@app.command()
 def certify(
     model: Model,
     small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
@@ -469,6 +537,14 @@ def verify(
     from tamis.cli.verify import verify
 
     verify(certificate, small, model, weights, shape, data, training, signed_by, as_json)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what tamis finds here: torch, its own extension, which kernels run and why, GPUs, the data folder."""
+    from tamis.cli.doctor import doctor
+
+    doctor(as_json)
 
 
 def main() -> None:

@@ -1,0 +1,192 @@
+"""Binary layers for inference: one bit a weight; a comparison, a convolution by XNOR and popcount, a scale in one call.
+
+Each takes and gives what the layer of `tamis.binary.layers` that it was made of does in evaluation, to the bit. Where
+another binary layer is all that reads its output, it gives that layer's packed bits instead, (out ≥ τ) xor f with τ and
+f of the reader: see `tamis.kernels.binary` for their layout.
+
+The kernel wants, beside the bits of weights, how many of them are 1 at each tap of the kernel, as 64-bit numbers. They
+are kept as 16-bit ones, so that a layer takes 1/30 of its floats and not 1/28, and joined to the bits at each call.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, thresholds
+from tamis.binary.scales import analytic_scale
+from tamis.errors import InvalidInput
+from tamis.kernels.binary import binary_conv2d, pack_weight
+
+BITS = torch.int64  # the dtype of packed bits, by which a layer knows them
+MOST_PRODUCTS = 1 << 22  # that the kernels sum
+
+
+class PackedLayer(nn.Module):
+    """What the layers of this file share; `packed_layer` makes them.
+
+    Attributes:
+        bits, ones: the signs of weights, packed, and how many of them are +1 at each tap.
+        thresholds, flips: τ and f of the input.
+        bias: added after the scale, or None; where the output is bits, it is part of `out_thresholds`.
+        out_thresholds, out_flips: τ and f of the layer that reads the output as bits, or None.
+        reads_bits: whether another layer gives its bits to this one.
+    """
+
+    bits: Tensor
+    ones: Tensor
+    thresholds: Tensor
+    flips: Tensor
+    bias: Tensor | None
+    out_thresholds: Tensor | None
+    out_flips: Tensor | None
+
+    def __init__(self, layer: BinaryLayer, name: str) -> None:
+        super().__init__()
+        _check(layer, name)
+        weight = layer.weight.detach()
+        shape = (*weight.shape[:2], *[1] * (4 - weight.dim()), *weight.shape[2:])
+        self.weight_shape, self.groups, self.dimensions = shape, getattr(layer, "groups", 1), layer.dimensions
+        self.stride, self.padding, self.dilation = (1, 1), (0, 0), (1, 1)
+        if isinstance(layer, BinaryConv2d):
+            self.stride, self.dilation = _pair(layer.stride, 1), _pair(layer.dilation, 1)
+            self.padding = _pair(layer.padding, 0)
+        self.reads_bits, self.out_groups = False, 1
+        packed = pack_weight(weight.reshape(shape), self.groups)
+        rows = packed.shape[2] - math.prod(shape[2:])
+        self.register_buffer("bits", packed[:, :, :rows].clone())
+        narrow = torch.int16 if shape[1] <= torch.iinfo(torch.int16).max else torch.int32
+        self.register_buffer("ones", packed[:, :, rows:].to(narrow))
+        scales = _scales(layer)
+        for place, factor in enumerate(scales):
+            self.register_buffer(f"scale{place}", factor)
+        self.factors = len(scales)
+        tau, flips = thresholds(layer)
+        self.register_buffer("thresholds", tau)
+        self.register_buffer("flips", flips)
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
+        self.register_buffer("out_thresholds", None)
+        self.register_buffer("out_flips", None)
+
+    @property
+    def gives_bits(self) -> bool:
+        """Whether the output is packed bits."""
+        return self.out_thresholds is not None
+
+    def forward(self, x: Tensor) -> Tensor:
+        bits = x.dtype is BITS
+        y = binary_conv2d(
+            x if bits else self._as_images(x),
+            torch.cat([self.bits, self.ones.to(BITS)], 2),
+            [self.get_buffer(f"scale{place}") for place in range(self.factors)],
+            self.weight_shape,
+            thresholds=None if bits else self.thresholds,
+            flips=None if bits else self.flips,
+            stride=self.stride,
+            padding=self.padding,
+            dilation=self.dilation,
+            out_thresholds=self.out_thresholds,
+            out_flips=self.out_flips,
+            out_groups=self.out_groups,
+        )
+        if self.gives_bits:
+            return y
+        if self.bias is not None:
+            y = y + self.bias[:, None, None]
+        return self._from_images(y)
+
+    def extra_repr(self) -> str:
+        geometry = [f"{name}={getattr(self, name)}" for name in ("stride", "padding", "dilation", "groups")]
+        given, taken = ("bits" if bits else "floats" for bits in (self.gives_bits, self.reads_bits))
+        return ", ".join([f"weight={self.weight_shape}", *geometry, f"{taken} in", f"{given} out"])
+
+    def _as_images(self, x: Tensor) -> Tensor:
+        """What the layer takes as (N, C, H, W)."""
+        return x
+
+    def _from_images(self, y: Tensor) -> Tensor:
+        return y
+
+
+class PackedConv2d(PackedLayer):
+    """A `BinaryConv2d` for inference: (N, C, H, W) → (N, O, H', W'), or packed bits on either side."""
+
+
+class PackedConv1d(PackedLayer):
+    """A `BinaryConv1d` for inference: (N, C, L) → (N, O, L'), as images of one row."""
+
+    def _as_images(self, x: Tensor) -> Tensor:
+        return x.unsqueeze(2)
+
+    def _from_images(self, y: Tensor) -> Tensor:
+        return y.squeeze(2)
+
+
+class PackedLinear(PackedLayer):
+    """A `BinaryLinear` for inference: (…, C) → (…, O), as images of one pixel.
+
+    Packed bits are (…, 1, words, 1, 1), so that the reader knows the axes before the features.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        own = 4 if x.dtype is BITS else 1
+        leading, kept = x.shape[: x.dim() - own], x.shape[x.dim() - own :]
+        y = super().forward(x.reshape(-1, *kept))
+        return y.reshape(*leading, *y.shape[1:])
+
+    def _as_images(self, x: Tensor) -> Tensor:
+        return x[:, :, None, None]
+
+    def _from_images(self, y: Tensor) -> Tensor:
+        return y.flatten(1)
+
+
+def packed_layer(layer: BinaryLayer, name: str) -> PackedLayer:
+    """A layer for inference in the place of a binary one; InvalidInput where there cannot be one.
+
+    Args:
+        layer: left as it is.
+        name: of the layer in its model, for messages.
+
+    Example:
+        >>> packed_layer(BinaryConv2d(512, 512, 3, padding=1), "conv").bits.nbytes
+        294912
+    """
+    made: type[PackedLayer] = PackedConv1d if isinstance(layer, BinaryConv1d) else PackedConv2d
+    return (PackedLinear if isinstance(layer, BinaryLinear) else made)(layer, name)
+
+
+def packed_layers(model: nn.Module) -> dict[str, PackedLayer]:
+    """The packed layers of a compiled model, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, PackedLayer)}
+
+
+def _check(layer: BinaryLayer, name: str) -> None:
+    if layer.real_weights:
+        raise InvalidInput(
+            f"'{name}' has real weights, as in the first stage of training: train the second one, or take "
+            "tamis.binary.two_stage.with_binary_weights(model)"
+        )
+    if layer.weight.dtype is not torch.float32:
+        raise InvalidInput(f"'{name}' computes in {layer.weight.dtype}, compiled layers in float32: call model.float()")
+    if (products := layer.weight[0].numel()) >= MOST_PRODUCTS:
+        raise InvalidInput(f"'{name}' has {products:,} weights a filter; kernels sum fewer than {MOST_PRODUCTS:,}")
+    if layer._forward_hooks or layer._forward_pre_hooks:
+        raise InvalidInput(f"'{name}' has forward hooks, which a compiled layer would not call: remove them first")
+
+
+def _scales(layer: BinaryLayer) -> list[Tensor]:
+    """The factors of a layer's scale, in the shapes of images: see `tamis.kernels.binary`."""
+    if layer.form == "analytic":
+        return [analytic_scale(layer.weight.detach())]
+    factors = [factor.detach().abs() for factor in layer.factors.values()]
+    if layer.dimensions == 1:  # signals are images of one row
+        factors = [factors[0] if factors[0].dim() == 1 else factors[0][:, None], *(row[None] for row in factors[1:])]
+    return factors
+
+
+def _pair(sizes: tuple[int, ...], row: int) -> tuple[int, int]:
+    """Rows and columns; signals have one row."""
+    return (row, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])

@@ -1,0 +1,136 @@
+"""`tamis binarize`: make most layers of a network binary, train it in two stages, and write one bit for each weight."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from tamis.artifact.compressed import Compressed
+from tamis.binary.convert import binarize as binarize_module
+from tamis.binary.packed import packed_as
+from tamis.binary.two_stage import ACTIVATIONS, BOTH, TrainedBinary, train_binary
+from tamis.cli.display import console, facts
+from tamis.cli.model_argument import LoadedModule
+from tamis.cli.output_argument import prepare_output
+from tamis.cli.train import described, load_trainable, parse_device, parse_settings
+from tamis.cli.training_directory import WRITTEN, training_directory
+from tamis.errors import InvalidInput
+from tamis.graph.trace import trace
+from tamis.train.checkpoint import read_checkpoint
+from tamis.train.data import load_data
+from tamis.train.distributed import join_team
+from tamis.train.fits import check_fits
+from tamis.train.loop import Settings
+
+STAGES = {BOTH: "with both binary", ACTIVATIONS: "with binary activations"}  # the last one first
+
+
+def binarize(
+    model: str,
+    weights: Path | None,
+    data: str,
+    test: str | None,
+    keep: str,
+    activation_epochs: int | None,
+    directory: Path | None,
+    out: Path,
+    device: str,
+    as_json: bool,
+    options: Mapping[str, Any],
+    **how: str,
+) -> None:
+    """The command; arguments as on the command line, `how` the scale and the estimator."""
+    settings = parse_settings(options)
+    first = _first_stage(settings, activation_epochs)
+    team = join_team(parse_device(device))
+    prepare_output(out, ".tamis")
+    loaded = load_trainable("binarize", model, weights, settings.seed)
+    if loaded.compressed is not None and loaded.compressed.masks:
+        raise InvalidInput(f"'{weights}' has pruned weights, which would come back: a binary weight is +1 or −1")
+    examples, test_examples = load_data(data), None if test is None else load_data(test)
+    for each in (examples, test_examples):
+        if each is not None:
+            check_fits(loaded.module, each, called=model)
+    kept = parse_keep(keep)
+    binary = binarize_module(loaded.module, kept, examples.example, **how)
+    network = trace(binary, examples.example)  # now: what cannot be written need not be trained
+    with training_directory(directory, out, team) as folder:
+        origin = {"model": model, "weights": _origin_of_weights(loaded, folder), "device": str(team.device)}
+        origin |= {"keep": keep, **how}
+        if team.leads and not as_json:
+            stages = {"stages": f"{first.epochs if first else 0} and {settings.epochs} epochs"}
+            console().print(facts(origin | described(examples, test_examples, settings) | stages))
+        trained = train_binary(
+            binary, examples, settings, first=first, test=test_examples, directory=folder, device=team.device
+        )
+        step = {"step": "binarize", "keep": list(kept), **how, "activation_epochs": first.epochs if first else 0}
+        step |= {"data": examples.name, **settings.in_effect}
+        if team.leads:
+            small = packed_as(network, trained.model, [step])
+            small.save(out)
+        team.wait()  # until all of them have read what they need
+        if team.leads and directory is None:
+            _clear_stages(folder)
+    if team.leads:
+        asked = {"data": examples.name, "test": test, "recipe": [step], "file": str(out)}
+        _report(small, trained, {**origin, **asked}, as_json)
+
+
+def parse_keep(text: str) -> tuple[str, ...]:
+    """Which layers stay real.
+
+    Example:
+        >>> parse_keep("first,last,*.downsample.*"), parse_keep("")
+        (('first', 'last', '*.downsample.*'), ())
+    """
+    return tuple(word for word in (each.strip() for each in text.split(",")) if word)
+
+
+def _first_stage(settings: Settings, epochs: int | None) -> Settings | None:
+    return None if epochs == 0 else replace(settings, epochs=settings.epochs if epochs is None else epochs)
+
+
+def _origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
+    """Where training begins: with the weights that were loaded, or where it was broken off."""
+    for stage, words in STAGES.items():
+        if (begun := read_checkpoint(directory / stage)) is not None:
+            return f"of {directory}, after epoch {begun.epoch} {words}"
+    return loaded.weights
+
+
+def _clear_stages(directory: Path) -> None:
+    """Remove what each stage of training wrote, and its directory if nothing else is in it."""
+    for stage in STAGES:
+        with suppress(OSError):  # the file is written
+            for path in [*(directory / stage).iterdir()]:
+                if WRITTEN.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            (directory / stage).rmdir()
+
+
+def _report(small: Compressed, trained: TrainedBinary, origin: dict[str, Any], as_json: bool) -> None:
+    last = trained.history[-1]
+    if as_json:
+        floats = sum(value.nbytes for value in small.params.values())
+        layers = [{"name": name, "weights": code.indices.numel()} for name, code in small.codes.items()]
+        figures = {"layers": layers, "bytes": small.nbytes, "float_bytes": floats}
+        figures["accuracy"] = {"training": last.accuracy, "test": last.test_accuracy}
+        print(json.dumps({**origin, **figures}, indent=2, allow_nan=False))
+        return
+    screen = console()
+    screen.print()
+    screen.print(Text(small.summary()), soft_wrap=True)
+    screen.print()
+    said = Text.assemble(
+        f"{'training' if last.test_accuracy is None else 'test'} accuracy ",
+        (f"{last.reported_accuracy:.1%}", "bold green"),
+        f" after {len(trained.activations)} and {len(trained.history)} epochs\n",
+        f"saved {origin['file']}, {small.nbytes:,} bytes",
+    )
+    screen.print(said, soft_wrap=True)

@@ -1,0 +1,185 @@
+"""`tamis compile`: a binary network of a `.tamis` file as it runs: packed signs, fused kernels, the same outputs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+from tamis.artifact.atomic import replacing
+from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.export import example_inputs
+from tamis.binary.compile import compile as compile_module
+from tamis.binary.convert import binarize
+from tamis.binary.layers import binary_layers
+from tamis.binary.packed_layers import packed_layers
+from tamis.cli.display import console, facts, table
+from tamis.cli.model_argument import load_module
+from tamis.cli.output_argument import prepare_output
+from tamis.errors import CorruptArtifact, InvalidInput, TamisError
+from tamis.graph.trace import quietly
+from tamis.kernels.dispatch import binary_kernel
+
+LONGEST_HEADER = 2**24  # bytes of JSON that are read before the model is there to say how many there can be
+BATCH = 4  # inputs that the two are compared on
+TOLERANCE = (
+    1e-5  # relative to the largest output; where sums of floats follow, batches may be added up in another order
+)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One binary layer: what it takes in memory, and whether numbers or bits go in and out."""
+
+    name: str
+    weights: int
+    float_bytes: int
+    bytes: int
+    input: str
+    output: str
+
+
+def compile(model: str, small: Path, out: Path | None, as_json: bool) -> None:
+    """The command; arguments as on the command line."""
+    if out is not None:
+        prepare_output(out, ".pt2")
+    with Console(stderr=True).status(Text(f"compiling {model}")):
+        compressed, module = restored(model, small)
+        compiled = compile_module(module)
+        inputs = example_inputs(compressed.network, BATCH)
+        difference = largest_difference(module, compiled, inputs)
+        if out is not None:
+            _export(compiled, inputs, compressed.network.batched, out)
+    kernel, reason = binary_kernel()
+    layers = _layers(module, compiled)
+    sizes = {"file": small.stat().st_size, "floats": _nbytes(module), "compiled": _nbytes(compiled)}
+    if as_json:
+        figures = {"kernel": {"name": kernel, "reason": reason}, "largest_difference": difference, "bytes": sizes}
+        named = {"model": model, "small": str(small), "file": None if out is None else str(out)}
+        print(json.dumps({**named, "layers": [asdict(layer) for layer in layers], **figures}, indent=2))
+        return
+    screen = console()
+    screen.print(_table(layers))
+    screen.print()
+    memory = f"{sizes['compiled']:,} bytes, {sizes['floats'] / sizes['compiled']:.1f} times fewer than in floats"
+    equal = "bit for bit" if difference == 0 else f"to {difference:.1g} of the largest output"
+    lines = {"kernel": f"{kernel}: {reason}", "memory": f"{memory} ({sizes['floats']:,})"}
+    lines["outputs"] = f"equal those of the trained layers {equal}, on {BATCH} random inputs"
+    screen.print(facts(lines))
+    if out is not None:
+        screen.print(f"saved {out}, {out.stat().st_size:,} bytes", soft_wrap=True)
+
+
+def restored(model: str, small: Path) -> tuple[Compressed, nn.Module]:
+    """What a `.tamis` file holds, and the binary module that it is for, with its weights, in evaluation mode.
+
+    The module is what the factory makes, with the layers made binary that `tamis binarize` made binary; if the factory
+    gives binary layers already, it is taken as it is.
+    """
+    if model.endswith(".pt2"):
+        raise InvalidInput(f"compile needs package.module:factory; '{model}' is a program")
+    recipe, shapes = _about(small)
+    module = load_module(model).module
+    step = next((each for each in recipe if each.get("step") == "binarize" and "scale" in each), None)
+    if step is not None:
+        example = tuple(torch.zeros(shape) for shape in shapes)
+        keep = tuple(str(name) for name in step.get("keep", ()))
+        module = binarize(module, keep, example, str(step["scale"]), str(step.get("estimator")))
+    try:
+        binary_layers(module)
+    except InvalidInput:
+        raise InvalidInput(f"'{small}' is not of `tamis binarize`, and {model}() has no binary layers") from None
+    compressed = load(small, module)
+    return compressed, compressed.apply_to(module).eval()
+
+
+def largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Tensor, ...]) -> float:
+    """Between the outputs of the two, relative to the largest output; TamisError where that is no rounding."""
+    with torch.no_grad():
+        pairs = zip(*(pytree.tree_leaves(each(*inputs)) for each in (module, compiled)), strict=True)
+        differences = [
+            float((own - other).abs().max()) / max(float(own.abs().max()), torch.finfo(own.dtype).tiny)
+            for own, other in pairs
+            if isinstance(own, Tensor) and own.is_floating_point()
+        ]
+    largest = max(differences, default=0.0)
+    if not largest <= TOLERANCE:
+        raise TamisError(f"the compiled network differs by {largest:.1e} of the largest output: this is a bug of tamis")
+    return largest
+
+
+def _about(path: Path) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """The recipe of a file and the shapes of its inputs, before there is a model to read it for; `load` checks it."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    try:
+        if length > LONGEST_HEADER:
+            raise ValueError(length)
+        with safe_open(path, "pt") as stored:
+            about = json.loads((stored.metadata() or {})["tamis"])["about"]
+        recipe = [dict(step) for step in about["recipe"]]
+        return recipe, [[int(size) for size in each["shape"]] for each in about["graph"]["inputs"]]
+    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CorruptArtifact(f"'{path}' is not a .tamis file of a network, or damaged") from error
+
+
+def _export(compiled: nn.Module, inputs: tuple[Tensor, ...], batched: bool, out: Path) -> None:
+    dynamic = tuple({0: Dim.AUTO} for _ in inputs) if batched else None
+    with quietly(), torch.no_grad():
+        try:
+            program = torch.export.export(compiled, inputs, dynamic_shapes=dynamic)
+        except Exception as error:  # whatever torch.export cannot follow
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            raise TamisError(
+                f"'{out}' was not written: torch.export cannot follow the network ({reason:.300})"
+            ) from error
+        with replacing(out) as part, part.open("wb") as file:
+            torch.export.save(program, file)
+
+
+def _layers(module: nn.Module, compiled: nn.Module) -> list[Layer]:
+    before = binary_layers(module)
+    return [
+        Layer(
+            name,
+            before[name].weight.numel(),
+            _nbytes(before[name]),
+            _nbytes(layer),
+            "bits" if layer.reads_bits else "floats",
+            "bits" if layer.gives_bits else "floats",
+        )
+        for name, layer in packed_layers(compiled).items()
+    ]
+
+
+def _nbytes(module: nn.Module) -> int:
+    return sum(value.nbytes for value in [*module.parameters(), *module.buffers()])
+
+
+def _table(layers: list[Layer]) -> Table:
+    rows = table()
+    rows.add_column("binary layer", overflow="fold")
+    for heading in ("weights", "bytes", "of floats"):
+        rows.add_column(heading, justify="right")
+    for heading in ("input", "output"):
+        rows.add_column(heading)
+    for layer in layers:
+        share = f"1/{layer.float_bytes / layer.bytes:.1f}"
+        rows.add_row(Text(layer.name), f"{layer.weights:,}", f"{layer.bytes:,}", share, layer.input, layer.output)
+    weights, floats, packed = (
+        sum(getattr(each, name) for each in layers) for name in ("weights", "float_bytes", "bytes")
+    )
+    rows.add_section()
+    weights = sum(layer.weights for layer in layers)
+    rows.add_row("total", f"{weights:,}", f"{packed:,}", f"1/{floats / packed:.1f}", "", "", style="bold")
+    return rows

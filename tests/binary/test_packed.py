@@ -1,0 +1,99 @@
+"""Binary networks in `.tamis` files: one bit a weight, the same outputs after reading."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tamis
+from tamis.binary import BinaryConv2d, BinaryLinear, binarize, compile, packed
+from tamis.binary.scales import FORMS
+from tamis.binary.two_stage import with_real_weights
+from tamis.errors import InvalidInput, InvalidParameters
+
+
+def network() -> nn.Sequential:
+    layers = [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 36, 20), nn.ReLU(), nn.Linear(20, 5))
+
+
+X = torch.zeros(1, 3, 8, 8)
+
+
+def trained(scale: str) -> nn.Module:
+    """A binary network whose parameters and statistics are not those it begins with."""
+    torch.manual_seed(0)
+    model = binarize(network(), example=X, scale=scale)
+    for _ in range(3):
+        model(torch.randn(16, 3, 8, 8))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn(parameter.shape) * 0.1)
+    return model.eval()
+
+
+@pytest.mark.parametrize("scale", FORMS)
+def test_what_is_read_computes_the_same(scale: str, tmp_path: Path) -> None:
+    model = trained(scale)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    small = packed(model, X, [{"step": "binarize", "scale": scale}])
+    small.save(tmp_path / "small.tamis")
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert set(small.codes) == {"3.weight", "6.weight"}
+    assert all(code.levels.tolist() == [-1.0, 1.0] for code in small.codes.values())
+    fresh = binarize(network(), example=X, scale=scale)
+    loaded = tamis.load(tmp_path / "small.tamis", fresh)
+    assert loaded.recipe == ({"step": "binarize", "scale": scale},)
+    x = torch.randn(9, 3, 8, 8)
+    again = loaded.apply_to(fresh).eval()
+    with torch.no_grad():
+        expected = model(x)
+        outputs = [again(x), compile(again)(x), small.network(x)]
+        outputs += [loaded.network(x)] if scale == "rank_one" else []  # which traces it again
+    for output in outputs:
+        if scale == "analytic":  # the mean of n equal numbers is that number up to rounding
+            torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-6)
+        else:
+            assert torch.equal(output, expected)
+
+
+def test_signs_and_scales_of_weights() -> None:
+    model = nn.Sequential(BinaryLinear(3, 2), BinaryLinear(2, 2, scale="analytic"))
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[0.0, -0.0, -1e-30], [0.5, -0.5, 0.25]]))
+        model[1].weight.copy_(torch.tensor([[0.5, -0.25], [0.0, 0.0]]))
+    small = packed(model, torch.zeros(1, 3))
+    assert small.params["0.weight"].tolist() == [[1, 1, -1], [1, -1, 1]]
+    assert small.params["1.weight"].tolist() == [[0.375, -0.375], [0, 0]]
+
+
+def test_512_channels_take_a_thirtieth_on_disk(tmp_path: Path) -> None:
+    layer = BinaryConv2d(512, 512, 3, padding=1)
+    packed(layer, torch.zeros(1, 512, 3, 3)).save(tmp_path / "layer.tamis")
+    assert (tmp_path / "layer.tamis").stat().st_size <= layer.weight.nbytes / 30
+
+
+def test_tied_weights_are_packed_once_and_those_of_real_layers_are_not() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(BinaryLinear(6, 6), nn.ReLU(), BinaryLinear(6, 6), nn.Linear(6, 6), BinaryLinear(6, 6))
+    model[2].weight = model[0].weight
+    model[4].weight = model[3].weight
+    small = packed(model, torch.zeros(1, 6))
+    assert set(small.codes) == {"0.weight"}
+    x = torch.randn(5, 6)
+    with torch.no_grad():
+        assert torch.equal(small.network(x), copy.deepcopy(model).eval()(x))
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="Linear has no binary layer"):
+        packed(nn.Linear(2, 2), torch.zeros(1, 2))
+    with pytest.raises(InvalidInput, match="'0' has real weights, as in the first stage"):
+        packed(with_real_weights(nn.Sequential(BinaryLinear(2, 2))), torch.zeros(1, 2))
+    packed(trained("channel"), X).save(tmp_path / "small.tamis")
+    with pytest.raises(InvalidParameters, match="another model"):
+        tamis.load(tmp_path / "small.tamis", network())
