@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 
 from torch import nn
 
+from tamis.binary.convert import replaced
 from tamis.binary.exchange import exchanges
 from tamis.binary.layers import binary_layers
 from tamis.binary.packed_layers import packed_layer
@@ -43,13 +43,4 @@ def compile(model: nn.Module) -> nn.Module:
         giver.out_thresholds, giver.out_flips = exchange.thresholds()
         giver.bias, giver.out_groups, reader.reads_bits = None, reader.groups, True
         made |= {module: nn.Identity() for module in exchange.between}
-    return _replaced(compiled, made | packed).eval()
-
-
-def _replaced(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """The model with these modules in the place of those, under each of their names."""
-    for module in [*model.modules()]:
-        for name, child in [*module._modules.items()]:
-            if child is not None and child in made:
-                module._modules[name] = made[child]
-    return made.get(model, model)
+    return replaced(compiled, made | packed).eval()

@@ -71,7 +71,7 @@ def binarize(
     with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are not used
         for name, layer in chosen.items():
             made[layer] = _binary(name, layer, sizes.get(name), scale, estimator)
-    return _replaced(binary, made)
+    return replaced(binary, made)
 
 
 def _layers(model: nn.Module) -> dict[str, Binarizable]:
@@ -185,7 +185,7 @@ def _check_convolution(name: str, layer: nn.Conv1d | nn.Conv2d, size: tuple[int,
     )
 
 
-def _replaced(model: nn.Module, made: Mapping[nn.Module, BinaryLayer]) -> nn.Module:
+def replaced(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """The model with these modules in the place of those, under each of their names."""
     if model in made:
         return made[model]

@@ -33,9 +33,11 @@ SPATIAL_FORMS = ("full", "spatial", "rank_one")
 def analytic_scale(weight: Tensor) -> Tensor:
     """α_o = mean |W_o|: of all α, the one with the smallest ‖W_o − α sign(W_o)‖₂ (XNOR-Net).
 
+    Summed in float64, so that the mean of equal numbers is that number: ± α in the place of W has the scale α again.
+
     Reference: rastegari2016xnor.
     """
-    return weight.abs().flatten(1).mean(1)
+    return weight.abs().flatten(1).mean(1, dtype=torch.float64).to(weight.dtype)
 
 
 def factor_shapes(form: str, channels: int, output_size: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
