@@ -1,5 +1,6 @@
 """CPU kernels of tamis, compiled from kernels/cpu/*.cpp. Reach them through `tamis.kernels.dispatch.native`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -59,4 +60,58 @@ def project_l1(
     All in float32 or all in float64, but the thresholds, in float64: what was taken from every magnitude of a column, 0
     where it is left as it is, which it is up to a norm of radius (1 + slack), and not a number where the column holds
     what is not finite. The results may be written over what is read.
+    """
+
+def binary_kernels() -> list[str]:
+    """The kernels of binary layers that this processor can run, the fastest first."""
+
+class BinaryLayer:
+    """A binary convolution of one shape; raises ValueError where it cannot be run. Pairs are (vertical, horizontal).
+
+    Lengths are numbers of entries, 0 where there are none: x (float32), thresholds (float32) and flips (bool), or bits
+    (64-bit words); weights (64-bit words); alpha, full, beta, gamma (float32); out (float32), or out_bits (64-bit words)
+    with thresholds and flips.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        outputs: int,
+        channels: int,
+        groups: int,
+        size: Sequence[int],
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        batch: int,
+        out_groups: int,
+        lengths: Sequence[int],
+    ) -> None: ...
+    def run(
+        self,
+        threads: int,
+        x: int,
+        thresholds: int,
+        flips: int,
+        bits: int,
+        weights: int,
+        alpha: int,
+        full: int,
+        beta: int,
+        gamma: int,
+        out: int,
+        out_bits: int,
+        out_thresholds: int,
+        out_flips: int,
+        /,
+    ) -> None:
+        """Run the convolution on the addresses of contiguous memory of these lengths, 0 where there is none."""
+
+def binary_pack(
+    kernel: str, threads: int, shape: Sequence[int], groups: int, x: int, thresholds: int, flips: int, bits: int
+) -> None:
+    """Write the bits of float32 numbers of a shape (images, channels, pixels), packed for a layer of so many groups.
+
+    Memory is contiguous and given by its address.
     """

@@ -1,8 +1,11 @@
 """Which kernels can run here, and why. Importing this module imports neither torch nor the extension."""
 
 import importlib
+import os
 from pathlib import Path
 from types import ModuleType
+
+from tamis.errors import InvalidInput
 
 # Our name of each instruction set, and the names the Linux kernel lists it under in /proc/cpuinfo.
 _CPUINFO_NAMES = {
@@ -44,6 +47,27 @@ def cpu_features() -> dict[str, bool]:
         return _cpu_features_from_proc()
     features: dict[str, bool] = extension.cpu_features()
     return features
+
+
+def binary_kernel() -> tuple[str, str]:
+    """The kernel that binary layers run in on the CPU, and one sentence saying why.
+
+    It is the fastest that the processor can run, or the one that the environment variable TAMIS_KERNEL names: avx512,
+    avx2, popcnt, neon or plain. Without the extension it is "torch".
+    """
+    wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
+    if extension is None:
+        if wanted:
+            raise InvalidInput(f"TAMIS_KERNEL={wanted} names a kernel, but {native_reason()}")
+        return "torch", native_reason()
+    names: list[str] = extension.binary_kernels()
+    if not wanted:
+        return names[0], f"{names[0]} is the fastest of the kernels that this processor can run: {', '.join(names)}"
+    if wanted not in names:
+        raise InvalidInput(
+            f"TAMIS_KERNEL={wanted} is none of the kernels that this processor can run: {', '.join(names)}"
+        )
+    return wanted, f"{wanted} is what TAMIS_KERNEL names; this processor can run {', '.join(names)}"
 
 
 def _load() -> tuple[ModuleType | None, str]:

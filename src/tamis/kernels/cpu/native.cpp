@@ -2,14 +2,18 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 
+#include "binary_conv.h"
 #include "expand.h"
 #include "feedback.h"
 #include "l1ball.h"
@@ -179,10 +183,89 @@ void define_project_l1(nb::module_& module) {
                "Write the projection of every column onto the l1 ball of a radius.");
 }
 
+// Binary layers take microseconds, and to hand over arrays would take as long. A layer is made once for arrays of certain
+// lengths, which are checked against its shape, and run on their addresses, which tamis.kernels.binary takes from tensors of
+// these lengths.
+template <typename Entry>
+tamis::Part<Entry> part_of(std::uintptr_t address, std::size_t length) {
+    if ((address == 0) != (length == 0) || address % alignof(Entry) != 0)
+        throw std::invalid_argument("a binary layer got an address that is missing, too many, or not aligned");
+    return {reinterpret_cast<Entry*>(address), length};
+}
+
+const tamis::BinaryKernel& kernel_named(const char* name) {
+    static const auto kernels = tamis::binary_kernels();
+    for (const auto* kernel : kernels)
+        if (std::string_view(kernel->name) == name) return *kernel;
+    throw std::invalid_argument(std::string("no binary kernel of this processor is called ") + name);
+}
+
+nb::typed<nb::list, nb::str> binary_kernels() {
+    nb::typed<nb::list, nb::str> names;
+    for (const auto* kernel : tamis::binary_kernels()) names.append(kernel->name);
+    return names;
+}
+
+using Pair = std::array<std::size_t, 2>;
+
+class BinaryLayer {
+public:
+    BinaryLayer(const char* kernel, std::size_t outputs, std::size_t channels, std::size_t groups, const Pair& size,
+                const Pair& kernel_size, const Pair& stride, const Pair& padding, const Pair& dilation, std::size_t batch,
+                std::size_t out_groups, const std::array<std::size_t, 13>& lengths)
+        : kernel_(kernel_named(kernel)),
+          plan_({outputs, channels, size[0], size[1], kernel_size[0], kernel_size[1], stride[0], stride[1], padding[0],
+                 padding[1], dilation[0], dilation[1], groups}),
+          batch_(batch),
+          out_groups_(out_groups),
+          lengths_(lengths) {}
+
+    void run(std::size_t threads, std::uintptr_t x, std::uintptr_t thresholds, std::uintptr_t flips, std::uintptr_t bits,
+             std::uintptr_t weights, std::uintptr_t alpha, std::uintptr_t full, std::uintptr_t beta, std::uintptr_t gamma,
+             std::uintptr_t out, std::uintptr_t out_bits, std::uintptr_t out_thresholds, std::uintptr_t out_flips) const {
+        const tamis::BinaryCall call{batch_,
+                                     part_of<const float>(x, lengths_[0]),
+                                     part_of<const float>(thresholds, lengths_[1]),
+                                     part_of<const std::uint8_t>(flips, lengths_[2]),
+                                     part_of<const std::uint64_t>(bits, lengths_[3]),
+                                     part_of<const std::uint64_t>(weights, lengths_[4]),
+                                     part_of<const float>(alpha, lengths_[5]),
+                                     part_of<const float>(full, lengths_[6]),
+                                     part_of<const float>(beta, lengths_[7]),
+                                     part_of<const float>(gamma, lengths_[8]),
+                                     part_of<float>(out, lengths_[9]),
+                                     part_of<std::uint64_t>(out_bits, lengths_[10]),
+                                     part_of<const float>(out_thresholds, lengths_[11]),
+                                     part_of<const std::uint8_t>(out_flips, lengths_[12]),
+                                     out_groups_};
+        nb::gil_scoped_release released;
+        plan_.run(call, kernel_, threads);
+    }
+
+private:
+    const tamis::BinaryKernel& kernel_;
+    tamis::BinaryPlan plan_;
+    std::size_t batch_, out_groups_;
+    std::array<std::size_t, 13> lengths_;
+};
+
+void binary_pack(const char* kernel, std::size_t threads, const std::array<std::size_t, 3>& shape, std::size_t groups,
+                 std::uintptr_t x, std::uintptr_t thresholds, std::uintptr_t flips, std::uintptr_t bits) {
+    const tamis::BinaryKernel& chosen = kernel_named(kernel);
+    const auto [batch, channels, plane] = shape;
+    if (groups < 1) throw std::invalid_argument("binary_pack needs at least one group");
+    const std::size_t count = batch * channels * plane, words = batch * groups * ((channels / groups + 63) / 64) * plane;
+    nb::gil_scoped_release released;
+    tamis::binary_pack(part_of<const float>(x, count), batch, channels, plane, groups,
+                       part_of<const float>(thresholds, channels), part_of<const std::uint8_t>(flips, channels),
+                       part_of<std::uint64_t>(bits, words), chosen, threads);
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
     module.doc() = "CPU kernels of tamis.";
+    nb::set_leak_warnings(false);  // binary layers stay in a cache until the process ends
     module.def("cpu_features", &cpu_features,
                "Which instruction sets this processor and operating system can run, by name.");
     module.def("expand", &expand, nb::arg("values").noconvert(), nb::arg("mask").noconvert(), nb::arg("out").noconvert(),
@@ -208,4 +291,16 @@ NB_MODULE(_native, module) {
                nb::arg("frequencies").noconvert(), nb::arg("symbols").noconvert(), decompress);
     define_project_l1<float>(module);
     define_project_l1<double>(module);
+    module.def("binary_kernels", &binary_kernels,
+               "The kernels of binary layers that this processor can run, the fastest first.");
+    nb::class_<BinaryLayer>(module, "BinaryLayer", "A binary convolution of one shape, for arrays of certain lengths.")
+        .def(nb::init<const char*, std::size_t, std::size_t, std::size_t, const Pair&, const Pair&, const Pair&, const Pair&,
+                      const Pair&, std::size_t, std::size_t, const std::array<std::size_t, 13>&>(),
+             nb::arg("kernel"), nb::arg("outputs"), nb::arg("channels"), nb::arg("groups"), nb::arg("size"),
+             nb::arg("kernel_size"), nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"), nb::arg("batch"),
+             nb::arg("out_groups"), nb::arg("lengths"))
+        .def("run", &BinaryLayer::run, "Run the convolution on the addresses of arrays, 0 for those that there are not.");
+    module.def("binary_pack", &binary_pack, nb::arg("kernel"), nb::arg("threads"), nb::arg("shape"), nb::arg("groups"),
+               nb::arg("x"), nb::arg("thresholds"), nb::arg("flips"), nb::arg("bits"),
+               "Write the bits of numbers, packed for a binary layer.");
 }

@@ -1,0 +1,102 @@
+"""Layers of ±1 inputs and ±1 weights, in plain PyTorch: slow, obvious, on any device. What the kernels must reproduce.
+
+The layouts of packed bits and packed weights are described in tamis.kernels.binary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+WORD = 64  # bits in a word
+OCT = 8  # output channels side by side in packed weights
+
+
+def words_of(channels: int) -> int:
+    """How many words the bits of so many channels take."""
+    return -(-channels // WORD)
+
+
+def pack_bits(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
+    """Bits (x ≥ τ_c) xor f_c of (N, C, H, W), as words (N, groups, words, H, W)."""
+    batch, channels, height, width = x.shape
+    each = channels // groups
+    bits = (x >= thresholds[:, None, None]) ^ flips[:, None, None]
+    padded = bits.new_zeros(batch, groups, words_of(each) * WORD, height, width)
+    padded[:, :, :each] = bits.reshape(batch, groups, each, height, width)
+    shifts = torch.arange(WORD, device=x.device).view(WORD, 1, 1)
+    words = padded.view(batch, groups, words_of(each), WORD, height, width)
+    return (words.long() << shifts).sum(3)
+
+
+def signs_of_bits(bits: Tensor, channels: int) -> Tensor:
+    """(N, channels, H, W) of ±1 in float64, from words (N, groups, words, H, W)."""
+    batch, groups, words, height, width = bits.shape
+    shifts = torch.arange(WORD, device=bits.device).view(WORD, 1, 1)
+    separate = (bits[:, :, :, None] >> shifts & 1).reshape(batch, groups, words * WORD, height, width)
+    each = channels // groups
+    return (2 * separate[:, :, :each] - 1).reshape(batch, channels, height, width).double()
+
+
+def pack_weight(weight: Tensor, groups: int) -> Tensor:
+    """Bits weight ≥ 0 of (O, C / groups, kh, kw), as words (groups, octs, rows, 8)."""
+    outputs, each, height, width = weight.shape
+    of_group, taps = outputs // groups, height * width
+    octs, row = -(-of_group // OCT), taps * words_of(each)
+    rows = -(-row // 3) * 3
+    bits = np.zeros((groups, octs * OCT, taps, words_of(each) * WORD), dtype=np.bool_)
+    positive = (weight.detach() >= 0).cpu().numpy().reshape(groups, of_group, each, taps)
+    bits[:, :of_group, :, :each] = positive.transpose(0, 1, 3, 2)
+    words = np.packbits(bits, axis=-1, bitorder="little").view("<i8").reshape(groups, octs, OCT, row)
+    counts = bits.sum(-1, dtype=np.int64).reshape(groups, octs, OCT, taps)
+    packed = np.zeros((groups, octs, OCT, rows + taps), dtype=np.int64)
+    packed[..., :row] = words
+    packed[..., 2:rows:3] ^= packed[..., 0:rows:3] ^ packed[..., 1:rows:3]
+    packed[..., rows:] = counts
+    return torch.from_numpy(np.ascontiguousarray(packed.swapaxes(2, 3))).to(weight.device)
+
+
+def unpack_weight(packed: Tensor, outputs: int, each: int, kernel: Sequence[int]) -> Tensor:
+    """The weights (outputs, each, kh, kw) of ±1 in float64 that `pack_weight` packed."""
+    groups, octs, _, _ = packed.shape
+    taps, words = kernel[0] * kernel[1], words_of(each)
+    rows = -(-taps * words // 3) * 3
+    row = packed[:, :, :rows].transpose(2, 3).clone()
+    row[..., 2::3] ^= row[..., 0::3] ^ row[..., 1::3]
+    row = row[..., : taps * words].reshape(groups, octs * OCT, taps, words, 1)
+    bits = (row >> torch.arange(WORD, device=packed.device) & 1).reshape(groups, octs * OCT, taps, words * WORD)
+    signs = (2 * bits - 1)[:, : outputs // groups, :, :each].transpose(2, 3)
+    return signs.reshape(outputs, each, *kernel).double()
+
+
+def scale_of(scales: Sequence[Tensor]) -> Tensor:
+    """The product of the factors of a scale, broadcastable to (O, H, W): α[o] · β[h, w], or (α[o] · β[h]) · γ[w]."""
+    if len(scales) == 3:
+        alpha, beta, gamma = scales
+        return (alpha[:, None, None] * beta[:, None]) * gamma
+    if len(scales) == 2:
+        return scales[0][:, None, None] * scales[1]
+    return scales[0] if scales[0].ndim == 3 else scales[0][:, None, None]
+
+
+def conv2d(
+    bits: Tensor,
+    weight: Tensor,
+    scales: Sequence[Tensor],
+    channels: int,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> Tensor:
+    """The convolution of packed bits with packed weights, times a scale: (N, O, H, W) in float32."""
+    groups = weight.shape[0]
+    signs = unpack_weight(weight, scales[0].shape[0], channels // groups, kernel)
+    # In float64 every sum of ±1 is exact however it is computed.
+    sums = nn.functional.conv2d(
+        signs_of_bits(bits, channels), signs, None, tuple(stride), tuple(padding), tuple(dilation), groups
+    )
+    return (sums.round() + 0.0).float() * scale_of(scales)  # an integer has no −0, which a sum of zeros around may give
