@@ -73,7 +73,7 @@ def real_sign(layer: BinaryLayer, value: float, channel: int) -> int:
 def literal_scale(layer: BinaryConv2d, o: int, h: int, w: int) -> np.float32:
     a = {name: factor.detach().abs().numpy() for name, factor in layer.factors.items()}
     if layer.form == "analytic":
-        return np.float32(layer.weight.detach().abs().flatten(1).mean(1)[o].item())
+        return np.float32(layer.weight.detach().double().abs().flatten(1).mean(1)[o].item())
     if layer.form == "channel":
         return np.float32(a["alpha"][o])
     if layer.form == "full":
