@@ -10,6 +10,7 @@ from tamis.binary.convert import replaced
 from tamis.binary.exchange import exchanges
 from tamis.binary.layers import binary_layers
 from tamis.binary.packed_layers import packed_layer
+from tamis.binary.pooling import fast_pools
 
 
 def compile(model: nn.Module) -> nn.Module:
@@ -19,7 +20,7 @@ def compile(model: nn.Module) -> nn.Module:
     with τ, convolves bits by XNOR and popcount, corrects for zeros around the input, and scales. Where a binary layer
     is all that reads another one's output, bits go from one to the other, also through what does nothing in evaluation
     (`nn.Identity`, dropout) and through `nn.ReLU`, `nn.ReLU6` and `nn.Hardtanh`, which are part of the comparison then.
-    Everything else stays as it is, in floats.
+    Everything else stays as it is, in floats; max-pooling is computed in another memory format.
 
     `tamis.kernels.dispatch.binary_kernel()` says which kernel runs. The result can be moved, copied, pickled, given to
     `torch.compile` and to `torch.export.export`; there are no gradients through its binary layers.
@@ -35,8 +36,8 @@ def compile(model: nn.Module) -> nn.Module:
     Reference: chee2021xnor.
     """
     layers = binary_layers(model)
-    made: dict[nn.Module, nn.Module] = {}
     compiled = copy.deepcopy(model).eval()
+    made = fast_pools(compiled)
     packed = {compiled.get_submodule(name): packed_layer(layer, name) for name, layer in layers.items()}
     for exchange in exchanges(compiled):
         giver, reader = packed[exchange.giver], packed[exchange.reader]
