@@ -115,3 +115,14 @@ def binary_pack(
 
     Memory is contiguous and given by its address.
     """
+
+def max_pool(
+    planes: NDArray[Any],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    out: NDArray[Any],
+    threads: int,
+) -> None:
+    """Write the largest entry of each window of planes, (planes, rows, columns) in float32; what is no number wins."""

@@ -21,6 +21,7 @@ from tamis.binary.scales import FORMS
 from tamis.binary.two_stage import with_real_weights
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
+from tamis.kernels.binary import pack_weight
 from tamis.train.data import load_data
 from tamis.train.loop import Settings
 from tamis.train.models import digits_cnn, mlp, resnet20
@@ -200,6 +201,7 @@ def test_512_channels_take_a_thirtieth_of_their_floats(scale: str) -> None:
     layer = BinaryConv2d(512, 512, 3, padding=1, scale=scale, output_size=14)
     compiled = compile(layer)
     assert not [*compiled.parameters()]
+    assert torch.equal(compiled.bits, pack_weight(layer.weight))
     assert sum(value.nbytes for value in compiled.buffers()) <= layer.weight.nbytes / 30
     assert sum(value.nbytes for value in compiled.state_dict().values()) <= layer.weight.nbytes / 30
 

@@ -1,13 +1,17 @@
-"""Max-pooling in another memory format gives the same bits."""
+"""Max-pooling in our kernel gives the bits of PyTorch's."""
 
 from __future__ import annotations
 
+import sys
+
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from tamis.binary import BinaryConv2d, compile
 from tamis.binary.pooling import FastMaxPool2d, fast_pools
+from tamis.kernels import dispatch
 
 
 @pytest.mark.parametrize(
@@ -15,18 +19,23 @@ from tamis.binary.pooling import FastMaxPool2d, fast_pools
     [
         nn.MaxPool2d(2),
         nn.MaxPool2d(3, 2, 1),
-        nn.MaxPool2d((1, 3), (2, 1), (0, 1), dilation=(1, 2), ceil_mode=True),
+        nn.MaxPool2d((1, 3), (2, 1), (0, 1), dilation=(1, 2)),
+        nn.MaxPool2d((4, 2), (1, 3), (2, 1), dilation=(2, 3)),
+        nn.MaxPool2d(3, 2, ceil_mode=True),
     ],
     ids=str,
 )
-def test_it_is_the_pooling(pool: nn.MaxPool2d) -> None:
+@pytest.mark.parametrize("native", [True, False])
+def test_it_is_the_pooling(pool: nn.MaxPool2d, native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not native:
+        monkeypatch.setitem(sys.modules, "tamis._native", None)
     x = torch.randn(2, 5, 9, 11)
     x[0, 0, 0, 0] = torch.nan
     x[1, 1] = -torch.inf
     for given in (x, x[:0], x.contiguous(memory_format=torch.channels_last), x.transpose(2, 3), x[0]):
         found = FastMaxPool2d(pool)(given)
-        assert found.is_contiguous()
         assert torch.equal(found.nan_to_num(7), pool(given).nan_to_num(7))
+        assert torch.equal(found.isnan(), pool(given).isnan())
 
 
 def test_a_compiled_network_has_it_in_the_place_of_its_own() -> None:
@@ -36,6 +45,24 @@ def test_a_compiled_network_has_it_in_the_place_of_its_own() -> None:
     x = torch.randn(2, 3, 16, 16)
     with torch.no_grad():
         assert torch.equal(compiled(x), model(x))
+
+
+def test_gradients_and_errors_are_those_of_pytorch() -> None:
+    x = torch.randn(1, 2, 6, 6, requires_grad=True)
+    FastMaxPool2d(nn.MaxPool2d(2))(x).sum().backward()
+    assert x.grad is not None and x.grad.sum() == 18
+    with pytest.raises(RuntimeError, match="Output size is too small"):
+        FastMaxPool2d(nn.MaxPool2d(9))(torch.randn(1, 2, 6, 6))
+
+
+@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+def test_the_kernel_refuses_sizes_that_do_not_agree() -> None:
+    native = dispatch.native()
+    assert native is not None
+    planes, two = np.zeros((1, 6, 6), np.float32), (2, 2)
+    for out, padding in (((1, 3, 4), (0, 0)), ((2, 3, 3), (0, 0)), ((1, 3, 3), (1, 1)), ((1, 3, 3), (1 << 40, 0))):
+        with pytest.raises(ValueError, match="do not agree"):
+            native.max_pool(planes, two, two, padding, (1, 1), np.zeros(out, np.float32), 1)
 
 
 def test_indices_are_not_pooled_otherwise() -> None:

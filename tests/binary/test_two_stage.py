@@ -11,6 +11,7 @@ from torch import nn
 
 from tamis.binary.convert import binarize
 from tamis.binary.layers import binary_layers
+from tamis.binary.scales import analytic_scale
 from tamis.binary.sparse_scales import zero_scales
 from tamis.binary.two_stage import train_binary, with_binary_weights, with_real_weights
 from tamis.errors import InvalidInput
@@ -59,7 +60,7 @@ def test_the_second_stage_begins_where_the_first_one_ended(data: Data) -> None:
     (binary,) = binary_layers(with_binary_weights(real)).values()
     assert not binary.real_weights and layer.real_weights
     assert all(factor.requires_grad for factor in binary.factors.values())
-    assert torch.equal(binary.scale(), layer.weight.abs().mean(1))
+    assert torch.equal(binary.scale(), analytic_scale(layer.weight))
 
 
 def test_weights_are_clipped_after_every_step(data: Data) -> None:

@@ -65,17 +65,18 @@ std::vector<std::uint64_t> pack(const std::vector<float>& x, const std::vector<f
 std::vector<std::uint64_t> pack_weight(const std::vector<std::uint8_t>& weight, std::size_t groups, std::size_t of_group,
                                        std::size_t each, std::size_t taps) {
     const std::size_t words = (each + 63) / 64, rows = (words * taps + 2) / 3 * 3, octs = (of_group + 7) / 8;
-    std::vector<std::uint64_t> packed(groups * octs * (rows + taps) * 8);
+    const std::size_t in_word = each < 65536 ? 4 : 1, all = rows + (taps + in_word - 1) / in_word;
+    std::vector<std::uint64_t> packed(groups * octs * all * 8);
     for (std::size_t o = 0; o < groups * of_group; ++o) {
         const std::size_t oct = o / of_group * octs + o % of_group / 8;
         const auto at = [&](std::size_t row) -> std::uint64_t& {
-            return packed[(oct * (rows + taps) + row) * 8 + o % of_group % 8];
+            return packed[(oct * all + row) * 8 + o % of_group % 8];
         };
         for (std::size_t c = 0; c < each; ++c)
             for (std::size_t tap = 0; tap < taps; ++tap) {
                 const bool set = weight[(o * each + c) * taps + tap];
                 at(tap * words + c / 64) |= std::uint64_t{set} << c % 64;
-                at(rows + tap) += set;
+                at(rows + tap / in_word) += std::uint64_t{set} << tap % in_word * 16;
             }
         for (std::size_t row = 0; row < rows; row += 3) at(row + 2) ^= at(row) ^ at(row + 1);
     }
@@ -96,10 +97,12 @@ void compare(const std::vector<Entry>& wanted, const std::vector<Entry>& found, 
     }
 }
 
-void run_layer() {
+// A layer of random sizes; `wide` ones have so many channels that counts of ones may need more than 16 bits.
+void run_layer(bool wide) {
     BinaryShape s{};
-    s.groups = draw() % 4 ? 1 : between(1, 4);
-    const std::size_t each = draw() % 2 ? between(1, 40) : between(41, 200), of_group = between(1, 80);
+    s.groups = draw() % 4 || wide ? 1 : between(1, 4);
+    const std::size_t few = draw() % 2 ? between(1, 40) : between(41, 200);
+    const std::size_t each = wide ? between(65530, 65540) : few, of_group = between(1, wide ? 3 : 80);
     s.channels = each * s.groups;
     s.outputs = of_group * s.groups;
     s.kernel_height = between(1, draw() % 8 ? 3 : 7);
@@ -110,8 +113,8 @@ void run_layer() {
     s.dilation_x = between(1, 2);
     s.padding_y = draw() % 3 ? between(0, 2) : between(0, 8);
     s.padding_x = draw() % 3 ? between(0, 2) : between(0, 8);
-    s.height = draw() % 4 ? between(1, 20) : 1;
-    s.width = draw() % 4 ? between(1, 20) : 1;
+    s.height = draw() % 4 ? between(1, wide ? 2 : 20) : 1;
+    s.width = draw() % 4 ? between(1, wide ? 2 : 20) : 1;
     const std::size_t reach_y = (s.kernel_height - 1) * s.dilation_y + 1, reach_x = (s.kernel_width - 1) * s.dilation_x + 1;
     if (s.height + 2 * s.padding_y < reach_y || s.width + 2 * s.padding_x < reach_x) return;
     const std::size_t height = (s.height + 2 * s.padding_y - reach_y) / s.stride_y + 1;
@@ -203,7 +206,7 @@ void run_layer() {
 int main(int count, char** arguments) {
     const int layers = count > 1 ? std::atoi(arguments[1]) : 300;
     draw.seed(count > 2 ? std::atoi(arguments[2]) : 0);
-    for (int i = 0; i < layers; ++i) run_layer();
+    for (int i = 0; i < layers; ++i) run_layer(i % 100 == 50);
     for (const BinaryKernel* kernel : binary_kernels()) std::printf("%s ", kernel->name);
     std::printf("agree on %d layers\n", layers);
 }

@@ -20,7 +20,7 @@ def compile(model: nn.Module) -> nn.Module:
     with τ, convolves bits by XNOR and popcount, corrects for zeros around the input, and scales. Where a binary layer
     is all that reads another one's output, bits go from one to the other, also through what does nothing in evaluation
     (`nn.Identity`, dropout) and through `nn.ReLU`, `nn.ReLU6` and `nn.Hardtanh`, which are part of the comparison then.
-    Everything else stays as it is, in floats; max-pooling is computed in another memory format.
+    Everything else stays as it is, in floats; max-pooling has a kernel of its own.
 
     `tamis.kernels.dispatch.binary_kernel()` says which kernel runs. The result can be moved, copied, pickled, given to
     `torch.compile` and to `torch.export.export`; there are no gradients through its binary layers.

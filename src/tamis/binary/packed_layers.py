@@ -3,14 +3,9 @@
 Each takes and gives what the layer of `tamis.binary.layers` that it was made of does in evaluation, to the bit. Where
 another binary layer is all that reads its output, it gives that layer's packed bits instead, (out ≥ τ) xor f with τ and
 f of the reader: see `tamis.kernels.binary` for their layout.
-
-The kernel wants, beside the bits of weights, how many of them are 1 at each tap of the kernel, as 64-bit numbers. They
-are kept as 16-bit ones, so that a layer takes 1/30 of its floats and not 1/28, and joined to the bits at each call.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +23,7 @@ class PackedLayer(nn.Module):
     """What the layers of this file share; `packed_layer` makes them.
 
     Attributes:
-        bits, ones: the signs of weights, packed, and how many of them are +1 at each tap.
+        bits: the signs of weights, packed.
         thresholds, flips: τ and f of the input.
         bias: added after the scale, or None; where the output is bits, it is part of `out_thresholds`.
         out_thresholds, out_flips: τ and f of the layer that reads the output as bits, or None.
@@ -36,7 +31,6 @@ class PackedLayer(nn.Module):
     """
 
     bits: Tensor
-    ones: Tensor
     thresholds: Tensor
     flips: Tensor
     bias: Tensor | None
@@ -54,11 +48,7 @@ class PackedLayer(nn.Module):
             self.stride, self.dilation = _pair(layer.stride, 1), _pair(layer.dilation, 1)
             self.padding = _pair(layer.padding, 0)
         self.reads_bits, self.out_groups = False, 1
-        packed = pack_weight(weight.reshape(shape), self.groups)
-        rows = packed.shape[2] - math.prod(shape[2:])
-        self.register_buffer("bits", packed[:, :, :rows].clone())
-        narrow = torch.int16 if shape[1] <= torch.iinfo(torch.int16).max else torch.int32
-        self.register_buffer("ones", packed[:, :, rows:].to(narrow))
+        self.register_buffer("bits", pack_weight(weight.reshape(shape), self.groups))
         scales = _scales(layer)
         for place, factor in enumerate(scales):
             self.register_buffer(f"scale{place}", factor)
@@ -79,7 +69,7 @@ class PackedLayer(nn.Module):
         bits = x.dtype is BITS
         y = binary_conv2d(
             x if bits else self._as_images(x),
-            torch.cat([self.bits, self.ones.to(BITS)], 2),
+            self.bits,
             [self.get_buffer(f"scale{place}") for place in range(self.factors)],
             self.weight_shape,
             thresholds=None if bits else self.thresholds,
@@ -152,7 +142,7 @@ def packed_layer(layer: BinaryLayer, name: str) -> PackedLayer:
 
     Example:
         >>> packed_layer(BinaryConv2d(512, 512, 3, padding=1), "conv").bits.nbytes
-        294912
+        307200
     """
     made: type[PackedLayer] = PackedConv1d if isinstance(layer, BinaryConv1d) else PackedConv2d
     return (PackedLinear if isinstance(layer, BinaryLinear) else made)(layer, name)

@@ -23,10 +23,13 @@ the next layer, the result is its packed bits (y ≥ τ_o) xor f_o instead of y.
 Packed bits are int64 (N, groups, words, H, W), words = ⌈C / groups / 64⌉: bit j of word i is channel 64 i + j of the
 group; bits past its last channel are 0. `groups` are those of the layer that reads them.
 
-Packed weights are int64 (groups, ⌈O / groups / 8⌉, rows + taps, 8): eight output channels side by side, those past the
-last one 0. Row k = tap · words + word holds the bits of 64 input channels at one tap (row-major in the kernel), padded
-with zeros to a multiple of 3, and of each three rows the last holds the xor of all three: see cpu/binary.h for why. The
-last rows, one for each tap, hold how many bits are 1 there, which is what zeros around the input are corrected by.
+Packed weights are int64 (groups, ⌈O / groups / 8⌉, rows + ⌈taps / 4⌉, 8): eight output channels side by side, those
+past the last one 0. Row k = tap · words + word holds the bits of 64 input channels at one tap (row-major in the
+kernel); they are padded with zeros to a multiple of 3, and of each three rows the last holds the xor of all three: see
+cpu/binary.h for why. After them come counts: how many bits are 1 at each tap, which is what zeros around the input are
+corrected by. They are 16-bit numbers without a sign, four to a word: that of a tap is (word >> 16 · (tap mod 4)) &
+0xFFFF of row rows + ⌊tap / 4⌋, and those past the last tap are 0. Only where C / groups is 65536 or more does each tap
+have a word to itself, in row rows + tap of (…, rows + taps, 8).
 
 On the CPU the extension does the work, in one of the kernels avx512, avx2, popcnt, neon, plain: the fastest that the
 processor has, or what the environment variable TAMIS_KERNEL names when the first layer is run; `binary_kernel()` of
@@ -57,7 +60,7 @@ def pack_weight(weight: Tensor, groups: int = 1) -> Tensor:
 
     Example:
         >>> pack_weight(torch.ones(16, 64, 3, 3)).shape
-        torch.Size([1, 2, 18, 8])
+        torch.Size([1, 2, 12, 8])
     """
     if weight.ndim == 2:
         weight = weight[:, :, None, None]
@@ -109,7 +112,7 @@ def binary_conv2d(
         out_groups: the groups of that layer.
     """
     # PyTorch takes longer to pass so many arguments on than this takes to use them: it is asked only where it looks on.
-    direct = type(x) is Tensor and x.is_cpu and not _watched()
+    direct = type(x) is Tensor and x.is_cpu and not watched()
     run: Callable[..., Tensor] = _conv2d_cpu if direct else torch.ops.tamis.binary_conv2d
     return run(
         x,
@@ -127,7 +130,7 @@ def binary_conv2d(
     )
 
 
-def _watched() -> bool:
+def watched() -> bool:
     """Whether PyTorch compiles, traces or intercepts what is called."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
 
@@ -249,7 +252,8 @@ def _result_shape(
         raise InvalidInput(f"binary_conv2d needs a weight_shape (O, C / groups, kh, kw), not {tuple(shape)}")
     outputs, each, *kernel = shape
     words, taps, groups = reference.words_of(each), kernel[0] * kernel[1], weight[0][0] if len(weight[0]) == 4 else 0
-    packed = (groups, -(-outputs // groups // 8), -(-taps * words // 3) * 3 + taps, 8) if groups else ()
+    rows = sum(reference.rows_of(each, taps))
+    packed = (groups, -(-outputs // groups // 8), rows, 8) if groups else ()
     if weight[1] != torch.int64 or weight[0] != packed or outputs % groups or weight[2] != x[2]:
         raise InvalidInput(
             f"binary_conv2d got inputs on {x[2]} and weights {_said(weight)} on {weight[2]}, which is not what "

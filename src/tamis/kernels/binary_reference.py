@@ -13,11 +13,22 @@ from torch import Tensor, nn
 
 WORD = 64  # bits in a word
 OCT = 8  # output channels side by side in packed weights
+COUNT = 16  # bits for how many weights are 1 at a tap
 
 
 def words_of(channels: int) -> int:
     """How many words the bits of so many channels take."""
     return -(-channels // WORD)
+
+
+def counts_in_word(each: int) -> int:
+    """How many taps share a word of packed weights for their counts of ones, with so many input channels of a group."""
+    return WORD // COUNT if each < 1 << COUNT else 1
+
+
+def rows_of(each: int, taps: int) -> tuple[int, int]:
+    """The rows of bits, and of counts of ones, in packed weights."""
+    return -(-taps * words_of(each) // 3) * 3, -(-taps // counts_in_word(each))
 
 
 def pack_bits(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
@@ -45,17 +56,18 @@ def pack_weight(weight: Tensor, groups: int) -> Tensor:
     """Bits weight ≥ 0 of (O, C / groups, kh, kw), as words (groups, octs, rows, 8)."""
     outputs, each, height, width = weight.shape
     of_group, taps = outputs // groups, height * width
-    octs, row = -(-of_group // OCT), taps * words_of(each)
-    rows = -(-row // 3) * 3
+    octs, row, in_word = -(-of_group // OCT), taps * words_of(each), counts_in_word(each)
+    rows, count_rows = rows_of(each, taps)
     bits = np.zeros((groups, octs * OCT, taps, words_of(each) * WORD), dtype=np.bool_)
     positive = (weight.detach() >= 0).cpu().numpy().reshape(groups, of_group, each, taps)
     bits[:, :of_group, :, :each] = positive.transpose(0, 1, 3, 2)
     words = np.packbits(bits, axis=-1, bitorder="little").view("<i8").reshape(groups, octs, OCT, row)
     counts = bits.sum(-1, dtype=np.int64).reshape(groups, octs, OCT, taps)
-    packed = np.zeros((groups, octs, OCT, rows + taps), dtype=np.int64)
+    packed = np.zeros((groups, octs, OCT, rows + count_rows), dtype=np.int64)
     packed[..., :row] = words
     packed[..., 2:rows:3] ^= packed[..., 0:rows:3] ^ packed[..., 1:rows:3]
-    packed[..., rows:] = counts
+    for tap in range(taps):
+        packed[..., rows + tap // in_word] |= counts[..., tap] << tap % in_word * COUNT
     return torch.from_numpy(np.ascontiguousarray(packed.swapaxes(2, 3))).to(weight.device)
 
 
@@ -63,7 +75,7 @@ def unpack_weight(packed: Tensor, outputs: int, each: int, kernel: Sequence[int]
     """The weights (outputs, each, kh, kw) of ±1 in float64 that `pack_weight` packed."""
     groups, octs, _, _ = packed.shape
     taps, words = kernel[0] * kernel[1], words_of(each)
-    rows = -(-taps * words // 3) * 3
+    rows, _ = rows_of(each, taps)
     row = packed[:, :, :rows].transpose(2, 3).clone()
     row[..., 2::3] ^= row[..., 0::3] ^ row[..., 1::3]
     row = row[..., : taps * words].reshape(groups, octs * OCT, taps, words, 1)

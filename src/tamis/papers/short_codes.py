@@ -53,7 +53,7 @@ PUBLISHED = {"mnist": 0.116, "fashion_mnist": 0.328, "cifar10": 0.582}  # lotfi2
 STEPS = 20_000
 ROUNDS = 6  # of the search after the training
 GREY = Shape(1, (4, 8), ((5, 15), (3, 9)), (2, 2), 4)
-COLOUR = Shape(3, (12, 12, 12), ((1, 1), (3, 9), (3, 9)), (2, 2, 2), 2, kept=True, stem=3)
+COLOUR = Shape(3, (12, 12, 12), ((1, 1), (3, 3), (3, 6)), (2, 2, 2), 2, kept=True, stem=3)
 PLANS = {
     "mnist": Plan(GREY, price=6e-5),
     "fashion_mnist": Plan(GREY, price=6e-5),

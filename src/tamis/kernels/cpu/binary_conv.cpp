@@ -46,7 +46,7 @@ private:
     std::size_t size_ = 0;
 };
 
-thread_local Scratch of_planes, of_patches, of_counts, of_marks, of_words, of_call;
+thread_local Scratch of_planes, of_patches, of_counts, of_marks, of_words, of_ones, of_call;
 
 std::size_t product_of(std::size_t a, std::size_t b) {
     constexpr std::size_t most = std::size_t{1} << 46;
@@ -131,7 +131,8 @@ BinaryPlan::BinaryPlan(const BinaryShape& shape) : shape_(shape) {
         throw std::invalid_argument("binary_conv2d sums fewer than 2^22 products");
     rows_ = up_to(words_ * taps_, 3);
     octs_ = (of_group_ + 7) / 8;
-    oct_words_ = (rows_ + taps_) * 8;
+    taps_in_word_ = each_ < std::size_t{1} << 16 ? 4 : 1;
+    oct_words_ = (rows_ + (taps_ + taps_in_word_ - 1) / taps_in_word_) * 8;
     product_of(product_of(shape.groups, octs_), oct_words_);
     out_height_ = length_of(shape.height, shape.kernel_height, shape.stride_y, shape.padding_y, shape.dilation_y);
     out_width_ = length_of(shape.width, shape.kernel_width, shape.stride_x, shape.padding_x, shape.dilation_x);
@@ -196,16 +197,27 @@ void BinaryPlan::check(const BinaryCall& call) const {
     }
 }
 
+// How many weights are 1, (taps, 8) for the eight channels of an oct, from their words.
+void BinaryPlan::unpack_ones(const std::uint64_t* words, std::uint32_t* ones) const {
+    const std::uint64_t mask = taps_in_word_ == 4 ? 0xFFFF : ~std::uint64_t{0};
+    for (std::size_t tap = 0; tap < taps_; ++tap) {
+        const std::uint64_t* const row = words + tap / taps_in_word_ * 8;
+        const std::size_t shift = tap % taps_in_word_ * 16;
+        for (std::size_t i = 0; i < 8; ++i) ones[tap * 8 + i] = static_cast<std::uint32_t>(row[i] >> shift & mask);
+    }
+}
+
 void BinaryPlan::fill_borders(const std::uint64_t* weights, float* borders) const {
+    std::uint32_t* const ones = of_ones.take<std::uint32_t>(taps_ * 8);
     for (std::size_t group = 0; group < shape_.groups; ++group)
         for (std::size_t oct = 0; oct < octs_; ++oct) {
-            const std::uint64_t* const ones = weights + (group * octs_ + oct) * oct_words_ + rows_ * 8;
+            unpack_ones(weights + (group * octs_ + oct) * oct_words_ + rows_ * 8, ones);
             const std::size_t channel = group * of_group_ + oct * 8, here = std::min<std::size_t>(8, of_group_ - oct * 8);
             for (std::size_t k = 0; k < border_classes_.size(); ++k) {
-                std::uint64_t outside[8] = {};
+                std::uint32_t outside[8] = {};
                 for (const std::size_t tap : border_classes_[k].outside)
                     for (std::size_t i = 0; i < 8; ++i) outside[i] += ones[tap * 8 + i];
-                const std::size_t valid = border_classes_[k].valid;
+                const auto valid = static_cast<std::uint32_t>(border_classes_[k].valid);
                 for (std::size_t i = 0; i < here; ++i)
                     borders[(channel + i) * border_stride_ + k] =
                         static_cast<float>(static_cast<std::int32_t>(valid + 2 * outside[i]));

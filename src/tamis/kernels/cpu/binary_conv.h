@@ -54,6 +54,7 @@ private:
     };
 
     void check(const BinaryCall& call) const;
+    void unpack_ones(const std::uint64_t* words, std::uint32_t* ones) const;
     void fill_borders(const std::uint64_t* weights, float* borders) const;
     void fill_patches(const BinaryKernel& kernel, const std::uint64_t* planes, std::size_t first, std::size_t last,
                       std::uint64_t* patches, std::size_t stride) const;
@@ -70,6 +71,7 @@ private:
 
     BinaryShape shape_;
     std::size_t each_, of_group_, words_, taps_, rows_, octs_, oct_words_;  // rows_: of patches, a multiple of 3
+    std::size_t taps_in_word_;  // whose counts of ones share a word
     std::size_t out_height_, out_width_, plane_, in_plane_, image_words_;
     // Pixels with the same taps inside the image are of one class.
     struct BorderClass {

@@ -18,6 +18,7 @@
 #include "feedback.h"
 #include "l1ball.h"
 #include "pack.h"
+#include "pool.h"
 
 namespace nb = nanobind;
 
@@ -261,6 +262,28 @@ void binary_pack(const char* kernel, std::size_t threads, const std::array<std::
                        part_of<std::uint64_t>(bits, words), chosen, threads);
 }
 
+// (planes, rows, columns)
+using Planes = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+using PooledPlanes = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+void max_pool(const Planes& in, const tamis::Lengths& kernel, const tamis::Lengths& stride, const tamis::Lengths& padding,
+              const tamis::Lengths& dilation, const PooledPlanes& out, std::size_t threads) {
+    const tamis::Pooling pooling{{in.shape(1), in.shape(2)}, kernel, stride, padding, dilation,
+                                 {out.shape(1), out.shape(2)}};
+    bool fits = in.shape(0) == out.shape(0);
+    for (int axis = 0; axis < 2; ++axis) {
+        constexpr std::size_t most = 1u << 24;  // keeps sums of products below from wrapping
+        const std::size_t length = pooling.size[axis] + 2 * padding[axis];
+        fits = fits && std::max({kernel[axis], stride[axis], padding[axis], dilation[axis], pooling.size[axis]}) < most;
+        fits = fits && std::min({kernel[axis], stride[axis], dilation[axis]}) > 0;
+        fits = fits && (kernel[axis] - 1) * dilation[axis] < length;
+        fits = fits && pooling.out_size[axis] == (length - (kernel[axis] - 1) * dilation[axis] - 1) / stride[axis] + 1;
+    }
+    if (!fits) throw std::invalid_argument("max_pool got sizes that do not agree");
+    nb::gil_scoped_release released;
+    tamis::max_pool(in.data(), in.shape(0), pooling, out.data(), threads);
+}
+
 }  // namespace
 
 NB_MODULE(_native, module) {
@@ -303,4 +326,7 @@ NB_MODULE(_native, module) {
     module.def("binary_pack", &binary_pack, nb::arg("kernel"), nb::arg("threads"), nb::arg("shape"), nb::arg("groups"),
                nb::arg("x"), nb::arg("thresholds"), nb::arg("flips"), nb::arg("bits"),
                "Write the bits of numbers, packed for a binary layer.");
+    module.def("max_pool", &max_pool, nb::arg("planes").noconvert(), nb::arg("kernel"), nb::arg("stride"),
+               nb::arg("padding"), nb::arg("dilation"), nb::arg("out").noconvert(), nb::arg("threads"),
+               "Write the largest entry of each window of planes of floats.");
 }
