@@ -17,6 +17,7 @@ import tamis.bounds
 from tamis.bounds.accuracy_change import accuracy_change
 from tamis.bounds.bound import Bound
 from tamis.bounds.box_deviation import box_deviation
+from tamis.bounds.clopper_pearson import upper_limit
 from tamis.bounds.cross_entropy_gap import cross_entropy_gap
 from tamis.bounds.deviation_quantile import deviation_at_rank, deviation_quantile
 from tamis.bounds.disagreement import disagreement
@@ -87,6 +88,7 @@ CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     sufficient_bits: lambda: sufficient_bits(TWO_LAYERS, 0.1),
     sufficient_bits_by_paths: lambda: sufficient_bits_by_paths(NET, 0.1),
     two_temperature: lambda: two_temperature(10, 1.0, 0.1, 0.5, 1000),
+    upper_limit: lambda: upper_limit("errors", 5, 100, 0.05),
 }
 
 
