@@ -69,8 +69,8 @@ class BinaryLayer:
     """A binary convolution of one shape; raises ValueError where it cannot be run. Pairs are (vertical, horizontal).
 
     Lengths are numbers of entries, 0 where there are none: x (float32), thresholds (float32) and flips (bool), or bits
-    (64-bit words); weights (64-bit words); alpha, full, beta, gamma (float32); out (float32), or out_bits (64-bit words)
-    with thresholds and flips.
+    (64-bit words); weights (64-bit words); alpha, full, beta, gamma (float32); out (float32), or out_bits (64-bit
+    words) with thresholds and flips.
     """
 
     def __init__(

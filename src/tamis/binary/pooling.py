@@ -23,21 +23,23 @@ class FastMaxPool2d(nn.Module):
         self.lengths = [(length, length) if isinstance(length, int) else tuple(length) for length in lengths]
 
     def forward(self, x: Tensor) -> Tensor:
+        pooled: Tensor = self.pool(x) if watched() else self._pooled(x)
+        return pooled
+
+    def _pooled(self, x: Tensor) -> Tensor:
         extension = dispatch.native()
         plain = type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.dim() == 4 and x.numel() > 0
         derived = torch.is_grad_enabled() and x.requires_grad
-        if extension is None or not plain or derived or watched() or self.pool.ceil_mode:
-            pooled: Tensor = self.pool(x)
+        sizes = [self._length(axis, x.shape[2 + axis]) for axis in (0, 1)] if plain else [0]
+        if extension is None or derived or self.pool.ceil_mode or min(sizes) < 1:
+            pooled: Tensor = self.pool(x)  # which also says what is wrong with a size
             return pooled
-        sizes = [self._pooled(axis, x.shape[2 + axis]) for axis in (0, 1)]
-        if min(sizes) < 1:
-            return self.pool(x)  # which says what is wrong
         out = x.new_empty(*x.shape[:2], *sizes)
         planes, results = x.contiguous().flatten(0, 1), out.flatten(0, 1)
         extension.max_pool(planes.numpy(), *self.lengths, results.numpy(), torch.get_num_threads())
         return out
 
-    def _pooled(self, axis: int, length: int) -> int:
+    def _length(self, axis: int, length: int) -> int:
         kernel, stride, padding, dilation = (each[axis] for each in self.lengths)
         return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 

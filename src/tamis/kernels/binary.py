@@ -33,7 +33,7 @@ have a word to itself, in row rows + tap of (…, rows + taps, 8).
 
 On the CPU the extension does the work, in one of the kernels avx512, avx2, popcnt, neon, plain: the fastest that the
 processor has, or what the environment variable TAMIS_KERNEL names when the first layer is run; `binary_kernel()` of
-tamis.kernels.dispatch says which and why. Without the extension, and on other devices, PyTorch does
+tamis.kernels.dispatch says which and why. On a GPU a Triton kernel does it; without either, PyTorch
 (tamis.kernels.binary_reference). All are PyTorch operators, tamis::binary_conv2d and tamis::binary_pack, that
 torch.compile and torch.export pass through; there are no gradients.
 """
@@ -51,6 +51,7 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.kernels import binary_reference as reference
 from tamis.kernels import dispatch
+from tamis.kernels.triton import runs_on
 
 Pair = int | Sequence[int]
 
@@ -390,7 +391,7 @@ def _conv2d_cpu(
     kernel = _kernel()
     if kernel == "torch":
         after = (thresholds, flips, stride, padding, dilation, out_thresholds, out_flips, out_groups)
-        return _conv2d_reference(x, weight, scales, shape, *after)
+        return _conv2d_elsewhere(x, weight, scales, shape, *after)
     result_shape, layer = _prepared(
         kernel,
         _kind(x),
@@ -449,7 +450,7 @@ def _pack_cpu(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tens
     return bits
 
 
-def _conv2d_reference(
+def _conv2d_elsewhere(
     x: Tensor,
     weight: Tensor,
     scales: Sequence[Tensor],
@@ -479,11 +480,24 @@ def _conv2d_reference(
     )
     groups = weight.shape[0]
     if thresholds is not None and flips is not None:
-        x = reference.pack_bits(x, thresholds, flips, groups)
+        x = _pack_elsewhere(x, thresholds, flips, groups)
+    if runs_on(x.device):
+        from tamis.kernels.triton import binary_conv
+
+        outwards = (out_thresholds, out_flips, out_groups)
+        return binary_conv.conv2d(x, weight, scales, shape, stride, padding, dilation, *outwards)
     y = reference.conv2d(x, weight, scales, shape[1] * groups, shape[2:], stride, padding, dilation)
     if out_thresholds is None or out_flips is None:
         return y
     return reference.pack_bits(y, out_thresholds, out_flips, out_groups)
+
+
+def _pack_elsewhere(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
+    if not runs_on(x.device):
+        return reference.pack_bits(x, thresholds, flips, groups)
+    from tamis.kernels.triton import binary_conv
+
+    return binary_conv.pack_bits(x, thresholds, flips, groups)
 
 
 def _conv2d_fake(
@@ -529,8 +543,8 @@ _library.define(
     "SymInt[] stride, SymInt[] padding, SymInt[] dilation, Tensor? out_thresholds, Tensor? out_flips, int out_groups) "
     "-> Tensor"
 )
-_library.impl("binary_pack", reference.pack_bits, "CompositeExplicitAutograd")
-_library.impl("binary_conv2d", _conv2d_reference, "CompositeExplicitAutograd")
+_library.impl("binary_pack", _pack_elsewhere, "CompositeExplicitAutograd")
+_library.impl("binary_conv2d", _conv2d_elsewhere, "CompositeExplicitAutograd")
 _library.impl("binary_pack", _pack_cpu, "CPU")
 _library.impl("binary_conv2d", _conv2d_cpu, "CPU")
 torch.library.register_fake("tamis::binary_pack", _pack_fake, lib=_library)

@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from tamis.errors import InvalidInput, listed
 from tamis.graph.selection import Patterns, as_patterns, matches
-from tamis.l1inf.projection import columns_of, project_
+from tamis.l1inf.projection import columns_of
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -44,10 +44,6 @@ class Layer:
     @property
     def groups(self) -> int:
         return int(getattr(self.module, "groups", 1))
-
-    def project(self, c: float) -> None:
-        """Project every column, in place."""
-        project_(self.weight, c, self.bias, transposed=self.transposed, groups=self.groups)
 
     def column_norms(self) -> Tensor:
         """The ℓ1-norm of each neuron's incoming weights with its bias, in float64."""

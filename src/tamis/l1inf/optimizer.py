@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.graph.selection import Patterns
 from tamis.l1inf.layers import Layer, hidden_layers, named_layers
-from tamis.l1inf.projection import check_radius
+from tamis.l1inf.projection import any_refused, check_radius, project_
 
 Radius = float | Mapping[str, float] | Callable[[int], float]
 OWN_STATE = "l1inf"  # what a state_dict has beside that of the wrapped optimizer
@@ -83,8 +83,13 @@ class L1Inf(Optimizer):
 
     def project(self) -> None:
         """Project every constrained layer onto the ball of the present c."""
-        for layer, radius in zip(self.layers, self.radii().values(), strict=True):
-            self._project(layer, radius)
+        radii = self.radii().values()
+        later: list[Tensor] = []
+        for layer, radius in zip(self.layers, radii, strict=True):
+            self._project(layer, radius, later)
+        if any_refused(later):  # nothing that is projected moves again: this finds the layer, and refuses it
+            for layer, radius in zip(self.layers, radii, strict=True):
+                self._project(layer, radius)
 
     def radii(self) -> dict[str, float]:
         """The present c of each constrained layer, by name."""
@@ -94,9 +99,10 @@ class L1Inf(Optimizer):
         radius = check_radius(self.c(self.steps) if callable(self.c) else self.c, name)
         return dict.fromkeys((layer.name for layer in self.layers), radius)
 
-    def _project(self, layer: Layer, radius: float) -> None:
+    def _project(self, layer: Layer, radius: float, later: list[Tensor] | None = None) -> None:
+        weight, bias, transposed, groups = layer.weight, layer.bias, layer.transposed, layer.groups
         try:
-            layer.project(radius)
+            project_(weight, radius, bias, transposed=transposed, groups=groups, later=later)
         except InvalidInput as error:
             if bool(layer.column_norms().isfinite().all()):
                 raise InvalidInput(f"layer '{layer.name}': {error}") from error

@@ -14,6 +14,7 @@ Reference: yang2021l1inf.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from numbers import Real
 from typing import Any, overload
 
@@ -72,22 +73,47 @@ def project(
 
 
 def project_(
-    weight: Tensor, c: float, bias: Tensor | None = None, *, transposed: bool = False, groups: int = 1
+    weight: Tensor,
+    c: float,
+    bias: Tensor | None = None,
+    *,
+    transposed: bool = False,
+    groups: int = 1,
+    later: list[Tensor] | None = None,
 ) -> None:
-    """The same in place, and outside of autograd: what follows an optimizer's step."""
+    """The same in place, and outside of autograd: what follows an optimizer's step.
+
+    Args:
+        later: to ask a GPU whether all was finite takes longer than to project a layer. With a list, it is not asked:
+            what `any_refused` needs to ask once for many layers is added to it. Columns that are not finite stay.
+
+    The others are those of `project`.
+    """
     c = check_radius(c)
     _check(weight, bias, transposed, groups)
     with torch.no_grad():
         rows = columns_of(weight, transposed, groups).contiguous()
         offsets = None if bias is None else bias.contiguous()
-        projected = _projected(rows, offsets, c, rows, offsets)
+        thresholds = _thresholds(rows, offsets, c, rows, offsets)
+        if later is not None and thresholds.is_cuda:
+            later.append(thresholds)
+        else:
+            _refuse_any(thresholds, rows, offsets)
         for given, copied in ((weight, restored(rows, weight, transposed, groups)), (bias, offsets)):
             if given is None or copied is None:
                 continue
             if given.data_ptr() == copied.data_ptr():
                 torch.autograd.graph.increment_version(given)  # numpy wrote to it, of which autograd knows nothing
-            elif bool(projected.any()):
+            elif thresholds.is_cuda or bool(thresholds.any()):  # a GPU copies sooner than it answers
                 given.copy_(copied)
+
+
+def any_refused(later: Iterable[Tensor]) -> bool:
+    """Whether anything was not finite in the layers of which `project_` added to this list."""
+    devices: dict[torch.device, list[Tensor]] = {}
+    for thresholds in later:
+        devices.setdefault(thresholds.device, []).append(thresholds)
+    return any(math.isnan(torch.cat(each).sum().item()) for each in devices.values())
 
 
 def check_radius(c: Any, name: str = "c") -> float:
@@ -124,7 +150,10 @@ class _Projection(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, bias: Tensor | None, c: float) -> tuple[Tensor, Tensor | None]:
         out = torch.empty_like(rows, memory_format=torch.contiguous_format)
         out_bias = None if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
-        shrunk = _projected(rows.contiguous(), None if bias is None else bias.contiguous(), c, out, out_bias)
+        rows, bias = rows.contiguous(), None if bias is None else bias.contiguous()
+        thresholds = _thresholds(rows, bias, c, out, out_bias)
+        _refuse_any(thresholds, rows, bias)
+        shrunk = thresholds != 0
         ctx.save_for_backward(out, out_bias, shrunk)
         return out, out_bias
 
@@ -145,10 +174,13 @@ class _Projection(torch.autograd.Function):
         return gradient, gradient_bias, None
 
 
-def _projected(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
-    """Write the projections, and return which columns were outside; what is read may be written over."""
+def _thresholds(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
+    """Write the projections, and return θ of each column: 0 inside the ball, NaN where something is not finite.
+
+    What is read may be written over.
+    """
     if rows.shape[1] == 0 and bias is None:
-        return rows.new_zeros(len(rows), dtype=torch.bool)
+        return rows.new_zeros(len(rows), dtype=torch.float64)
     if rows.device.type == "cpu" and (extension := dispatch.native()) is not None:
         thresholds = torch.empty(len(rows), dtype=torch.float64)
         read = [None if tensor is None else tensor.detach().numpy() for tensor in (rows, bias)]
@@ -161,9 +193,7 @@ def _projected(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bia
         thresholds = project_l1(rows, bias, c, slack(rows, bias), out, out_bias)
     else:
         thresholds = _project_with_torch(rows, bias, c, out, out_bias)
-    if bool(thresholds.isnan().any()):
-        _refuse(rows, bias, int(thresholds.isnan().nonzero()[0]))
-    return thresholds != 0
+    return thresholds
 
 
 def slack(rows: Tensor, bias: Tensor | None) -> float:
@@ -246,8 +276,11 @@ def _check(weight: Any, bias: Any, transposed: bool, groups: int) -> None:
         )
 
 
-def _refuse(rows: Tensor, bias: Tensor | None, neuron: int) -> None:
-    """InvalidInput with the first entry of a neuron that is not finite."""
+def _refuse_any(thresholds: Tensor, rows: Tensor, bias: Tensor | None) -> None:
+    """InvalidInput with the first entry of the first neuron that is not finite."""
+    if not math.isnan(thresholds.sum().item()):
+        return
+    neuron = int(thresholds.isnan().nonzero()[0])
     bad = rows[neuron][~rows[neuron].isfinite()]
     what, value = ("weight", bad[0]) if len(bad) else ("bias", bias[neuron] if bias is not None else None)
     raise InvalidInput(f"a {what} of output {neuron} is {value}: only finite numbers can be projected")

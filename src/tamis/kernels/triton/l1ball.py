@@ -19,7 +19,8 @@ from torch import Tensor
 from tamis.kernels.triton import launching_on
 
 LARGEST_HELD = 1 << 17  # bytes of a column that one program keeps in registers, half of what there are
-STREAMED = 4096  # entries of a longer column that it reads at once
+FOUR_EACH = 128  # entries of a part of a column, of which each thread of a warp holds four
+STREAMED = 4096  # entries of a longer column that are read at once
 
 
 def project_l1(
@@ -38,22 +39,23 @@ def project_l1(
     thresholds = torch.empty(columns, dtype=torch.float64, device=rows.device)
     if columns == 0:
         return thresholds
-    block = triton.next_power_of_2(max(entries, 32))
-    held = block * rows.element_size() <= LARGEST_HELD
+    arguments = (
+        rows,
+        rows if bias is None else bias,
+        _bits(c),
+        _bits(c * (1 + slack)),
+        out,
+        out if out_bias is None else out_bias,
+        thresholds,
+        entries,
+        bias is not None,
+    )
     with launching_on(rows.device):
-        (_project_held if held else _project_streamed)[(columns,)](
-            rows,
-            rows if bias is None else bias,
-            _bits(c),
-            _bits(c * (1 + slack)),
-            out,
-            out if out_bias is None else out_bias,
-            thresholds,
-            entries,
-            HAS_BIAS=bias is not None,
-            BLOCK=block if held else STREAMED,
-            num_warps=_warps(block * rows.element_size()) if held else 8,
-        )
+        if entries * rows.element_size() <= LARGEST_HELD:
+            warps, parts = _shares(entries)
+            _project_held[(columns,)](*arguments, PART=FOUR_EACH * warps, PARTS=parts, num_warps=warps)
+        else:
+            _project_streamed[(columns,)](*arguments, BLOCK=STREAMED, num_warps=8)
     return thresholds
 
 
@@ -63,9 +65,10 @@ def _bits(c: float) -> int:
     return bits
 
 
-def _warps(size: int) -> int:
-    """So many that each thread holds 64 bytes of a short column, and up to 128 of a long one."""
-    return min(32, max(1, size // (32 * 64)))
+def _shares(entries: int) -> tuple[int, int]:
+    """How many warps hold a column, in how many parts: at most 5 where warps are left to be added."""
+    warps = next((warps for warps in (1, 2, 4, 8) if entries <= 5 * FOUR_EACH * warps), 16)
+    return warps, max(1, triton.cdiv(entries, FOUR_EACH * warps))
 
 
 GUESSES: tl.constexpr = tl.constexpr(3)
@@ -73,71 +76,96 @@ GUESSES: tl.constexpr = tl.constexpr(3)
 
 @triton.jit(do_not_specialize=["radius", "most"])
 def _project_held(
-    rows, bias, radius, most, out, out_bias, thresholds, entries, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr
+    rows,
+    bias,
+    radius,
+    most,
+    out,
+    out_bias,
+    thresholds,
+    entries,
+    HAS_BIAS: tl.constexpr,
+    PART: tl.constexpr,
+    PARTS: tl.constexpr,
 ):
     column = tl.program_id(0).to(tl.int64)
-    places = tl.arange(0, BLOCK)
-    inside = places < entries
+    rows += column * entries
+    out += column * entries
+    places = tl.arange(0, PART)
     c = radius.to(tl.int64).to(tl.float64, bitcast=True)
     # Zeros, past the last entry or in place of a bias, change no norm and no result.
-    values = tl.load(rows + column * entries + places, mask=inside, other=0.0)
-    sizes = tl.abs(values)
-    offset = tl.zeros((), values.dtype)
+    offset = tl.zeros((), rows.dtype.element_ty)
     if HAS_BIAS:
         offset = tl.load(bias + column)
-    offset_size = tl.abs(offset).to(tl.float64)
-    norm = tl.sum(sizes.to(tl.float64)) + offset_size
-    top = tl.maximum(tl.max(sizes), tl.abs(offset))
+    values = ()
+    for part in tl.static_range(PARTS):
+        loaded = tl.load(rows + part * PART + places, mask=part * PART + places < entries, other=0.0)
+        values = values + (loaded,)  # type: ignore[assignment] # noqa: RUF005
+    sums = tl.zeros((PART,), tl.float64)
+    tops = tl.zeros((PART,), rows.dtype.element_ty)
+    for part in tl.static_range(PARTS):
+        sums += tl.abs(values[part]).to(tl.float64)
+        tops = tl.maximum(tops, tl.abs(values[part]))
+    norm = tl.sum(sums) + tl.abs(offset).to(tl.float64)
+    top = tl.maximum(tl.max(tops), tl.abs(offset))
     largest = top.to(tl.float64)
 
     threshold = tl.zeros((), tl.float64)
     reach = tl.zeros((), tl.float64)
+    count = 0
     if (norm != norm) | (largest == float("inf")):
         threshold += float("nan")
     elif norm > most.to(tl.int64).to(tl.float64, bitcast=True):
-        reach = _guess(sizes, tl.abs(offset), top, norm, entries + HAS_BIAS, c).to(tl.float64)
+        reach = _guess(values, tl.abs(offset), top, norm, entries + HAS_BIAS, c, PART, PARTS).to(tl.float64)
         reach = tl.where(reach > 0, reach, c)
         limit = c
         before = -1
-        count = 0
         while count != before:
             before = count
-            gaps = largest - sizes.to(tl.float64)
-            below = gaps < reach
-            gap = largest - offset_size
+            sums = tl.zeros((PART,), tl.float64)
+            counts = tl.zeros((PART,), tl.int32)
+            for part in tl.static_range(PARTS):
+                gaps = largest - tl.abs(_anew(values[part], count)).to(tl.float64)
+                sums += tl.where(gaps < reach, gaps, 0.0)
+                counts += (gaps < reach).to(tl.int32)
+            gap = largest - tl.abs(offset).to(tl.float64)
             near = HAS_BIAS & (gap < reach)
-            total = c + tl.sum(tl.where(below, gaps, 0.0)) + tl.where(near, gap, 0.0)
-            count = tl.sum(below.to(tl.int32)) + near.to(tl.int32)
+            total = c + tl.sum(sums) + tl.where(near, gap, 0.0)
+            count = tl.sum(counts) + near.to(tl.int32)
             reach = tl.minimum(limit, total / tl.maximum(count, 1))  # of rounding, t could grow
             limit = reach
         threshold = largest - reach
 
-    if threshold > 0:
-        tl.store(out + column * entries + places, _shrunk(values, largest, reach), mask=inside)
-        if HAS_BIAS:
-            tl.store(out_bias + column, _shrunk(offset, largest, reach))
-    else:
-        tl.store(out + column * entries + places, values, mask=inside)
-        if HAS_BIAS:
-            tl.store(out_bias + column, offset)
+    for part in tl.static_range(PARTS):
+        result = values[part]  # type: ignore[var-annotated]
+        if threshold > 0:
+            result = _shrunk(_anew(result, entries), largest, reach)
+        tl.store(out + part * PART + places, result, mask=part * PART + places < entries)
+    if HAS_BIAS:
+        if threshold > 0:
+            offset = _shrunk(offset, largest, reach)
+        tl.store(out_bias + column, offset)
     tl.store(thresholds + column, threshold)
 
 
 @triton.jit
-def _guess(sizes, offset, top, norm, entries, c):
+def _guess(values, offset, top, norm, entries, c, PART: tl.constexpr, PARTS: tl.constexpr):
     """About t, in the precision of the column; 0, less, or no number where that is too coarse for it."""
-    radius = c.to(sizes.dtype)
-    limit = _limit(norm, top.to(tl.float64), entries, c).to(sizes.dtype)
-    mean = (norm / entries).to(sizes.dtype)
-    t = top - mean * tl.log((norm / c).to(sizes.dtype))  # t of an exponential distribution
+    radius = c.to(top.dtype)
+    limit = _limit(norm, top.to(tl.float64), entries, c).to(top.dtype)
+    mean = (norm / entries).to(top.dtype)
+    t = top - mean * tl.log((norm / c).to(top.dtype))  # t of an exponential distribution
     t = tl.where((t > 0) & (t < limit), t, limit * 0.5)
     for _ in tl.static_range(GUESSES):
-        gaps = top - sizes
-        below = gaps < t
+        sums = tl.zeros((PART,), top.dtype)
+        counts = tl.zeros((PART,), tl.int32)
+        for part in tl.static_range(PARTS):
+            gaps = top - tl.abs(values[part])
+            sums += tl.where(gaps < t, gaps, 0.0)
+            counts += (gaps < t).to(tl.int32)
         near = (top - offset) < t
-        count = tl.sum(below.to(tl.int32)) + near.to(tl.int32)
-        slope = tl.maximum(count, 1).to(sizes.dtype)
-        total = tl.sum(tl.where(below, gaps, 0.0)) + tl.where(near, top - offset, 0.0)
+        total = tl.sum(sums) + tl.where(near, top - offset, 0.0)
+        slope = tl.maximum(tl.sum(counts) + near.to(tl.int32), 1).to(top.dtype)
         excess = slope * t - total
         limit = tl.minimum(limit, (radius + total) / slope)
         t -= tl.log(excess / radius) * excess / slope
@@ -153,6 +181,17 @@ def _limit(norm, largest, entries, c):
 
 
 @triton.jit
+def _anew(values, count):
+    """The same numbers, for a count of 0 or more.
+
+    The compiler, which does not know that counts are, converts them to float64 each time. It would keep what it has
+    converted once, for which there are not enough registers.
+    """
+    whole = tl.int32 if values.dtype == tl.float32 else tl.int64
+    return (values.to(whole, bitcast=True) | tl.minimum(count, 0).to(whole)).to(values.dtype, bitcast=True)
+
+
+@triton.jit
 def _shrunk(values, largest, reach):
     wide = values.to(tl.float64)
     left = tl.maximum(reach - (largest - tl.abs(wide)), 0.0)
@@ -161,11 +200,20 @@ def _shrunk(values, largest, reach):
 
 @triton.jit(do_not_specialize=["radius", "most"])
 def _project_streamed(
-    rows, bias, radius, most, out, out_bias, thresholds, entries, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr
+    rows,
+    bias,
+    radius,
+    most,
+    out,
+    out_bias,
+    thresholds,
+    ENTRIES: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     column = tl.program_id(0).to(tl.int64)
-    rows += column * entries
-    out += column * entries
+    rows += column * ENTRIES
+    out += column * ENTRIES
     c = radius.to(tl.int64).to(tl.float64, bitcast=True)
     places = tl.arange(0, BLOCK)
     offset = tl.zeros((), rows.dtype.element_ty)
@@ -175,8 +223,8 @@ def _project_streamed(
 
     sums = tl.zeros((BLOCK,), tl.float64)
     tops = tl.zeros((BLOCK,), tl.float64)
-    for start in range(0, entries, BLOCK):
-        sizes = tl.abs(tl.load(rows + start + places, mask=start + places < entries, other=0.0)).to(tl.float64)
+    for start in range(0, ENTRIES, BLOCK):
+        sizes = tl.abs(tl.load(rows + start + places, mask=start + places < ENTRIES, other=0.0)).to(tl.float64)
         sums += sizes
         tops = tl.maximum(tops, sizes)
     norm = tl.sum(sums) + offset_size
@@ -187,7 +235,7 @@ def _project_streamed(
     if (norm != norm) | (largest == float("inf")):
         threshold += float("nan")
     elif norm > most.to(tl.int64).to(tl.float64, bitcast=True):
-        reach = _limit(norm, largest, entries + HAS_BIAS, c)
+        reach = _limit(norm, largest, ENTRIES + HAS_BIAS, c)
         limit = c
         before = -1
         count = 0
@@ -195,8 +243,8 @@ def _project_streamed(
             before = count
             sums = tl.zeros((BLOCK,), tl.float64)
             counts = tl.zeros((BLOCK,), tl.int32)
-            for start in range(0, entries, BLOCK):
-                sizes = tl.abs(tl.load(rows + start + places, mask=start + places < entries, other=0.0))
+            for start in range(0, ENTRIES, BLOCK):
+                sizes = tl.abs(tl.load(rows + start + places, mask=start + places < ENTRIES, other=0.0))
                 gaps = largest - sizes.to(tl.float64)
                 below = gaps < reach
                 sums += tl.where(below, gaps, 0.0)
@@ -209,8 +257,8 @@ def _project_streamed(
             limit = reach
         threshold = largest - reach
 
-    for start in range(0, entries, BLOCK):
-        inside = start + places < entries
+    for start in range(0, ENTRIES, BLOCK):
+        inside = start + places < ENTRIES
         values = tl.load(rows + start + places, mask=inside, other=0.0)
         if threshold > 0:
             values = _shrunk(values, largest, reach)
