@@ -77,7 +77,10 @@ def test_it_is_iterative_magnitude_pruning_written_out() -> None:
     assert all(torch.equal(found.masks[name], mask) for name, mask in expected.items())
 
 
-@pytest.mark.parametrize(("taken", "rounds"), [(0, 1), (3, 5), (301, 2), (443, 2)])
+@pytest.mark.parametrize(
+    ("taken", "rounds"),
+    [(0, 1), pytest.param(3, 5, marks=pytest.mark.slow), (301, 2), pytest.param(443, 2, marks=pytest.mark.slow)],
+)
 def test_the_sparsity_is_exact_to_one_connection(taken: int, rounds: int) -> None:
     """Where each round's fraction of a connection is rounded up, too: 3 of 444 in 5 rounds are 0.6 a round."""
     settings = replace(SETTINGS, epochs=1)

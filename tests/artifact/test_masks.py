@@ -235,6 +235,7 @@ def test_a_users_own_wrapper_keeps_its_names(name: str) -> None:
     small.masks.hold(nn.DataParallel(model), SGD(model.parameters(), 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="torch was built without distributed training")
 def test_two_processes_that_train_together(tmp_path: Path) -> None:
     script = Path(__file__).with_name("ddp_hold.py")

@@ -111,6 +111,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("killed_at", "words"), [(2, "epoch 1 with binary activations"), (4, "with both binary")])
 def test_it_goes_on_where_it_was_broken_off(
     killed_at: int, words: str, whole: bytes, monkeypatch: pytest.MonkeyPatch

@@ -63,6 +63,7 @@ def test_it_shows_every_layer_its_size_and_the_kernel() -> None:
     assert [path.name for path in Path().iterdir()] == ["small.tamis"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [{"scale": "analytic"}, {"scale": "channel", "estimator": "rsign", "keep": ("last",)}])
 def test_it_makes_binary_what_was_made_binary(how: dict[str, Any]) -> None:
     write(lambda: mlp((64, 32, 32, 10)), "small.tamis", **how)

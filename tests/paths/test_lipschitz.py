@@ -403,6 +403,7 @@ def free(mine: Params, freedom: Params) -> Params:
     return freedom
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("move", [shrunk, same_signs, free])
 @pytest.mark.parametrize("name", SMOOTH)
 def test_in_theta_under_gradient_ascent(name: str, move: Callable[[Params, Params], Params]) -> None:

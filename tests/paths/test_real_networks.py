@@ -98,6 +98,7 @@ def deep(layers: int, factor: float, bias: bool = True) -> tamis.Network:
     return tamis.trace(model, torch.zeros(1, 3, dtype=torch.float64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "sign"), [(1e3, 1), (1e-3, -1)])
 def test_a_thousand_layers_have_a_finite_logarithm(factor: float, sign: int) -> None:
     net = deep(1000, factor, bias=False)

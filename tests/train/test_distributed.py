@@ -125,6 +125,7 @@ def begin_training(directory: Path, stop_after: int = 9) -> None:
     train(ddp_worker.plain(), data, Settings(epochs=5), directory=directory, progress=listener)
 
 
+@pytest.mark.slow
 def test_processes_at_different_epochs_all_refuse_to_go_on(tmp_path: Path) -> None:
     """After epochs 1, 2 and 3 the middle one is at the mean of them all."""
     for rank in range(3):
