@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tamis import architecture as architecture
+    from tamis import bayes as bayes
     from tamis import binary as binary
+    from tamis import kronecker as kronecker
     from tamis import l1inf as l1inf
     from tamis.artifact.codes import Codes as Codes
     from tamis.artifact.compressed import Compressed as Compressed
@@ -41,7 +43,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "architecture": "tamis.architecture",
+    "bayes": "tamis.bayes",
     "binary": "tamis.binary",
+    "kronecker": "tamis.kronecker",
     "l1inf": "tamis.l1inf",
     "Codes": "tamis.artifact.codes",
     "Compressed": "tamis.artifact.compressed",

@@ -6,11 +6,11 @@ import copy
 
 from torch import nn
 
-from tamis.binary.convert import replaced
 from tamis.binary.exchange import exchanges
 from tamis.binary.layers import binary_layers
 from tamis.binary.packed_layers import packed_layer
 from tamis.binary.pooling import fast_pools
+from tamis.graph.substitute import substituted
 
 
 def compile(model: nn.Module) -> nn.Module:
@@ -44,4 +44,4 @@ def compile(model: nn.Module) -> nn.Module:
         giver.out_thresholds, giver.out_flips = exchange.thresholds()
         giver.bias, giver.out_groups, reader.reads_bits = None, reader.groups, True
         made |= {module: nn.Identity() for module in exchange.between}
-    return replaced(compiled, made | packed).eval()
+    return substituted(compiled, made | packed).eval()

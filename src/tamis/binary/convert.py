@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryL
 from tamis.binary.scales import SPATIAL_FORMS, check_form
 from tamis.errors import InvalidInput, listed
 from tamis.graph.selection import Patterns, as_patterns, matches
+from tamis.graph.substitute import substituted
 
 Binarizable = nn.Linear | nn.Conv1d | nn.Conv2d
 CONVOLUTIONS: dict[type[nn.Module], type[BinaryConv2d]] = {nn.Conv1d: BinaryConv1d, nn.Conv2d: BinaryConv2d}
@@ -71,7 +72,7 @@ def binarize(
     with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are not used
         for name, layer in chosen.items():
             made[layer] = _binary(name, layer, sizes.get(name), scale, estimator)
-    return replaced(binary, made)
+    return substituted(binary, made)
 
 
 def _layers(model: nn.Module) -> dict[str, Binarizable]:
@@ -183,14 +184,3 @@ def _check_convolution(name: str, layer: nn.Conv1d | nn.Conv2d, size: tuple[int,
         f"'{name}' is used more than once, for outputs of different sizes, so that {scale=} does not fit: choose "
         f"scale='channel', or keep it real with keep=(…, '{name}')"
     )
-
-
-def replaced(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """The model with these modules in the place of those, under each of their names."""
-    if model in made:
-        return made[model]
-    for module in list(model.modules()):
-        for name, child in list(module._modules.items()):  # named_children() gives a shared one under one name only
-            if child is not None and child in made:
-                setattr(module, name, made[child])
-    return model

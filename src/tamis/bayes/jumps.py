@@ -1,0 +1,63 @@
+"""Moves between structures that keep Gibbs_λ(h): a layer, filters, or a size more or less.
+
+A jump goes to one of the structures one step away, each as likely. Weights that have a counterpart there stay; those
+that have none are dropped, and new ones are drawn from the prior. The laws of what is drawn and of what is dropped
+cancel against the prior, so that the jump from s to s' is accepted with probability min(1, r),
+
+    r = exp(−λ(h(w') − h(w))) · π(s')/π(s) · n(s)/n(s'),
+
+where n counts neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from tamis.bayes.moves import Population, decided
+from tamis.bayes.space import Space
+from tamis.bayes.target import Target
+
+
+def jump(target: Target, population: Population, generator: torch.Generator) -> tuple[Population, float]:
+    """A jump of each particle to a structure beside its own; and the mean acceptance."""
+    space, device = target.space, population.latent.device
+    aims = _neighbours_drawn(space, population.structures, generator)
+    latent = torch.zeros_like(population.latent)
+    for number, places in population.groups():
+        for aim in aims[places].unique().tolist():
+            there = places[aims[places] == aim]
+            ours, theirs = space.match(number, aim)
+            kinds = space.kinds(space.structures[aim])
+            proposal = target.prior.sample_latent(kinds, len(there), generator).to(device)
+            proposal[:, theirs] = population.latent[there][:, ours]
+            latent[there, : len(kinds)] = proposal
+    energy = torch.zeros_like(population.energy)
+    proposed = Population(aims, latent, energy)
+    for aim, places in proposed.groups():
+        energy[places] = target.energy(aim, latent[places, : space.count(space.structures[aim])])
+    worth = _log_worth(space).to(device)
+    log_ratio = worth[aims] - worth[population.structures] - target.lam * (energy - population.energy)
+    accepted, mean = decided(log_ratio, generator)
+    return Population(
+        torch.where(accepted, aims, population.structures),
+        torch.where(accepted[:, None], latent, population.latent),
+        torch.where(accepted, energy, population.energy),
+    ), mean
+
+
+def _log_worth(space: Space) -> Tensor:
+    """log π(s) − log n(s) of each structure."""
+    pairs = zip(space.structures, space.neighbours, strict=True)
+    worth = [math.log(space.probabilities[each]) - math.log(max(1, len(beside))) for each, beside in pairs]
+    return torch.tensor(worth, dtype=torch.float64)
+
+
+def _neighbours_drawn(space: Space, structures: Tensor, generator: torch.Generator) -> Tensor:
+    """For each particle one of the structures beside its own, each as likely; its own where there is none."""
+    table = [each or (number,) for number, each in enumerate(space.neighbours)]
+    shares = torch.rand(len(structures), generator=generator, dtype=torch.float64).tolist()
+    chosen = [table[s][int(u * len(table[s]))] for s, u in zip(structures.tolist(), shares, strict=True)]
+    return torch.tensor(chosen, device=structures.device)

@@ -1,0 +1,237 @@
+"""Spaces of dense, convolutional and graph-convolutional networks with ReLU between layers (Chee and Loustau, 2.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tamis.bayes.space import Block, Space, Structure, grid
+from tamis.errors import InvalidInput
+
+DTYPE = torch.float64  # the energy of a long run is a large number of which small differences count
+
+
+class Chain(Space):
+    """Networks g_w(x) = softmax(w_k · σ(w_{k−1} * … σ(w_1 * x + b_1) …) + b_k)  (1).
+
+    The first k − 1 layers are convolutions of stride 1 without padding, and the last is fully connected. Its weight has
+    the shape (classes, filters, *positions). Structures whose filters are larger than what they are applied to are left
+    out, and the probabilities of the others divided by their sum.
+
+    Args:
+        input_shape: of one input: (features,), (channels, length) or (channels, rows, columns).
+        classes: K.
+        layers, filters, sizes: which numbers of layers, numbers of filters and sizes of filters the union is over.
+        alpha, beta, gamma: their prior probabilities; uniform where None is given.
+
+    Reference: chee2021xnor.
+    """
+
+    axes: int
+
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        layers: Sequence[int],
+        filters: Sequence[int],
+        sizes: Sequence[int],
+        alpha: Sequence[float] | None = None,
+        beta: Sequence[float] | None = None,
+        gamma: Sequence[float] | None = None,
+    ) -> None:
+        self.input_shape = tuple(input_shape)
+        if len(self.input_shape) != self.axes + 1 or min(self.input_shape) < 1:
+            raise InvalidInput(
+                f"{type(self).__name__} takes an input_shape of {self.axes + 1} numbers ≥ 1, got {input_shape}"
+            )
+        union = grid(layers, filters, sizes, alpha, beta, gamma)
+        fitting = {structure: share for structure, share in union.items() if self._fits(structure)}
+        if not fitting:
+            raise InvalidInput(f"no structure fits inputs of shape {self.input_shape}: {sizes=} are too large")
+        super().__init__(classes, fitting)
+
+    @property
+    def identity(self) -> dict[str, object]:
+        return {**super().identity, "input_shape": list(self.input_shape)}
+
+    def positions(self, structure: Structure, layer: int) -> tuple[int, ...]:
+        """Rows and columns of the output of a hidden layer, counted from 1; of the input for 0."""
+        return tuple(extent - layer * (structure.size - 1) for extent in self.input_shape[1:])
+
+    def _fits(self, structure: Structure) -> bool:
+        return all(extent >= 1 for extent in self.positions(structure, structure.layers - 1))
+
+    def channels(self, structure: Structure, layer: int) -> int:
+        """Of the output of a hidden layer, counted from 1; of the input for 0."""
+        return structure.filters if layer else self.input_shape[0]
+
+    def _convolution(self, structure: Structure, layer: int) -> tuple[int, ...]:
+        """The shape of the weight of a hidden layer, counted from 1."""
+        return (structure.filters, self.channels(structure, layer - 1), *[structure.size] * self.axes)
+
+    def _last(self, structure: Structure) -> tuple[Block, Block]:
+        hidden = structure.layers - 1
+        shape = (self.classes, self.channels(structure, hidden), *self.positions(structure, hidden))
+        return Block("last.weight", shape), Block("last.bias", (self.classes,))
+
+    def blocks(self, structure: Structure) -> tuple[Block, ...]:
+        hidden = [
+            block
+            for layer in range(1, structure.layers)
+            for block in (
+                Block(f"hidden.{layer - 1}.weight", self._convolution(structure, layer)),
+                Block(f"hidden.{layer - 1}.bias", (structure.filters,)),
+            )
+        ]
+        return (*hidden, *self._last(structure))
+
+    def forward(self, structure: Structure, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        for layer in range(structure.layers - 1):
+            x = F.relu(self.convolve(x, weights[f"hidden.{layer}.weight"], weights[f"hidden.{layer}.bias"]))
+        return self.classify(weights, x)
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """A layer's w * x + b."""
+        return (F.linear, F.conv1d, F.conv2d)[self.axes](x, weight, bias)
+
+    def classify(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """The last layer, fully connected."""
+        return F.linear(x.flatten(1), weights["last.weight"].flatten(1), weights["last.bias"])
+
+    def checked_inputs(self, x: Tensor) -> Tensor:
+        if x.dim() < 1 or tuple(x.shape[1:]) != self.input_shape or not len(x):
+            raise InvalidInput(f"inputs must have the shape (batch, {_listed(self.input_shape)}), got {tuple(x.shape)}")
+        if x.is_complex():
+            raise InvalidInput(f"inputs must be real numbers, got {x.dtype}")
+        if not bool(torch.isfinite(x).all()):
+            raise InvalidInput(
+                f"inputs must be finite: {int((~torch.isfinite(x)).sum())} of {x.numel()} numbers are not"
+            )
+        return x.detach().to(DTYPE)
+
+
+class Dense(Chain):
+    """Fully connected networks: `filters` are the neurons of a hidden layer. Inputs are (batch, features).
+
+    Example:
+        >>> space = Dense((64,), classes=10, layers=[1, 2, 3], filters=[8, 16])
+
+    Reference: chee2021xnor.
+    """
+
+    axes = 0
+
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        layers: Sequence[int],
+        filters: Sequence[int],
+        sizes: Sequence[int] = (1,),
+        alpha: Sequence[float] | None = None,
+        beta: Sequence[float] | None = None,
+        gamma: Sequence[float] | None = None,
+    ) -> None:
+        if list(sizes) != [1]:
+            raise InvalidInput(f"neurons of a dense layer have no size: leave sizes out, got sizes = {list(sizes)}")
+        super().__init__(input_shape, classes, layers, filters, sizes, alpha, beta, gamma)
+
+
+class Conv1d(Chain):
+    """Convolutional networks on signals (batch, channels, length).
+
+    Example:
+        >>> space = Conv1d((1, 32), classes=2, layers=[2, 3], filters=[2, 4], sizes=[3, 5])
+
+    Reference: chee2021xnor.
+    """
+
+    axes = 1
+
+
+class Conv2d(Chain):
+    """Convolutional networks on images (batch, channels, rows, columns), with square filters.
+
+    Example:
+        >>> space = Conv2d((1, 8, 8), classes=10, layers=[1, 2, 3], filters=[4, 8], sizes=[3])
+
+    Reference: chee2021xnor.
+    """
+
+    axes = 2
+
+
+class Graph(Space):
+    """Graph-convolutional networks on one graph: H^{l+1} = σ(D^−½ A D^−½ H^l W^l), and a softmax after the last.
+
+    Inputs are numbers of nodes, (batch,), whose classes are asked for. A size j > 1 takes the j-th power of the
+    propagation matrix: neighbours up to j edges away.
+
+    Args:
+        adjacency: A, (nodes, nodes), symmetric, ≥ 0. Give A + I where a node shall see itself. A node without edges
+            gets zeros.
+        features: H^0, (nodes, features).
+        classes, layers, filters, sizes, alpha, beta, gamma: as of `Chain`.
+
+    Example:
+        >>> space = Graph(adjacency, features, classes=7, layers=[2, 3], filters=[8, 16])
+
+    Reference: chee2021xnor.
+    """
+
+    def __init__(
+        self,
+        adjacency: Tensor,
+        features: Tensor,
+        classes: int,
+        layers: Sequence[int],
+        filters: Sequence[int],
+        sizes: Sequence[int] = (1,),
+        alpha: Sequence[float] | None = None,
+        beta: Sequence[float] | None = None,
+        gamma: Sequence[float] | None = None,
+    ) -> None:
+        nodes = len(features)
+        if features.dim() != 2 or tuple(adjacency.shape) != (nodes, nodes):
+            got = f"adjacency {tuple(adjacency.shape)} and features {tuple(features.shape)}"
+            raise InvalidInput(f"a graph has adjacency (nodes, nodes) and features (nodes, features), got {got}")
+        if not bool(torch.isfinite(adjacency).all() and torch.isfinite(features).all()):
+            raise InvalidInput("adjacency and features must be finite")
+        if not torch.equal(adjacency, adjacency.T) or bool((adjacency < 0).any()):
+            raise InvalidInput("adjacency must be symmetric and ≥ 0")
+        self.features = features.detach().to(DTYPE)
+        degrees = adjacency.detach().to(DTYPE).sum(1)
+        root = torch.where(degrees > 0, degrees, 1.0).rsqrt() * (degrees > 0)
+        propagation = root[:, None] * adjacency.to(DTYPE) * root
+        self.propagation = {size: torch.linalg.matrix_power(propagation, size) for size in (*sizes, 1)}
+        super().__init__(classes, grid(layers, filters, sizes, alpha, beta, gamma))
+
+    def blocks(self, structure: Structure) -> tuple[Block, ...]:
+        widths = [self.features.shape[1], *[structure.filters] * (structure.layers - 1)]
+        hidden = [Block(f"hidden.{layer}.weight", (*pair,)) for layer, pair in enumerate(pairwise(widths))]
+        return (*hidden, Block("last.weight", (widths[-1], self.classes)))
+
+    def forward(self, structure: Structure, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        propagation = self.propagation[structure.size or 1].to(x.device)
+        hidden = self.features.to(x.device)
+        for layer in range(structure.layers - 1):
+            hidden = F.relu(propagation @ (hidden @ weights[f"hidden.{layer}.weight"]))
+        return (propagation @ (hidden @ weights["last.weight"])).index_select(0, x)
+
+    def checked_inputs(self, x: Tensor) -> Tensor:
+        if x.dim() != 1 or x.is_floating_point() or x.dtype is torch.bool or not len(x):
+            raise InvalidInput(f"inputs must be numbers of nodes, integers (batch,), got {x.dtype} {tuple(x.shape)}")
+        if bool((x < 0).any() | (x >= len(self.features)).any()):
+            raise InvalidInput(
+                f"nodes are numbered 0 to {len(self.features) - 1}, got {int(x.min())} to {int(x.max())}"
+            )
+        return x.detach().to(torch.int64)
+
+
+def _listed(shape: tuple[int, ...]) -> str:
+    return ", ".join(map(str, shape))

@@ -1,0 +1,304 @@
+"""Algorithm 1 of Chee and Loustau: an online learner that draws a network for each round from Gibbs_λ(h_{t−1})."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.artifact.atomic import replacing
+from tamis.bayes.moves import Pace, Population
+from tamis.bayes.posterior import Posterior, Sampling
+from tamis.bayes.prior import Prior
+from tamis.bayes.regret import Regret
+from tamis.bayes.space import Space, Structure
+from tamis.bayes.target import Rounds
+from tamis.bounds.arguments import check_count, check_positive
+from tamis.errors import CorruptArtifact, InvalidInput
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """λ and τ of order 1/√T, with which the regret of Theorems 3.1 and 3.2 is of order √T."""
+
+    lam: float
+    tau: float
+
+
+def tuned(rounds: int, lam: float = 1.0, tau: float = 1.0) -> Tuning:
+    """λ/√T and τ/√T for T rounds.
+
+    Args:
+        rounds: T.
+        lam, tau: what is divided by √T.
+
+    Example:
+        >>> tuned(100)
+        Tuning(lam=0.1, tau=0.1)
+
+    Reference: chee2021xnor.
+    """
+    check_count("rounds", rounds)
+    check_positive("lam", lam)
+    check_positive("tau", tau)
+    return Tuning(lam / math.sqrt(rounds), tau / math.sqrt(rounds))
+
+
+@dataclass(frozen=True)
+class Member:
+    """One network of a space."""
+
+    structure: Structure
+    weights: Tensor
+
+    def probabilities(self, space: Space, x: Tensor) -> Tensor:
+        """Its class probabilities (batch, classes)."""
+        return space.logits(self.structure, self.weights[None], x)[0].softmax(-1)
+
+
+class OnlineLearner:
+    """Learns from a stream: predicts with ŵ_t drawn from π_t, is told the labels, and turns π_t into π_{t+1}.
+
+        h_t(w) = h_{t−1}(w) + ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))²,      π_{t+1} = Gibbs_λ(h_t)
+
+    ℓ_t is the mean cross-entropy over round t's mini-batch. ŵ_t is drawn once a round, so that `predict` gives the same
+    until the next `update`. The same seed gives the same run; an `update` that fails leaves all as it was.
+
+    Args:
+        space: the union of networks, such as `tamis.bayes.networks.Dense`.
+        prior: of their weights.
+        lam: λ > 0. A larger one trusts the data more, but above 1 or so the second-order term holds networks near the
+            loss of what was drawn, and little is learnt. Of order 1/√T for T rounds: see `tuned`.
+        particles: how many networks stand for π_t.
+        seed: of everything that is drawn.
+        sampling: how particles are kept alive.
+        device: where networks are computed.
+
+    Example:
+        >>> learner = OnlineLearner(Dense((64,), 10, layers=[1, 2], filters=[16]), Prior(0.1), lam=0.5, particles=200)
+        >>> for x, y in stream:
+        ...     probabilities = learner.predict(x)
+        ...     learner.update(x, y)
+        >>> learner.regret.loss
+
+    Reference: chee2021xnor.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        prior: Prior,
+        lam: float,
+        particles: int = 200,
+        seed: int = 0,
+        *,
+        sampling: Sampling | None = None,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise InvalidInput(f"{seed=} must be a whole number from 0 to 2⁶³ − 1")
+        self.space, self.prior, self.lam, self.device = space, prior, lam, torch.device(device)
+        self._generator = torch.Generator().manual_seed(seed)
+        self.posterior = Posterior.initial(space, prior, lam, particles, self._generator, sampling, self.device)
+        self._rounds = Rounds()
+        self._expected: list[float] = []
+        self._members = [self._draw()]
+
+    @property
+    def rounds(self) -> int:
+        """How many have been."""
+        return len(self._rounds)
+
+    @property
+    def member(self) -> Member:
+        """ŵ_t, the network drawn for the round to come."""
+        return self._members[-1]
+
+    @property
+    def regret(self) -> Regret:
+        """What was lost so far, and what theorems say of it."""
+        return Regret(self.space, self.prior, self.lam, self._rounds, tuple(self._expected))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Class probabilities (batch, classes) by the network drawn for this round.
+
+        Args:
+            x: a mini-batch, as the space takes it.
+        """
+        return self.member.probabilities(self.space, self._inputs(x))
+
+    def predict_mean(self, x: Tensor) -> Tensor:
+        """Class probabilities (batch, classes), averaged over π_t; x as for `predict`."""
+        x = self._inputs(x)
+        shares = self.posterior.log_weights.exp()
+        mean = torch.zeros(len(x), self.space.classes, dtype=torch.float64, device=self.device)
+        for number, places in self.posterior.population.groups():
+            weights = self.posterior.weights(number, places)
+            probabilities = self.space.logits(self.space.structures[number], weights, x).softmax(-1)
+            mean = mean + torch.einsum("n,nbk->bk", shares[places], probabilities)
+        return mean
+
+    def update(self, x: Tensor, y: Tensor) -> None:
+        """Learn the labels of a round.
+
+        Args:
+            x: the mini-batch, as `predict` takes it.
+            y: its labels, integers (batch,) from 0 to classes − 1.
+        """
+        x, y = self._inputs(x), self._labels(y, x)
+        before = self._generator.get_state()
+        try:
+            self._learn(x, y)
+        except BaseException:
+            self._generator.set_state(before)
+            raise
+
+    def average(self) -> Average:
+        """Mirror averaging: the mean prediction of ŵ_1, …, ŵ_T, the networks drawn for the rounds so far.
+
+        For independent, identically distributed rounds its expected loss is at most 1/T of the bounds of `regret`,
+        since the cross-entropy is convex in the prediction (Remark 1).
+
+        Reference: chee2021xnor.
+        """
+        if not self.rounds:
+            raise InvalidInput("there is nothing to average before the first update")
+        return Average(self.space, tuple(self._members[: self.rounds]), self.device)
+
+    def _learn(self, x: Tensor, y: Tensor) -> None:
+        now = Rounds([x], [y], [0.0])
+        shares = self.posterior.log_weights.exp()
+        expected = float((shares * self.posterior.round_losses(now)[:, 0]).sum())
+        weights = self.member.weights
+        drawn = float(self.space.round_losses(self.member.structure, weights, x[None], y[None])[0])
+        rounds = self._rounds.with_round(x, y, drawn)
+        posterior = self.posterior.after(rounds, self._generator)
+        member = self._draw(posterior)
+        self.posterior, self._rounds = posterior, rounds
+        self._expected.append(expected)
+        self._members.append(member)
+
+    def _draw(self, posterior: Posterior | None = None) -> Member:
+        posterior = posterior or self.posterior
+        place = posterior.drawn(self._generator)
+        number = int(posterior.population.structures[place])
+        return Member(self.space.structures[number], posterior.weights(number, torch.tensor([place]))[0])
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        if not isinstance(x, Tensor):
+            raise InvalidInput(f"inputs must be a tensor, got {type(x).__name__}")
+        return self.space.checked_inputs(x).to(self.device)
+
+    def _labels(self, y: Tensor, x: Tensor) -> Tensor:
+        if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype is torch.bool:
+            got = y.dtype if isinstance(y, Tensor) else type(y).__name__
+            raise InvalidInput(f"labels must be a tensor of integers, got {got}")
+        if tuple(y.shape) != (len(x),):
+            raise InvalidInput(f"labels must be one for each of {len(x)} inputs, got shape {tuple(y.shape)}")
+        if bool((y < 0).any() | (y >= self.space.classes).any()):
+            raise InvalidInput(
+                f"labels must lie from 0 to {self.space.classes - 1} for {self.space.classes} classes, got "
+                f"{int(y.min())} to {int(y.max())}"
+            )
+        return y.detach().to(self.device, torch.int64)
+
+    # -- states --------------------------------------------------------------------------------------------------------
+
+    def _identity(self) -> str:
+        """What a state must have in common with the learner it is loaded into."""
+        sampling = asdict(self.posterior.sampling)
+        own = {"tau": self.prior.tau, "R": self.prior.R, "lam": self.lam, "particles": len(self.posterior.population)}
+        return json.dumps({**self.space.identity, **own, **sampling}, sort_keys=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is needed to go on: tensors, numbers and text, which `torch.save` writes.
+
+        The inputs and labels of all rounds are part of it, since h_t is a function of them.
+        """
+        posterior = self.posterior
+        return {
+            "identity": self._identity(),
+            "generator": self._generator.get_state(),
+            "structures": posterior.population.structures.cpu().clone(),
+            "latent": posterior.population.latent.cpu().clone(),
+            "energy": posterior.population.energy.cpu().clone(),
+            "log_weights": posterior.log_weights.cpu().clone(),
+            "step": posterior.pace.step.clone(),
+            "reserve": posterior.pace.reserve.clone(),
+            "log_normaliser": posterior.log_normaliser,
+            "resampled": posterior.resampled,
+            "jumps": posterior.jumps,
+            "inputs": [x.cpu().clone() for x in self._rounds.inputs],
+            "labels": [y.cpu().clone() for y in self._rounds.labels],
+            "drawn": list(self._rounds.drawn),
+            "expected": list(self._expected),
+            "member_structures": [self.space.structures.index(member.structure) for member in self._members],
+            "member_weights": [member.weights.cpu().clone() for member in self._members],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of a learner of the same space, prior, λ, number of particles and sampling."""
+        missing = [name for name in self.state_dict() if name not in state]
+        if missing:
+            raise InvalidInput(f"this is not the state of an OnlineLearner: it lacks {', '.join(missing)}")
+        if state["identity"] != self._identity():
+            raise InvalidInput(
+                f"this state is of another learner: {state['identity']}, and this one is {self._identity()}"
+            )
+        population = Population(state["structures"], state["latent"], state["energy"]).to(self.device)
+        self.posterior = replace(
+            self.posterior,
+            population=population,
+            log_weights=state["log_weights"].to(self.device),
+            pace=Pace(state["step"].clone(), state["reserve"].clone()),
+            log_normaliser=state["log_normaliser"],
+            resampled=state["resampled"],
+            jumps=state["jumps"],
+        )
+        self._generator.set_state(state["generator"])
+        inputs, labels = ([each.to(self.device) for each in state[name]] for name in ("inputs", "labels"))
+        self._rounds = Rounds(inputs, labels, list(state["drawn"]))
+        self._expected = list(state["expected"])
+        pairs = zip(state["member_structures"], state["member_weights"], strict=True)
+        self._members = [Member(self.space.structures[number], flat.to(self.device)) for number, flat in pairs]
+
+    def save(self, path: str | Path) -> None:
+        """Write the state to a file, whole or not at all."""
+        with replacing(Path(path)) as part:
+            torch.save(self.state_dict(), part)
+
+    def load(self, path: str | Path) -> None:
+        """Go on from a file that `save` wrote."""
+        try:
+            state = torch.load(path, weights_only=True, map_location="cpu")
+        except FileNotFoundError:
+            raise
+        except Exception as error:
+            raise CorruptArtifact(f"{path} is not the state of an OnlineLearner: {error!s:.200}") from error
+        if not isinstance(state, dict):
+            raise CorruptArtifact(f"{path} is not the state of an OnlineLearner: it holds a {type(state).__name__}")
+        self.load_state_dict(state)
+
+
+@dataclass(frozen=True)
+class Average:
+    """The mean prediction of several networks."""
+
+    space: Space
+    members: tuple[Member, ...]
+    device: torch.device
+
+    def predict(self, x: Tensor) -> Tensor:
+        """Class probabilities (batch, classes)."""
+        x = self.space.checked_inputs(x).to(self.device)
+        mean = torch.zeros(len(x), self.space.classes, dtype=torch.float64, device=self.device)
+        for structure in dict.fromkeys(member.structure for member in self.members):
+            weights = torch.stack([member.weights for member in self.members if member.structure == structure])
+            mean = mean + self.space.logits(structure, weights, x).softmax(-1).sum(0)
+        return mean / len(self.members)

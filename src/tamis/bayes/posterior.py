@@ -1,0 +1,183 @@
+"""Gibbs_λ(h_t) by sequential Monte Carlo: particles in different structures, reweighted round by round.
+
+A round multiplies each weight by exp(−λ δ_t), δ_t = h_t − h_{t−1}. Where that would leave too few particles that count,
+only a part of it is taken: as much as leaves the effective sample size at its threshold. Then particles are resampled
+and moved (`tamis.bayes.moves`) under the law so far, and the rest follows in the same way.
+
+Printed: no sampler at all (ERRATA 8).
+
+Reference: chee2021xnor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from tamis.bayes.jumps import jump
+from tamis.bayes.moves import Pace, Population, drawn_from_prior, within
+from tamis.bayes.prior import Prior
+from tamis.bayes.resampling import effective_size, largest_part, systematic
+from tamis.bayes.space import Space, Structure
+from tamis.bayes.target import Rounds, Target, losses
+from tamis.bounds.arguments import check_count, check_positive
+from tamis.errors import InvalidInput
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How particles are kept alive.
+
+    Attributes:
+        threshold: resample when the effective sample size falls below this share of the particles.
+        sweeps: how often each particle is moved after a resampling; a sweep is a jump, a Langevin step, and flips.
+    """
+
+    threshold: float = 0.5
+    sweeps: int = 5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold < 1:
+            raise InvalidInput(f"threshold must lie between 0 and 1, got threshold = {self.threshold!r}")
+        check_count("sweeps", self.sweeps, least=0)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Weighted particles that stand for Gibbs_λ(h_t); a value, which `after` does not change.
+
+    Attributes:
+        space, prior, lam: what is sampled.
+        sampling: how.
+        population: the particles.
+        log_weights: (N,), whose exponentials sum to 1.
+        pace: of the moves.
+        log_normaliser: an estimate of log E_π exp(−λ h_t).
+        resampled: how often, so far.
+        jumps: the mean acceptance of the last jumps between structures; 0 before any.
+    """
+
+    space: Space
+    prior: Prior
+    lam: float
+    sampling: Sampling
+    population: Population
+    log_weights: Tensor
+    pace: Pace
+    log_normaliser: float = 0.0
+    resampled: int = 0
+    jumps: float = 0.0
+
+    @classmethod
+    def initial(
+        cls,
+        space: Space,
+        prior: Prior,
+        lam: float,
+        particles: int,
+        generator: torch.Generator,
+        sampling: Sampling | None = None,
+        device: str | torch.device = "cpu",
+    ) -> Posterior:
+        """Particles drawn from the prior.
+
+        Example:
+            >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
+            >>> Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0)).effective_size
+            100.0
+        """
+        check_positive("lam", lam)
+        check_count("particles", particles, least=2)
+        even = torch.full((particles,), -math.log(particles), dtype=torch.float64, device=device)
+        population = drawn_from_prior(space, prior, particles, generator).to(device)
+        return cls(space, prior, lam, sampling or Sampling(), population, even, Pace.initial(space))
+
+    @property
+    def effective_size(self) -> float:
+        """How many particles count."""
+        return effective_size(self.log_weights)
+
+    def after(self, rounds: Rounds, generator: torch.Generator) -> Posterior:
+        """The posterior after the last of the rounds.
+
+        Args:
+            rounds: all so far, with the last, which this posterior has not seen.
+            generator: of resampling and moves.
+        """
+        now, done, increment = self, 0.0, self.increments(rounds)
+        least = self.sampling.threshold * len(self.population)
+        while done < 1:
+            rest = 1 - done
+            part = largest_part(now.log_weights, self.lam * increment, least, rest)
+            done = 1.0 if part == rest else done + part
+            now = now._reweighted(part, increment)
+            if done == 1 and now.effective_size >= least:
+                return now
+            now = now._renewed(Target(self.space, self.prior, rounds, self.lam, done), generator)
+            increment = now.increments(rounds)
+        return now
+
+    def _reweighted(self, part: float, increment: Tensor) -> Posterior:
+        log_weights = self.log_weights - self.lam * part * increment
+        total = log_weights.logsumexp(0)
+        population = replace(self.population, energy=self.population.energy + part * increment)
+        return replace(
+            self,
+            population=population,
+            log_weights=log_weights - total,
+            log_normaliser=self.log_normaliser + float(total),
+        )
+
+    def _renewed(self, target: Target, generator: torch.Generator) -> Posterior:
+        """Resampled, all weights equal, and moved."""
+        population, pace, jumps = self.population.taken(systematic(self.log_weights, generator)), self.pace, self.jumps
+        several = len(self.space.structures) > 1
+        for _ in range(self.sampling.sweeps):
+            if several:
+                population, jumps = jump(target, population, generator)
+            population, pace = within(target, population, pace, generator)
+        return replace(
+            self,
+            population=population,
+            log_weights=torch.full_like(self.log_weights, -math.log(len(population))),
+            pace=pace,
+            resampled=self.resampled + 1,
+            jumps=jumps,
+        )
+
+    def increments(self, rounds: Rounds) -> Tensor:
+        """δ_t(w) = ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))² of each particle, (N,), for the last of the rounds."""
+        last = Rounds(rounds.inputs[-1:], rounds.labels[-1:], rounds.drawn[-1:])
+        loss = self.round_losses(last)[:, 0]
+        return loss + self.lam / 2 * (loss - rounds.drawn[-1]) ** 2
+
+    def round_losses(self, rounds: Rounds) -> Tensor:
+        """ℓ_s of each particle and round, (N, rounds)."""
+        found = self.log_weights.new_empty(len(self.population), len(rounds))
+        for number, places in self.population.groups():
+            found[places] = losses(self.space, number, self.weights(number, places), rounds)
+        return found
+
+    def weights(self, number: int, places: Tensor) -> Tensor:
+        """The weights (n, p) of particles of one structure."""
+        kinds = self.space.kinds(self.space.structures[number])
+        latent = self.population.latent[places, : len(kinds)]
+        return self.prior.weights(latent, kinds.to(latent.device))
+
+    def drawn(self, generator: torch.Generator) -> int:
+        """The place of a particle, drawn by weight."""
+        return int(torch.multinomial(self.log_weights.exp().cpu(), 1, generator=generator))
+
+    def probabilities(self) -> dict[Structure, float]:
+        """The posterior probability of each structure.
+
+        Example:
+            >>> learner.posterior.probabilities()
+            {Structure(layers=1, filters=0, size=0): 0.25, Structure(layers=2, filters=5, size=1): 0.75}
+        """
+        shares = torch.zeros(len(self.space.structures), dtype=torch.float64)
+        shares.index_add_(0, self.population.structures.cpu(), self.log_weights.exp().cpu())
+        return dict(zip(self.space.structures, shares.tolist(), strict=True))

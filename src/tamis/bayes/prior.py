@@ -1,0 +1,265 @@
+"""The sparsity prior of Chee and Loustau, the laws shifted to an expert, and how far they are from it.
+
+    real weights      c (1 + |w|/τ)^−4 on [−R, R],    c = (3/2τ) / (1 − (1 + R/τ)^−3)      (Theorem 3.1)
+    positive scales   c' (1 + w/τ)^−4 on [0, R],      c' = 2c                              (Theorem 3.2)
+    signs             ½ on −1 and ½ on +1
+
+Samplers work on *latent* coordinates: a standard normal number u for each real weight and each scale, of which the
+weight is a rising function w(u) that carries the normal law to the prior. So the support needs no care, and a step that
+keeps the normal law keeps the prior, however heavy its tails.
+
+Reference: chee2021xnor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tamis.bounds.arguments import check_positive
+from tamis.bounds.regret_divergence import NODES, WEIGHTS, checked_weights, kl_exact
+from tamis.errors import InvalidInput
+
+REAL, SCALE, SIGN = 0, 1, 2
+FAR = 20.0  # in log(1 + |w|/τ): beyond it lies e^−60 of the prior
+
+
+@dataclass(frozen=True)
+class HeavyTailed:
+    """The law of one weight: density ∝ (1 + |w|/τ)^−4 on [−R, R], or on [0, R].
+
+    Args:
+        tau: τ, the scale; the standard deviation where R is infinite and the law is not positive.
+        R: where it is truncated; infinite for not at all.
+        positive: whether it lives on [0, R].
+
+    Example:
+        >>> law = HeavyTailed(tau=0.1, R=2.0)
+        >>> law.sample((3,), torch.Generator().manual_seed(0)).shape
+        torch.Size([3])
+
+    Reference: chee2021xnor.
+    """
+
+    tau: float
+    R: float = math.inf
+    positive: bool = False
+
+    def __post_init__(self) -> None:
+        check_positive("tau", self.tau)
+        if not self.R > 0:
+            raise InvalidInput(f"R must be above 0, got R = {self.R!r}")
+
+    @property
+    def mass(self) -> float:
+        """1 − (1 + R/τ)^−3: how much of the law without truncation lies within."""
+        return -math.expm1(-3 * math.log1p(self.R / self.tau)) if math.isfinite(self.R) else 1.0
+
+    def log_density(self, w: Tensor) -> Tensor:
+        """The logarithm of the density at w, −∞ outside the support."""
+        log_c = math.log((3 if self.positive else 1.5) / (self.tau * self.mass))
+        inside = (w.abs() <= self.R) & (w >= 0) if self.positive else w.abs() <= self.R
+        return torch.where(inside, log_c - 4 * torch.log1p(w.abs() / self.tau), -math.inf)
+
+    def cdf(self, w: Tensor) -> Tensor:
+        """The probability of a weight of at most w."""
+        size = w.clamp(min=0 if self.positive else -self.R, max=self.R).abs()
+        share = -torch.expm1(-3 * torch.log1p(size / self.tau)) / self.mass
+        return share if self.positive else (1 + w.sign() * share) / 2
+
+    def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Independent draws, exact: |w| = τ((1 − mass · v)^(−1/3) − 1) for v uniform on [0, 1); float64."""
+        share = torch.rand(shape, generator=generator, dtype=torch.float64)
+        size = self.tau * torch.expm1(-torch.log1p(-self.mass * share) / 3)
+        return size if self.positive else size * random_signs(shape, generator)
+
+    def from_latent(self, u: Tensor) -> Tensor:
+        """w(u), the weight with cdf(w) = Φ(u); smooth in u, and exact in the tails as well."""
+        if self.positive:
+            tail = torch.special.erfc(u / math.sqrt(2)) / 2
+            near = torch.log1p(-self.mass * torch.special.ndtr(u))
+            log_rest = torch.where(u < 0, near, torch.log((1 - self.mass) + self.mass * tail))
+            return self.tau * torch.expm1(-log_rest / 3)
+        distance = u.abs() / math.sqrt(2)
+        near = torch.log1p(-self.mass * torch.special.erf(distance.clamp(max=1)))
+        far = torch.log((1 - self.mass) + self.mass * torch.special.erfc(distance))
+        return u.sign() * self.tau * torch.expm1(-torch.where(distance < 1, near, far) / 3)
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """A heavy-tailed law shifted to w* and truncated to the support of the law itself, weight by weight.
+
+    Printed: not truncated, which leaves the support and has an infinite divergence (ERRATA 4).
+
+    Args:
+        centre: w*, (p,) float64.
+        law: the prior of each weight.
+
+    Reference: chee2021xnor.
+    """
+
+    centre: Tensor
+    law: HeavyTailed
+
+    def __post_init__(self) -> None:
+        checked_weights(self.centre.numpy(), self.law.tau, self.law.R)
+        if self.law.positive and bool((self.centre < 0).any()):
+            raise InvalidInput(f"scales must not be negative, got {float(self.centre.min()):g}")
+
+    def _ends(self) -> tuple[Tensor, Tensor]:
+        """How much of one half of the law lies between w* and the lower and the upper end of the support."""
+        below = self.centre if self.law.positive else self.centre + self.law.R
+        above = self.law.R - self.centre
+        return self._half_within(below), self._half_within(above)
+
+    def _half_within(self, distance: Tensor) -> Tensor:
+        """1 − (1 + d/τ)^−3."""
+        return -torch.expm1(-3 * torch.log1p(distance / self.law.tau))
+
+    def log_density(self, w: Tensor) -> Tensor:
+        """The logarithm of the density of each weight, −∞ outside the support; w is (…, p)."""
+        below, above = self._ends()
+        log_c = torch.log(3 / (self.law.tau * (below + above)))
+        shifted = log_c - 4 * torch.log1p((w - self.centre).abs() / self.law.tau)
+        return torch.where(self.law.log_density(w) > -math.inf, shifted, -math.inf)
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Independent draws (count, p), exact, by the inverse of the distribution function."""
+        below, above = self._ends()
+        share = torch.rand((count, len(self.centre)), generator=generator, dtype=torch.float64) * (below + above)
+        side = torch.where(share < below, share, share - below)
+        size = self.law.tau * torch.expm1(-torch.log1p(-side) / 3)
+        return torch.where(share < below, self.centre - size, self.centre + size)
+
+    def kl(self) -> float:
+        """The divergence from the prior, Σ_u KL(ρ_u, π): an integral for each weight, by quadrature."""
+        if not len(self.centre):
+            return 0.0
+        if not self.law.positive:
+            return kl_exact(self.centre.numpy(), self.law.tau, self.law.R)
+        return float(_positive_kl(self.centre.numpy() / self.law.tau, self.law.R / self.law.tau).sum())
+
+
+def _positive_kl(a: np.ndarray, r: float) -> np.ndarray:
+    """The divergence for scales a on [0, r], in units of τ.
+
+    log(c''/c') + 4 E_ρ (log(1 + w) − log(1 + |w − a|)), where v = log(1 + |w − a|) has the density ∝ e^−3v either side.
+    """
+    below, above = 1 - (1 + a) ** -3.0, 1 - (1 + r - a) ** -3.0
+
+    def side(sign: float, end: np.ndarray) -> np.ndarray:
+        half = np.minimum(np.log1p(end), FAR)[:, None] / 2
+        v = half * (1 + NODES)
+        ratio = np.log1p(np.maximum(a[:, None] + sign * np.expm1(v), 0)) - v
+        return (ratio * 3 * np.exp(-3 * v) * WEIGHTS).sum(1) * half[:, 0]
+
+    whole = 1 - (1 + r) ** -3.0
+    return np.log(whole / (below + above)) + 4 * (side(-1.0, a) + side(1.0, r - a)) / (below + above)
+
+
+def random_signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Independent −1 and +1, each with probability ½ (Rademacher); float64."""
+    return torch.randint(0, 2, shape, generator=generator).double() * 2 - 1
+
+
+@dataclass(frozen=True)
+class Prior:
+    """The prior of all weights of an architecture, of each by its kind: `REAL`, `SCALE` or `SIGN`.
+
+    Args:
+        tau: τ, the scale of the heavy-tailed laws.
+        R: where they are truncated; infinite for not at all.
+
+    Example:
+        >>> prior = Prior(tau=0.1, R=2.0)
+        >>> kinds = torch.tensor([REAL, SCALE, SIGN])
+        >>> prior.weights(prior.sample_latent(kinds, 5, torch.Generator().manual_seed(0)), kinds).shape
+        torch.Size([5, 3])
+
+    Reference: chee2021xnor.
+    """
+
+    tau: float
+    R: float = 10.0
+
+    def __post_init__(self) -> None:
+        HeavyTailed(self.tau, self.R)
+
+    @property
+    def real(self) -> HeavyTailed:
+        """The law of a real weight."""
+        return HeavyTailed(self.tau, self.R)
+
+    @property
+    def scale(self) -> HeavyTailed:
+        """The law of a positive scale."""
+        return HeavyTailed(self.tau, self.R, positive=True)
+
+    def sample_latent(self, kinds: Tensor, count: int, generator: torch.Generator) -> Tensor:
+        """Draws (count, p) of latent coordinates: normal ones, and signs."""
+        normal = torch.randn((count, len(kinds)), generator=generator, dtype=torch.float64)
+        return torch.where(kinds.cpu() == SIGN, random_signs((count, len(kinds)), generator), normal)
+
+    def weights(self, latent: Tensor, kinds: Tensor) -> Tensor:
+        """The weights that latent coordinates (…, p) stand for."""
+        weights = torch.where(kinds == SIGN, latent, self.real.from_latent(latent))
+        if bool((kinds == SCALE).any()):
+            weights = torch.where(kinds == SCALE, self.scale.from_latent(latent), weights)
+        return weights
+
+    def log_density(self, weights: Tensor, kinds: Tensor) -> Tensor:
+        """The logarithm of the density of weights (…, p), Σ over their last axis; a sign counts −log 2."""
+        each = torch.where(kinds == SCALE, self.scale.log_density(weights), self.real.log_density(weights))
+        return torch.where(kinds == SIGN, -math.log(2), each).sum(-1)
+
+
+@dataclass(frozen=True)
+class ExpertLaw:
+    """The law ρ of the theorems: real weights and scales shifted to an expert, and its signs as they are.
+
+    Args:
+        prior: π.
+        kinds: of each weight, (p,).
+        expert: w*, (p,).
+        architecture: the prior probability of the expert's architecture, α_k β_i γ_j.
+
+    Reference: chee2021xnor.
+    """
+
+    prior: Prior
+    kinds: Tensor
+    expert: Tensor
+    architecture: float = 1.0
+
+    def __post_init__(self) -> None:
+        signs = self.expert[self.kinds == SIGN]
+        if not bool((signs.abs() == 1).all()):
+            raise InvalidInput("the weights of an expert that are signs must be −1 or +1")
+        if not 0 < self.architecture <= 1:
+            raise InvalidInput(f"architecture must be a probability above 0, got {self.architecture!r}")
+
+    def _parts(self) -> tuple[Shifted, Shifted]:
+        expert = self.expert.double()
+        return (
+            Shifted(expert[self.kinds == REAL], self.prior.real),
+            Shifted(expert[self.kinds == SCALE], self.prior.scale),
+        )
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Independent draws (count, p) of all weights."""
+        real, scale = self._parts()
+        draws = self.expert.double().repeat(count, 1)
+        draws[:, self.kinds == REAL] = real.sample(count, generator)
+        draws[:, self.kinds == SCALE] = scale.sample(count, generator)
+        return draws
+
+    def kl(self) -> float:
+        """KL(ρ, π) = Σ over reals and scales + p_bin log 2 − log(architecture), exact (ERRATA 4, 5)."""
+        real, scale = self._parts()
+        signs = int((self.kinds == SIGN).sum())
+        return real.kl() + scale.kl() + signs * math.log(2) - math.log(self.architecture)

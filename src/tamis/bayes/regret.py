@@ -1,0 +1,263 @@
+"""What an online learner lost, what an expert would have lost, and what the theorems say of the difference.
+
+Expectations over ρ, the prior shifted to an expert (`tamis.bayes.prior.ExpertLaw`), are means over draws from it; the
+standard error of what they give stands among the terms of each bound.
+
+Reference: chee2021xnor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tamis.bayes.networks import Chain
+from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertLaw, Prior
+from tamis.bayes.space import Space, Structure
+from tamis.bayes.target import Rounds, losses
+from tamis.bayes.xnor import Xnor
+from tamis.bounds.arguments import check_count, check_number
+from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.regret import EXPECTED, LEARNER, OBLIVIOUS, sparse_regret, xnor_regret
+from tamis.bounds.regret_divergence import kl_bound, kl_xnor
+from tamis.bounds.regret_penalties import PerturbedLayer, convolution_layer, dense_layer, penalties
+from tamis.errors import InvalidInput
+
+PARTICLES = "particles stand for π_t: the learner's draws are from Gibbs_λ(h_t) only as far as they do"
+MEASURED = "the expectations over ρ are means over draws: the value may be off by a few of its standard errors"
+ERROR = "standard error of the means over draws"
+
+
+@dataclass(frozen=True)
+class Regret:
+    """The rounds of a learner, as `OnlineLearner.regret` gives them.
+
+    Attributes:
+        space, prior, lam: of the learner.
+        seen: the rounds.
+        expected_losses: E_{π_t} ℓ_t for each round, over the particles.
+    """
+
+    space: Space
+    prior: Prior
+    lam: float
+    seen: Rounds
+    expected_losses: tuple[float, ...]
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return len(self.seen)
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """ℓ_t(ŵ_t) of each round."""
+        return tuple(self.seen.drawn)
+
+    @property
+    def loss(self) -> float:
+        """Σ_t ℓ_t(ŵ_t), what the learner's draws lost."""
+        return math.fsum(self.seen.drawn)
+
+    @property
+    def expected_loss(self) -> float:
+        """Σ_t E_{π_t} ℓ_t, what the theorems bound (in expectation over earlier draws)."""
+        return math.fsum(self.expected_losses)
+
+    @property
+    def uniform_loss(self) -> float:
+        """T log K, what a uniform guess loses."""
+        return self.rounds * math.log(self.space.classes)
+
+    @cached_property
+    def input_norms(self) -> tuple[float, ...]:
+        """‖x_t‖ of each round; of a mini-batch, the mean."""
+        return tuple(float(x.flatten(1).norm(dim=1).mean()) for x in self.seen.inputs)
+
+    def comparator(self, structure: Structure, weights: Tensor) -> float:
+        """Σ_t ℓ_t(w*), what an expert would have lost.
+
+        Args:
+            structure: of the expert, one of the space's.
+            weights: w*, flat (p,).
+        """
+        return float(self._losses(structure, self._expert(structure, weights)[None]).sum())
+
+    def theorem_3_1(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
+        """Theorem 3.1, corrected (ERRATA 1 to 4, 7), for an expert of a space of dense or convolutional networks:
+
+            E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + 2 pen₁ Σ_t ‖x_t‖ + 2T pen₂ + (λ/2) V_T + KL/λ.
+
+        V_T is the mean over draws from ρ of Σ_t (ℓ_t(w) − ℓ_t(ŵ_t))²; KL is the bound of Lemma 4.6.
+
+        Args:
+            structure, weights: of the expert, as `comparator` takes them.
+            draws: from ρ, for V_T.
+            seed: of the draws.
+
+        Reference: chee2021xnor.
+        """
+        if not isinstance(self.space, Chain) or isinstance(self.space, Xnor):
+            raise InvalidInput(
+                f"Theorem 3.1 speaks of dense and convolutional ReLU networks, not of {type(self.space).__name__}: "
+                "theorem_4_1 holds for any"
+            )
+        expert = self._expert(structure, weights)
+        found = self._under_law(structure, expert, draws, seed)
+        bound = sparse_regret(
+            self.comparator(structure, weights),
+            penalties(self._layers(structure, expert)),
+            self.input_norms,
+            float(found.squares.mean()),
+            kl_bound(expert.numpy(), self.prior.tau, self.prior.R, self.space.probabilities[structure]),
+            self.lam,
+            self.space.classes,
+        )
+        return _with_error(bound, self.lam / 2 * found.squares)
+
+    def theorem_3_2(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
+        """Theorem 3.2, corrected (ERRATA 4, 5, 7), for an expert of a space of XNOR networks:
+
+            E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + rise + (λ/2) V_T + KL/λ,
+
+        where the rise of the expert's loss under ρ and V_T are means over draws; arguments as of `theorem_3_1`.
+
+        Reference: chee2021xnor.
+        """
+        if not isinstance(self.space, Xnor):
+            raise InvalidInput(f"Theorem 3.2 speaks of XNOR networks, not of {type(self.space).__name__}")
+        expert, kinds = self._expert(structure, weights), self.space.kinds(structure)
+        found = self._under_law(structure, expert, draws, seed)
+        loss = self.comparator(structure, weights)
+        bound = xnor_regret(
+            loss,
+            float(found.totals.mean()) - loss,
+            float(found.squares.mean()),
+            kl_xnor(
+                expert[kinds == REAL].numpy(),
+                expert[kinds == SCALE].numpy(),
+                int((kinds == SIGN).sum()),
+                self.prior.tau,
+                self.prior.R,
+                self.space.probabilities[structure],
+            ),
+            self.lam,
+            self.rounds,
+            self.space.classes,
+        )
+        return _with_error(bound, found.totals + self.lam / 2 * found.squares)
+
+    def theorem_4_1(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
+        """Theorem 4.1 for ρ, the prior shifted to an expert of any space:
+
+            E Σ_t ℓ_t(w_t) ≤ E_ρ Σ_t ℓ_t + (λ/2) V_T + KL(ρ, π)/λ,
+
+        with the divergence itself, and the other terms as means over draws; arguments as of `theorem_3_1`.
+
+        Reference: chee2021xnor.
+        """
+        expert = self._expert(structure, weights)
+        found = self._under_law(structure, expert, draws, seed)
+        bound = gibbs_bound(
+            float(found.totals.mean()),
+            float(found.squares.mean()),
+            self._law(structure, expert).kl(),
+            self.lam,
+            self.uniform_loss,
+        )
+        return _with_error(bound, found.totals + self.lam / 2 * found.squares)
+
+    def _expert(self, structure: Structure, weights: Tensor) -> Tensor:
+        if structure not in self.space.probabilities:
+            raise InvalidInput(f"{structure} is none of the {len(self.space.structures)} structures of the space")
+        if not self.rounds:
+            raise InvalidInput("there is nothing to compare before the first update")
+        count = self.space.count(structure)
+        if tuple(weights.shape) != (count,):
+            raise InvalidInput(f"an expert of {structure} has weights of shape ({count},), got {tuple(weights.shape)}")
+        return weights.detach().cpu().double()
+
+    def _law(self, structure: Structure, expert: Tensor) -> ExpertLaw:
+        return ExpertLaw(self.prior, self.space.kinds(structure), expert, self.space.probabilities[structure])
+
+    def _losses(self, structure: Structure, weights: Tensor) -> Tensor:
+        """ℓ_t(w), (n, T)."""
+        device = self.seen.labels[0].device
+        return losses(self.space, self.space.structures.index(structure), weights.to(device), self.seen).cpu()
+
+    def _under_law(self, structure: Structure, expert: Tensor, draws: int, seed: int) -> _UnderLaw:
+        check_count("draws", draws, least=2)
+        drawn = self._law(structure, expert).sample(draws, torch.Generator().manual_seed(seed))
+        found = self._losses(structure, drawn)
+        learner = torch.tensor(self.seen.drawn, dtype=torch.float64)
+        return _UnderLaw(found.sum(1), ((found - learner) ** 2).sum(1))
+
+    def _layers(self, structure: Structure, expert: Tensor) -> Sequence[PerturbedLayer]:
+        """What the recursions of Lemmas 4.3 and 4.4 need to know of each layer of a chain."""
+        assert isinstance(self.space, Chain)
+        tau, R = self.prior.tau, self.prior.R
+        weights = {name: part.numpy() for name, part in self.space.split(structure, expert).items()}
+        hidden = []
+        for layer in range(structure.layers - 1):
+            weight, bias = weights[f"hidden.{layer}.weight"], weights[f"hidden.{layer}.bias"]
+            positions = math.prod(self.space.positions(structure, layer + 1))
+            hidden.append(convolution_layer(weight, bias, positions, tau, R))
+        last = weights["last.weight"].reshape(self.space.classes, -1)
+        return [*hidden, dense_layer(last, weights["last.bias"], tau, R)]
+
+
+@dataclass(frozen=True)
+class _UnderLaw:
+    """For each draw from ρ: Σ_t ℓ_t(w), and Σ_t (ℓ_t(w) − ℓ_t(ŵ_t))²."""
+
+    totals: Tensor
+    squares: Tensor
+
+
+def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: float, uniform_loss: float) -> Bound:
+    """Theorem 4.1 (Audibert) for one ρ: E Σ_t ℓ_t(w_t) ≤ E_ρ Σ_t ℓ_t + (λ/2) V_T + KL(ρ, π)/λ.
+
+    Args:
+        mean_loss: E_{w~ρ} Σ_t ℓ_t(w).
+        squared_differences: V_T, the sum over rounds of E_{w~ρ} (ℓ_t(w) − ℓ_t(ŵ_t))².
+        kl: KL(ρ, π).
+        lam: λ.
+        uniform_loss: what a uniform guess loses.
+
+    Example:
+        >>> gibbs_bound(10.0, squared_differences=4.0, kl=5.0, lam=1.0, uniform_loss=100.0).value
+        17.0
+
+    Reference: chee2021xnor.
+    """
+    check_number("kl", kl)
+    variance, complexity = lam / 2 * squared_differences, kl / lam
+    value = mean_loss + variance + complexity
+    return Bound(
+        value=value,
+        log_value=log_of(value),
+        informative=value < uniform_loss,
+        source="chee2021xnor, Theorem 4.1",
+        assumptions=(LEARNER, OBLIVIOUS, EXPECTED),
+        terms={
+            "mean loss under ρ": mean_loss,
+            "(λ/2) V_T": variance,
+            "KL/λ": complexity,
+            "loss of a uniform guess": uniform_loss,
+        },
+    )
+
+
+def _with_error(bound: Bound, draws: Tensor) -> Bound:
+    """The bound with the standard error of the mean over draws among its terms."""
+    error = float(draws.std() / math.sqrt(len(draws)))
+    return replace(
+        bound,
+        assumptions=(*bound.assumptions, PARTICLES, MEASURED),
+        terms={**bound.terms, ERROR: error},
+    )

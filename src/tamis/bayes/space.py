@@ -1,0 +1,228 @@
+"""A union of spaces of networks, over the number of layers, of filters, and their size (Chee and Loustau, (2)).
+
+    W = ∪_k ∪_i ∪_j W^{p(k,i,j)},      π(w) = Σ_k α_k Σ_i β_i Σ_j γ_j π_ijk(w)              (6)
+
+A member of the union, a `Structure`, has weights of three kinds (real, scale, sign; `tamis.bayes.prior`), laid out as
+one flat vector: block after block, each row by row. All networks of one structure are computed together.
+
+Printed: p = k(i + 1)j, which leaves out that filters have as many channels as the layer before; p here is what the
+layers have. With one layer there are no filters, so that it is one member of the union, of probability α_1.
+
+Reference: chee2021xnor.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from tamis.bayes.prior import REAL
+from tamis.bounds.arguments import check_count
+from tamis.errors import InvalidInput
+
+
+@dataclass(frozen=True, order=True)
+class Structure:
+    """One member of the union: k layers, i filters in each but the last, of size j.
+
+    With one layer there are no filters: `filters` and `size` are 0.
+    """
+
+    layers: int
+    filters: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """A tensor of weights of one kind."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: int = REAL
+
+    @property
+    def count(self) -> int:
+        return math.prod(self.shape)
+
+
+class Space(ABC):
+    """A union of spaces of networks that classify.
+
+    Args:
+        classes: K, how many there are.
+        probabilities: of each structure; they are divided by their sum.
+    """
+
+    def __init__(self, classes: int, probabilities: Mapping[Structure, float]) -> None:
+        check_count("classes", classes, least=2)
+        self.classes = classes
+        values = list(probabilities.values())
+        if not values or not all(0 <= value < math.inf for value in values) or not sum(values) > 0:
+            raise InvalidInput(f"the prior probabilities of structures must be ≥ 0 and not all 0, got {values}")
+        total = sum(values)
+        self.probabilities = {structure: value / total for structure, value in probabilities.items() if value > 0}
+        self.structures = tuple(self.probabilities)
+        self._matches: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    @abstractmethod
+    def blocks(self, structure: Structure) -> tuple[Block, ...]:
+        """The tensors that make up the weights of a structure, in the order of the flat vector."""
+
+    @abstractmethod
+    def forward(self, structure: Structure, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Logits (batch, classes) of one network on one mini-batch, as `torch.func.vmap` can follow."""
+
+    @abstractmethod
+    def checked_inputs(self, x: Tensor) -> Tensor:
+        """A mini-batch of inputs in the dtype of the computation; InvalidInput for what is none."""
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What tells this space from another, for a learner that goes on from a saved state."""
+        return {
+            "space": type(self).__name__,
+            "classes": self.classes,
+            "structures": [
+                [s.layers, s.filters, s.size, self.probabilities[s], self.count(s)] for s in self.structures
+            ],
+        }
+
+    def count(self, structure: Structure) -> int:
+        """p, how many weights a structure has."""
+        return sum(block.count for block in self.blocks(structure))
+
+    def kinds(self, structure: Structure) -> Tensor:
+        """The kind of each weight, (p,)."""
+        return torch.cat([torch.full((block.count,), block.kind) for block in self.blocks(structure)])
+
+    def split(self, structure: Structure, flat: Tensor) -> dict[str, Tensor]:
+        """The tensors in a flat vector of weights, by name.
+
+        Example:
+            >>> space = Dense((4,), 3, layers=[2], filters=[5])
+            >>> sorted(space.split(space.structures[0], torch.zeros(43)))
+            ['hidden.0.bias', 'hidden.0.weight', 'last.bias', 'last.weight']
+        """
+        blocks = self.blocks(structure)
+        parts = flat.split([block.count for block in blocks])
+        return {block.name: part.reshape(block.shape) for block, part in zip(blocks, parts, strict=True)}
+
+    def logits(self, structure: Structure, weights: Tensor, x: Tensor) -> Tensor:
+        """Logits (n, batch, classes) of n networks of one structure, given by weights (n, p), on one mini-batch."""
+
+        def one(flat: Tensor) -> Tensor:
+            return self.forward(structure, self.split(structure, flat), x)
+
+        return torch.func.vmap(one)(weights)
+
+    def round_losses(self, structure: Structure, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """The mean cross-entropy (rounds,) of one network on each of several mini-batches of one size.
+
+        Args:
+            structure: of the network.
+            flat: its weights (p,).
+            x: (rounds, batch, …).
+            y: labels (rounds, batch).
+        """
+        weights = self.split(structure, flat)
+
+        def one(inputs: Tensor, labels: Tensor) -> Tensor:
+            return F.cross_entropy(self.forward(structure, weights, inputs), labels)
+
+        return torch.func.vmap(one)(x, y)
+
+    @cached_property
+    def neighbours(self) -> tuple[tuple[int, ...], ...]:
+        """For each structure, the numbers of those one step away: a layer, a filter, or a size more or less.
+
+        A step goes to the next number of layers, filters or size that the space has. Between one layer and two, a step
+        goes to any filters.
+        """
+        return tuple(
+            tuple(other for other in range(len(self.structures)) if self._one_step(number, other))
+            for number in range(len(self.structures))
+        )
+
+    def _one_step(self, number: int, other: int) -> bool:
+        one, two = self.structures[number], self.structures[other]
+        steps = [
+            abs(self._rank(axis, getattr(one, axis)) - self._rank(axis, getattr(two, axis)))
+            for axis in ("layers", "filters", "size")
+        ]
+        if 0 in (one.filters, two.filters):
+            return steps[0] == 1
+        return sum(steps) == 1
+
+    def _rank(self, axis: str, value: int) -> int:
+        return sorted({getattr(structure, axis) for structure in self.structures}).index(value)
+
+    def match(self, number: int, other: int) -> tuple[Tensor, Tensor]:
+        """Which weights of one structure are which of another: two lists of places, of equal length.
+
+        Blocks of one name and kind are laid over each other at their first entries; the rest has no counterpart. The
+        match from the other structure is the same pairs.
+        """
+        if (number, other) not in self._matches:
+            ours, theirs = (self._places(self.structures[each]) for each in (number, other))
+            pairs = [_overlap(ours[key], theirs[key]) for key in ours if key in theirs]
+            none = torch.zeros(0, dtype=torch.int64)
+            first = torch.cat([none, *(pair[0] for pair in pairs)])
+            second = torch.cat([none, *(pair[1] for pair in pairs)])
+            self._matches[number, other], self._matches[other, number] = (first, second), (second, first)
+        return self._matches[number, other]
+
+    def _places(self, structure: Structure) -> dict[tuple[str, int, int], Tensor]:
+        names = self.split(structure, torch.arange(self.count(structure)))
+        kinds = {block.name: block.kind for block in self.blocks(structure)}
+        return {(name, kinds[name], places.dim()): places for name, places in names.items()}
+
+
+def _overlap(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+    common = tuple(slice(min(a, b)) for a, b in zip(ours.shape, theirs.shape, strict=True))
+    return ours[common].reshape(-1), theirs[common].reshape(-1)
+
+
+def grid(
+    layers: Sequence[int],
+    filters: Sequence[int],
+    sizes: Sequence[int],
+    alpha: Sequence[float] | None = None,
+    beta: Sequence[float] | None = None,
+    gamma: Sequence[float] | None = None,
+) -> dict[Structure, float]:
+    """Structures with the prior probabilities α_k β_i γ_j; each uniform where None is given.
+
+    Example:
+        >>> grid([1, 2], [4, 8], [1])
+        {Structure(layers=1, filters=0, size=0): 0.5, Structure(layers=2, filters=4, size=1): 0.25, ...}
+    """
+    axes = {"layers": layers, "filters": filters, "sizes": sizes}
+    for name, values in axes.items():
+        if not len(values) or len(set(values)) != len(values):
+            raise InvalidInput(f"{name} must be different numbers, one or more, got {name} = {list(values)}")
+        for value in values:
+            check_count(f"each of {name}", value)
+    a, b, c = (_shares(*each) for each in (("alpha", alpha, layers), ("beta", beta, filters), ("gamma", gamma, sizes)))
+    found: dict[Structure, float] = {}
+    for k in layers:
+        if k == 1:
+            found[Structure(1, 0, 0)] = a[1]
+        else:
+            found |= {Structure(k, i, j): a[k] * b[i] * c[j] for i in filters for j in sizes}
+    return found
+
+
+def _shares(name: str, given: Sequence[float] | None, values: Sequence[int]) -> dict[int, float]:
+    """The probability of each value."""
+    shares = [1 / len(values)] * len(values) if given is None else [float(share) for share in given]
+    if len(shares) != len(values) or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-9:
+        raise InvalidInput(f"{name} must be {len(values)} probabilities that sum to 1, got {name} = {shares}")
+    return dict(zip(values, shares, strict=True))

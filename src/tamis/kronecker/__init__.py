@@ -1,0 +1,46 @@
+"""Kronecker-sparse matrices: products of factors with supports I_a ⊗ 1_{b×c} ⊗ I_d in the place of dense ones.
+
+Reference: gonon2024thesis.
+"""
+
+from tamis.kronecker.conv import KroneckerConv2d as KroneckerConv2d
+from tamis.kronecker.factorize import Factorization as Factorization
+from tamis.kronecker.factorize import factorize as factorize
+from tamis.kronecker.families import bit_reversal as bit_reversal
+from tamis.kronecker.families import block_butterfly as block_butterfly
+from tamis.kronecker.families import butterfly as butterfly
+from tamis.kronecker.families import deformable_butterfly as deformable_butterfly
+from tamis.kronecker.families import dense as dense
+from tamis.kronecker.families import kaleidoscope as kaleidoscope
+from tamis.kronecker.families import low_rank as low_rank
+from tamis.kronecker.families import monarch as monarch
+from tamis.kronecker.layer import KroneckerLinear as KroneckerLinear
+from tamis.kronecker.multiply import multiply as multiply
+from tamis.kronecker.pattern import Pattern as Pattern
+from tamis.kronecker.pattern import is_dense as is_dense
+from tamis.kronecker.pattern import product_density as product_density
+from tamis.kronecker.replace import replace as replace
+from tamis.kronecker.suggest import Suggestion as Suggestion
+from tamis.kronecker.suggest import suggest as suggest
+
+__all__ = [
+    "Factorization",
+    "KroneckerConv2d",
+    "KroneckerLinear",
+    "Pattern",
+    "Suggestion",
+    "bit_reversal",
+    "block_butterfly",
+    "butterfly",
+    "deformable_butterfly",
+    "dense",
+    "factorize",
+    "is_dense",
+    "kaleidoscope",
+    "low_rank",
+    "monarch",
+    "multiply",
+    "product_density",
+    "replace",
+    "suggest",
+]

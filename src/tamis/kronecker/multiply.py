@@ -1,0 +1,120 @@
+"""`multiply`: a batch of vectors by one Kronecker-sparse factor."""
+
+from __future__ import annotations
+
+from typing import Literal, overload
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+from tamis.kronecker.backends import BATCH_FIRST, LAYOUTS, chosen, named
+from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
+
+
+@overload
+def multiply(
+    x: Tensor,
+    weight: Tensor,
+    pattern: PatternLike,
+    layout: str = ...,
+    backend: str | None = ...,
+    explain: Literal[False] = ...,
+) -> Tensor: ...
+
+
+@overload
+def multiply(
+    x: Tensor,
+    weight: Tensor,
+    pattern: PatternLike,
+    layout: str = ...,
+    backend: str | None = ...,
+    *,
+    explain: Literal[True],
+) -> tuple[Tensor, str]: ...
+
+
+def multiply(
+    x: Tensor,
+    weight: Tensor,
+    pattern: PatternLike,
+    layout: str = BATCH_FIRST,
+    backend: str | None = None,
+    explain: bool = False,
+) -> Tensor | tuple[Tensor, str]:
+    """x Kᵀ for the Kronecker-sparse matrix K of a pattern (a, b, c, d), with B·abcd multiplications.
+
+        y[…, i·bd + k·d + j] = Σ_l weight[i, k, l, j] · x[…, i·cd + l·d + j]
+
+    Differentiable in x and in the weight. Any number of batch dimensions; a batch may be empty.
+
+    Args:
+        x: (…, acd), or (acd, …) in the layout "batch_last".
+        weight: (a, b, c, d), of the dtype of x.
+        pattern: `Pattern(a, b, c, d)`, or the four numbers.
+        layout: "batch_first", as torch has it, or "batch_last", in which numbers that a block reads lie side by side.
+        backend: "reference", "bmm", "elementwise" or "dense"; None chooses, as `tamis.kronecker.backends.chosen` says.
+        explain: whether to give (y, one sentence saying which backend it was, and why).
+
+    Example:
+        >>> multiply(torch.ones(5, 384), torch.ones(2, 48, 192, 1), Pattern(2, 48, 192, 1)).shape
+        torch.Size([5, 96])
+
+    Reference: gonon2024thesis.
+    """
+    pattern = as_pattern(pattern)
+    check_layout(layout)
+    _check_kinds(x, weight)
+    x, weight = _as_autocast(x), _as_autocast(weight)
+    _check_tensors(x, weight, pattern, layout)
+    if layout == BATCH_FIRST:
+        flat = x.reshape(-1, pattern.columns)
+        shape = (*x.shape[:-1], pattern.rows)
+    else:
+        flat = x.reshape(pattern.columns, -1)
+        shape = (pattern.rows, *x.shape[1:])
+    way, why = (
+        chosen(flat, weight, pattern, layout) if backend is None else named(backend, flat, weight, pattern, layout)
+    )
+    y = way.apply(flat, weight, pattern, layout).reshape(shape)
+    return (y, why) if explain else y
+
+
+def _as_autocast(tensor: Tensor) -> Tensor:
+    """In autocast's dtype where that is on: it casts for matrix products of torch, and not for those of others."""
+    device = tensor.device.type
+    if tensor.is_complex() or tensor.dtype == torch.float64:
+        return tensor
+    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+        return tensor
+    return tensor.to(torch.get_autocast_dtype(device))
+
+
+def check_layout(layout: str) -> None:
+    """Whether a layout is one of `LAYOUTS`."""
+    if layout not in LAYOUTS:
+        raise InvalidInput(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+
+
+def _check_kinds(x: Tensor, weight: Tensor) -> None:
+    for name, tensor in (("x", x), ("weight", weight)):
+        if not isinstance(tensor, Tensor):
+            raise InvalidInput(f"{name} must be a tensor, got {type(tensor).__name__}")
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise InvalidInput(f"{name} must hold real or complex numbers, got {tensor.dtype}")
+
+
+def _check_tensors(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> None:
+    if tuple(weight.shape) != pattern.shape:
+        raise InvalidInput(f"the weight of the pattern {pattern} has that shape, got {tuple(weight.shape)}")
+    axis = -1 if layout == BATCH_FIRST else 0
+    if x.dim() == 0 or x.shape[axis] != pattern.columns:
+        wanted = f"(…, {pattern.columns})" if layout == BATCH_FIRST else f"({pattern.columns}, …)"
+        raise InvalidInput(
+            f"the pattern {pattern} takes an input of shape {wanted} in the layout {layout}, got {tuple(x.shape)}"
+        )
+    if x.dtype != weight.dtype:
+        raise InvalidInput(f"x and weight must be of one dtype, got {x.dtype} and {weight.dtype}")
+    if x.device != weight.device:
+        raise InvalidInput(f"x and weight must be on one device, got {x.device} and {weight.device}")

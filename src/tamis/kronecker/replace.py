@@ -1,0 +1,209 @@
+"""`replace`: linear layers of a network by products of Kronecker-sparse factors."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+from tamis.errors import InvalidInput, TamisError, listed
+from tamis.graph.selection import Patterns, as_patterns, matches
+from tamis.graph.substitute import substituted
+from tamis.kronecker.conv import KroneckerConv2d
+from tamis.kronecker.factorize import factorize
+from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear
+from tamis.kronecker.pattern import Pattern, PatternLike, as_chain
+from tamis.progress import Listener, reporting
+
+Replaceable = nn.Linear | nn.Conv2d
+Chain = Iterable[PatternLike]
+BEGINNINGS = ("factorized", "scratch")
+
+
+def replace(
+    model: nn.Module,
+    patterns: Chain | Callable[[int, int], Chain | None],
+    keep: Patterns = (),
+    begin: str = "factorized",
+    convolutions: bool = False,
+    refine: int = 0,
+    seed: int = 0,
+    progress: Listener = False,
+) -> nn.Module:
+    """A copy of a network with `KroneckerLinear` in the place of `nn.Linear`.
+
+    Biases, devices, dtypes and modes stay those of the layers.
+
+    Args:
+        model: any module; it is left as it is.
+        patterns: a function (outputs, inputs) → patterns, leftmost first, or None for a layer that is to stay; or one
+            list of patterns, for all layers of its size.
+        keep: names or patterns of layers that stay dense ("head", "blocks.*.attn").
+        begin: "factorized": with the products nearest to the trained weights, by `factorize`; or "scratch": drawn anew.
+        convolutions: whether `nn.Conv2d` without groups is replaced by `KroneckerConv2d`, too. Its matrix is of
+            (filters, channels · rows · columns of the kernel).
+        refine: steps of refinement, as of `factorize`.
+        seed: of what is drawn from scratch.
+        progress: True, False, or a function that hears of each layer, with the figure `relative_error`.
+
+    Example:
+        >>> small = replace(vit, lambda M, N: monarch(M, N, 4), keep="head")
+        >>> small = replace(vit, lambda M, N: suggest(M, N, 0.25)[0].patterns, keep="head", begin="scratch")
+
+    Reference: gonon2024thesis.
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"replace needs an nn.Module, got {type(model).__name__}")
+    if begin not in BEGINNINGS:
+        raise InvalidInput(f"begin must be one of {', '.join(BEGINNINGS)}, got {begin!r}")
+    chains = _chosen(model, patterns, keep, convolutions)
+    copied = copy.deepcopy(model)
+    made: dict[nn.Module, nn.Module] = {}
+    generator_state = torch.Generator().manual_seed(seed).get_state()
+    with torch.random.fork_rng(devices=[]), reporting(progress, "replacing", len(chains)) as report:
+        torch.set_rng_state(generator_state)
+        for done, (name, chain) in enumerate(chains.items()):
+            layer = copied.get_submodule(name)
+            assert isinstance(layer, Replaceable)
+            made[layer], figures = _made(name, layer, chain, begin, refine)
+            report(done + 1, **figures)
+    return substituted(copied, made)
+
+
+def _chosen(
+    model: nn.Module, patterns: Chain | Callable[[int, int], Chain | None], keep: Patterns, convolutions: bool
+) -> dict[str, tuple[Pattern, ...]]:
+    """The layers to be replaced, by name, and the patterns of each."""
+    layers = _layers(model, convolutions)
+    kept = _kept(keep, layers)
+    fixed = None if callable(patterns) else as_chain(patterns)
+    chains: dict[str, tuple[Pattern, ...]] = {}
+    for name, layer in layers.items():
+        if name in kept:
+            continue
+        rows, columns = layer.weight.shape[0], layer.weight[0].numel()
+        if callable(patterns):
+            chain = _asked(patterns, name, rows, columns)
+        else:
+            assert fixed is not None
+            chain = fixed if (fixed[0].rows, fixed[-1].columns) == (rows, columns) else None
+        if chain is not None:
+            _check_layer(name, layer, model)
+            chains[name] = chain
+    if not chains:
+        sizes = [f"{name} ({layer.weight.shape[0]} × {layer.weight[0].numel()})" for name, layer in layers.items()]
+        raise InvalidInput(f"no layer is replaced by these patterns with {keep=}; there are {listed(sizes)}")
+    return chains
+
+
+def _layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
+    """What can be replaced, by name. Of exactly these classes: what a subclass does with its weight is unknown."""
+    kinds = (nn.Linear, nn.Conv2d) if convolutions else (nn.Linear,)
+    layers: dict[str, Replaceable] = {}
+    for name, module in model.named_modules():
+        if type(module) not in kinds:
+            continue
+        assert isinstance(module, Replaceable)
+        if module._parameters.get("weight") is None:  # torch cannot copy the model, whether this layer is kept or not
+            raise InvalidInput(
+                f"the weight of '{name}' is no parameter of its own but computed: remove its parametrization"
+            )
+        if not (isinstance(module, nn.Conv2d) and module.groups > 1):
+            layers[name] = module
+    if not layers:
+        raise InvalidInput(f"{type(model).__name__} has no layer to replace")
+    return layers
+
+
+def _kept(keep: Patterns, layers: Iterable[str]) -> set[str]:
+    kept: set[str] = set()
+    for pattern in as_patterns(keep):
+        named = {name for name in layers if matches([name], (pattern,))}
+        if not named:
+            raise InvalidInput(f"keep names '{pattern}', which matches no layer; there are {listed(layers)}")
+        kept |= named
+    return kept
+
+
+def _asked(
+    patterns: Callable[[int, int], Chain | None], name: str, rows: int, columns: int
+) -> tuple[Pattern, ...] | None:
+    try:
+        given = patterns(rows, columns)
+        chain = None if given is None else as_chain(given)
+    except TamisError as error:
+        raise InvalidInput(
+            f"'{name}', of {rows} × {columns}, has no patterns: {error}; keep it dense with keep=(…, '{name}'), or "
+            "give None for its size"
+        ) from error
+    if chain is not None and (chain[0].rows, chain[-1].columns) != (rows, columns):
+        raise InvalidInput(
+            f"'{name}' is of {rows} × {columns}, but the patterns given for it make a product of {chain[0].rows} × "
+            f"{chain[-1].columns}"
+        )
+    return chain
+
+
+def _check_layer(name: str, layer: Replaceable, model: nn.Module) -> None:
+    if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
+        raise InvalidInput(
+            f"'{name}' pads with padding_mode={layer.padding_mode!r}, and KroneckerConv2d pads with zeros: keep it "
+            f"with keep=(…, '{name}')"
+        )
+    # A module under several names is one layer; a weight in several modules is not.
+    owners = [
+        owner
+        for owner, module in model.named_modules()
+        for other in module._parameters.values()
+        if other is layer.weight
+    ]
+    if len(owners) > 1:
+        raise InvalidInput(
+            f"the weight of '{name}' is used by {listed(owners)}, which factors of one of them would untie: keep it "
+            f"dense with keep=(…, '{name}')"
+        )
+
+
+def _made(
+    name: str, layer: Replaceable, chain: tuple[Pattern, ...], begin: str, refine: int
+) -> tuple[KroneckerLayer, dict[str, float]]:
+    """The new layer in the place of one, and how far it is from it."""
+    weight = layer.weight.detach()
+    made = _empty_like(layer, chain)
+    figures: dict[str, float] = {}
+    factors: tuple[Tensor, ...] = tuple(made.factors)
+    if begin == "factorized":
+        try:
+            found = factorize(weight.flatten(1), chain, refine)
+        except TamisError as error:
+            raise InvalidInput(
+                f"'{name}' cannot be factorized: {error} (begin='scratch' draws the factors instead)"
+            ) from error
+        factors, figures = found.factors, {"relative_error": found.relative_error}
+    made.set_factors(factors, layer.bias)
+    for factor in made.factors:
+        factor.requires_grad_(layer.weight.requires_grad)
+    if made.bias is not None and layer.bias is not None:
+        made.bias.requires_grad_(layer.bias.requires_grad)
+    return made.train(layer.training), figures
+
+
+def _empty_like(layer: Replaceable, chain: tuple[Pattern, ...]) -> KroneckerLayer:
+    biased = layer.bias is not None
+    made: KroneckerLayer
+    if isinstance(layer, nn.Linear):
+        made = KroneckerLinear(chain, biased)
+    else:
+        made = KroneckerConv2d(
+            layer.in_channels,
+            layer.out_channels,
+            layer.kernel_size,
+            chain,
+            layer.stride,
+            layer.padding,
+            layer.dilation,
+            biased,
+        )
+    return made.to(layer.weight.device, layer.weight.dtype)  # drawn on the CPU: the same seed gives the same weights

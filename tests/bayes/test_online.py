@@ -1,0 +1,236 @@
+"""The online learner: draws, updates, states, and what it refuses."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from bayes.toys import Lines, enumerated
+
+from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
+from tamis.bayes.online import OnlineLearner, tuned
+from tamis.bayes.posterior import Sampling
+from tamis.bayes.prior import SIGN, Prior
+from tamis.bayes.space import Space
+from tamis.bayes.target import Rounds
+from tamis.bayes.xnor import Xnor
+from tamis.errors import CorruptArtifact, InvalidInput
+
+Stream = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def stream(shape: tuple[int, ...], count: int, batch: int = 4, seed: int = 0) -> Stream:
+    """Labels say whether inputs sum to more than 0."""
+    generator = torch.Generator().manual_seed(seed)
+    inputs = [torch.randn(batch, *shape, generator=generator) for _ in range(count)]
+    return [(x, (x.flatten(1).sum(1) > 0).long()) for x in inputs]
+
+
+def learner(space: Space | None = None, lam: float = 1.5, particles: int = 40, seed: int = 0) -> OnlineLearner:
+    space = space or Dense((3,), 2, [1, 2], [2, 3])
+    return OnlineLearner(space, Prior(0.3, 3.0), lam, particles, seed, sampling=Sampling(threshold=0.95, sweeps=2))
+
+
+def same(one: object, two: object) -> bool:
+    """Whether two states are the same to the last bit."""
+    if isinstance(one, torch.Tensor) and isinstance(two, torch.Tensor):
+        return torch.equal(one, two)
+    if isinstance(one, dict) and isinstance(two, dict):
+        return one.keys() == two.keys() and all(same(one[key], two[key]) for key in one)
+    if isinstance(one, list) and isinstance(two, list):
+        return len(one) == len(two) and all(same(*pair) for pair in zip(one, two, strict=True))
+    return one == two
+
+
+def test_it_learns() -> None:
+    told = learner(Dense((3,), 2, [1], [2]), lam=1.0, particles=100)
+    rounds = stream((3,), 60)
+    for x, y in rounds:
+        told.update(x, y)
+    fresh = stream((3,), 50, seed=9)
+    right = [float((told.predict_mean(x).argmax(1) == y).double().mean()) for x, y in fresh]
+    assert sum(right) / len(right) > 0.85
+    averaged = [float((told.average().predict(x).argmax(1) == y).double().mean()) for x, y in fresh]
+    assert sum(averaged) / len(averaged) > 0.75
+    assert told.regret.expected_loss < told.regret.uniform_loss
+    assert told.posterior.resampled > 0
+
+
+@pytest.mark.parametrize(
+    ("space", "shape"),
+    [
+        (Conv1d((1, 6), 2, [1, 2], [2], [2, 3]), (1, 6)),
+        (Conv2d((1, 4, 4), 2, [2, 3], [1, 2], [2]), (1, 4, 4)),
+        (Xnor((3,), 2, [3, 4], [2, 3]), (3,)),
+        (Xnor((1, 4, 4), 2, [3], [2], [1, 2]), (1, 4, 4)),
+    ],
+    ids=["conv1d", "conv2d", "xnor dense", "xnor conv2d"],
+)
+def test_every_space_is_learnt_in(space: Space, shape: tuple[int, ...]) -> None:
+    told = learner(space, lam=3.0, particles=20)
+    for x, y in stream(shape, 6):
+        assert torch.allclose(told.predict(x).sum(1), torch.ones(4, dtype=torch.float64))
+        told.update(x, y)
+    assert told.rounds == 6 and told.posterior.resampled > 0
+    assert math.isclose(sum(told.posterior.probabilities().values()), 1)
+
+
+def test_nodes_of_a_graph() -> None:
+    ring = torch.roll(torch.eye(6), 1, 0) + torch.roll(torch.eye(6), -1, 0) + torch.eye(6)
+    told = learner(Graph(ring, torch.eye(6), 2, [1, 2], [2]), lam=3.0, particles=20)
+    for node in (0, 3, 1, 4, 2, 5):
+        told.update(torch.tensor([node]), torch.tensor([int(node > 2)]))
+    assert told.predict_mean(torch.arange(6)).shape == (6, 2)
+
+
+def test_the_learner_is_algorithm_1() -> None:
+    """Weights of particles that were never resampled are exp(−λ h_t), with the losses of what was drawn."""
+    space = Lines([1, 2], SIGN)
+    told = OnlineLearner(space, Prior(0.3), 0.05, 3000, 0)
+    rounds = stream((2,), 6)
+    for x, y in rounds:
+        told.update(x, y)
+    assert told.posterior.resampled == 0
+    seen = Rounds([x.double() for x, _ in rounds], [y for _, y in rounds], list(told.regret.losses))
+    masses, log_normaliser = enumerated(space, seen, 0.05)
+    shares = list(told.posterior.probabilities().values())
+    assert all(abs(share - mass.sum()) < 0.03 for share, mass in zip(shares, masses, strict=True))
+    assert abs(told.posterior.log_normaliser - log_normaliser) < 0.01
+
+
+def test_losses_are_those_of_what_was_drawn() -> None:
+    told, drawn, expected = learner(), [], []
+    for x, y in stream((3,), 5):
+        drawn.append(float(-told.predict(x)[torch.arange(4), y].log().mean()))
+        expected.append(float(-told.predict_mean(x)[torch.arange(4), y].log().mean()))
+        told.update(x, y)
+    assert told.regret.losses == pytest.approx(drawn)
+    assert all(mean <= loss + 1e-12 for mean, loss in zip(expected, told.regret.expected_losses, strict=True))  # Jensen
+
+
+def test_predictions_change_nothing() -> None:
+    told, (x, y) = learner(), stream((3,), 1)[0]
+    before = told.state_dict()
+    assert torch.equal(told.predict(x), told.predict(x))
+    told.predict_mean(x)
+    assert same(before, told.state_dict())
+    copies = x.clone(), y.clone()
+    told.update(x, y)
+    assert torch.equal(x, copies[0]) and torch.equal(y, copies[1])
+
+
+def test_averages_are_means_over_what_was_drawn() -> None:
+    told, kept = learner(), []
+    (query, _), *rounds = stream((3,), 6)
+    for x, y in rounds:
+        kept.append(told.predict(query))
+        told.update(x, y)
+    assert torch.allclose(told.average().predict(query), torch.stack(kept).mean(0))
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    one, two, other = learner(seed=1), learner(seed=1), learner(seed=2)
+    for x, y in stream((3,), 5):
+        for each in (one, two, other):
+            each.update(x, y)
+    assert same(one.state_dict(), two.state_dict())
+    assert not same(one.state_dict()["latent"], other.state_dict()["latent"])
+
+
+@pytest.mark.parametrize("space", [None, Xnor((3,), 2, [3, 4], [2])], ids=["dense", "xnor"])
+def test_a_run_goes_on_from_a_file_as_if_nothing_had_happened(space: Space | None, tmp_path: Path) -> None:
+    whole, first = learner(space), learner(space)
+    rounds = stream((3,), 6)
+    for x, y in rounds:
+        whole.update(x, y)
+    for x, y in rounds[:3]:
+        first.update(x, y)
+    first.save(tmp_path / "learner.pt")
+    second = learner(space, seed=99)
+    second.load(tmp_path / "learner.pt")
+    assert same(first.state_dict(), second.state_dict())
+    for x, y in rounds[3:]:
+        second.update(x, y)
+    assert whole.posterior.resampled > first.posterior.resampled > 0
+    assert same(whole.state_dict(), second.state_dict())
+
+
+REFUSED = [
+    (torch.zeros(2, 3), torch.tensor([0, 2]), "from 0 to 1"),
+    (torch.zeros(2, 3), torch.tensor([0, -1]), "from 0 to 1"),
+    (torch.zeros(2, 3), torch.tensor([0.0, 1.0]), "integers"),
+    (torch.zeros(2, 3), torch.tensor([0]), "one for each of 2"),
+    (torch.zeros(2, 3), [0, 1], "integers"),
+    (torch.zeros(2, 4), torch.tensor([0, 1]), r"\(batch, 3\).*\(2, 4\)"),
+    (torch.zeros(3), torch.tensor([0]), r"\(batch, 3\)"),
+    (torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), r"\(0, 3\)"),
+    (torch.full((2, 3), math.nan), torch.tensor([0, 1]), "finite"),
+    (torch.full((2, 3), math.inf), torch.tensor([0, 1]), "finite"),
+    ([[0.0] * 3], torch.tensor([0]), "tensor"),
+]
+
+
+@pytest.mark.parametrize(("x", "y", "message"), REFUSED)
+def test_what_is_refused_changes_nothing(x: torch.Tensor, y: torch.Tensor, message: str) -> None:
+    told = learner()
+    for inputs, labels in stream((3,), 3):
+        told.update(inputs, labels)
+    before = told.state_dict()
+    with pytest.raises(InvalidInput, match=message):
+        told.update(x, y)
+    assert same(before, told.state_dict())
+
+
+def test_an_update_that_is_interrupted_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, (x, y) = learner(lam=20.0), stream((3,), 1)[0]
+    before = told.state_dict()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tamis.bayes.posterior.within", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            told.update(x, y)
+    assert same(before, told.state_dict())
+    told.update(x, y)
+    assert told.rounds == 1
+
+
+def test_states_of_other_learners_are_refused(tmp_path: Path) -> None:
+    state = learner().state_dict()
+    for other in (learner(lam=1.0), learner(particles=41), learner(Dense((3,), 2, [1, 2], [2, 4]))):
+        before = other.state_dict()
+        with pytest.raises(InvalidInput, match="another learner"):
+            other.load_state_dict(state)
+        assert same(before, other.state_dict())
+    with pytest.raises(InvalidInput, match="lacks"):
+        learner().load_state_dict({"identity": state["identity"]})
+    for content in (b"", b"not a state", b"PK\x03\x04 cut short"):
+        (tmp_path / "cut.pt").write_bytes(content)
+        with pytest.raises(CorruptArtifact, match=r"cut\.pt"):
+            learner().load(tmp_path / "cut.pt")
+    assert json.loads(state["identity"])["particles"] == 40
+
+
+@pytest.mark.parametrize("lam", [0.0, -0.5, math.nan, math.inf])
+def test_lambda_must_be_above_zero(lam: float) -> None:
+    with pytest.raises(InvalidInput, match="lam"):
+        learner(lam=lam)
+
+
+def test_other_arguments() -> None:
+    with pytest.raises(InvalidInput, match="seed"):
+        learner(seed=-1)
+    with pytest.raises(InvalidInput, match="particles"):
+        learner(particles=0)
+    with pytest.raises(InvalidInput, match="first update"):
+        learner().average()
+
+
+def test_tuning_is_of_order_one_over_root_t() -> None:
+    assert (tuned(100).lam, tuned(100).tau) == (0.1, 0.1)
+    assert tuned(400, lam=2.0, tau=0.5).tau == 0.025
+    with pytest.raises(InvalidInput, match="rounds"):
+        tuned(0)

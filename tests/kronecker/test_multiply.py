@@ -1,0 +1,216 @@
+"""Every backend against the dense matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+from tamis.kronecker import backends
+from tamis.kronecker.backends import BACKENDS, Backend, as_matrix, chosen, register
+from tamis.kronecker.multiply import multiply
+from tamis.kronecker.pattern import Pattern
+
+SIZES = st.sampled_from([1, 1, 2, 3, 4, 5, 7])
+PATTERNS = st.builds(Pattern, SIZES, SIZES, SIZES, SIZES)
+LAYOUTS = ("batch_first", "batch_last")
+WAYS = [*BACKENDS, None]
+
+
+def literal(weight: Tensor, pattern: Pattern) -> Tensor:
+    """K by the rows and columns of Algorithm 5.1.1, one (i, j) after the other."""
+    a, b, c, d = pattern.shape
+    matrix = torch.zeros(pattern.rows, pattern.columns, dtype=weight.dtype)
+    for i in range(a):
+        for j in range(d):
+            columns = [i * (pattern.columns // a) + j + step * d for step in range(c)]
+            rows = [i * (pattern.rows // a) + j + step * d for step in range(b)]
+            for k, row in enumerate(rows):
+                for m, column in enumerate(columns):
+                    matrix[row, column] = weight[i, k, m, j]
+    return matrix
+
+
+def drawn(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+@given(PATTERNS)
+@settings(max_examples=40, deadline=None)
+def test_the_matrix_of_a_weight_is_that_of_the_algorithm(pattern: Pattern) -> None:
+    weight = drawn(0, *pattern.shape)
+    assert torch.equal(as_matrix(weight, pattern), literal(weight, pattern))
+    assert torch.equal(as_matrix(weight, pattern) != 0, pattern.support())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("backend", WAYS)
+@given(PATTERNS, st.sampled_from([(), (0,), (1,), (7,), (2, 3), (2, 0, 3)]), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_every_backend_multiplies_by_the_matrix(
+    backend: str | None, layout: str, pattern: Pattern, batch: tuple[int, ...], strided: bool
+) -> None:
+    weight, x = drawn(0, *pattern.shape), drawn(1, *batch, pattern.columns)
+    if strided:  # neither x nor the weight lies in memory in its own order
+        weight = weight.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0)
+        x = torch.stack([x, x + 1], -1)[..., 0]
+    want = x @ literal(weight, pattern).T
+    given_x = x if layout == "batch_first" else x.movedim(-1, 0)
+    y = multiply(given_x, weight, pattern, layout, backend)
+    y = y if layout == "batch_first" else y.movedim(0, -1)
+    assert y.shape == want.shape and y.dtype == torch.float64
+    torch.testing.assert_close(y, want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("backend", WAYS)
+@pytest.mark.parametrize("shape", [(2, 3, 2, 2), (1, 2, 3, 1), (3, 1, 2, 1), (1, 2, 1, 3), (2, 2, 2, 1)])
+def test_gradients(backend: str | None, layout: str, shape: tuple[int, int, int, int]) -> None:
+    pattern = Pattern(*shape)
+    weight = drawn(0, *shape).requires_grad_()
+    x = drawn(1, 3, pattern.columns) if layout == "batch_first" else drawn(1, pattern.columns, 3)
+    x.requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, w: multiply(x, w, pattern, layout, backend), (x, weight))
+    assert torch.autograd.gradgradcheck(lambda x, w: multiply(x, w, pattern, layout, backend), (x, weight))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("backend", WAYS)
+@given(PATTERNS, st.sampled_from([0, 1, 7]))
+@settings(max_examples=25, deadline=None)
+def test_gradients_are_those_of_the_dense_product(
+    backend: str | None, layout: str, pattern: Pattern, batch: int
+) -> None:
+    first = layout == "batch_first"
+    x = drawn(1, batch, pattern.columns) if first else drawn(1, pattern.columns, batch)
+    y_gradient = drawn(2, batch, pattern.rows) if first else drawn(2, pattern.rows, batch)
+    x, weight = x.requires_grad_(), drawn(0, *pattern.shape).requires_grad_()
+    multiply(x, weight, pattern, layout, backend).backward(y_gradient)
+    matrix = literal(weight.detach(), pattern)
+    assert x.grad is not None and weight.grad is not None
+    torch.testing.assert_close(x.grad, y_gradient @ matrix if first else matrix.T @ y_gradient)
+    of_matrix = y_gradient.T @ x.detach() if first else y_gradient @ x.detach().T
+    torch.testing.assert_close(as_matrix(weight.grad, pattern), of_matrix * pattern.support())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.complex64, torch.complex128])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("backend", WAYS)
+@pytest.mark.parametrize("shape", [(3, 4, 5, 2), (1, 3, 8, 1), (1, 1, 3, 3)])
+def test_other_dtypes(backend: str | None, layout: str, dtype: torch.dtype, shape: tuple[int, int, int, int]) -> None:
+    pattern = Pattern(*shape)
+    wide = torch.complex128 if dtype.is_complex else torch.float64
+    weight = drawn(0, *shape, dtype=wide).to(dtype)
+    x = drawn(1, 7, pattern.columns, dtype=wide).to(dtype)
+    want = x.to(wide) @ literal(weight, pattern).to(wide).T
+    y = multiply(x if layout == "batch_first" else x.T, weight, pattern, layout, backend)
+    assert y.dtype == dtype
+    # sums of c products, rounded at every step
+    step = torch.finfo(dtype).eps * (pattern.c + 1)
+    sizes = x.to(wide).abs() @ literal(weight, pattern).to(wide).abs().T
+    assert bool(((y if layout == "batch_first" else y.T).to(wide).sub(want).abs() <= 2 * step * sizes).all())
+
+
+@pytest.mark.parametrize("backend", WAYS)
+def test_the_same_call_gives_the_same_bits(backend: str | None) -> None:
+    pattern = Pattern(3, 8, 5, 4)
+    weight, x = drawn(0, *pattern.shape).float(), drawn(1, 33, pattern.columns).float()
+    before = weight.clone(), x.clone()
+    first = multiply(x, weight, pattern, backend=backend)
+    assert torch.equal(first, multiply(x, weight, pattern, backend=backend))
+    assert torch.equal(x, before[1]) and torch.equal(weight, before[0])
+
+
+def test_autocast_decides_the_dtype() -> None:
+    pattern = Pattern(2, 3, 4, 2)
+    weight, x = drawn(0, *pattern.shape).float(), drawn(1, 5, pattern.columns).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        for backend in WAYS:
+            assert multiply(x, weight, pattern, backend=backend).dtype == torch.bfloat16
+
+
+def test_a_choice_is_explained() -> None:
+    x, weight = torch.ones(2, 12), torch.ones(2, 3, 3, 2)
+    y, why = multiply(x, weight, (2, 3, 3, 2), explain=True)
+    assert torch.equal(y, torch.full((2, 12), 3.0))
+    assert why == "bmm: 4 products of dense 3 × 3 blocks, batched"
+    _, why = multiply(x, torch.ones(1, 3, 12, 1), (1, 3, 12, 1), explain=True)
+    assert why == "dense: the pattern (1, 3, 12, 1) is that of a dense matrix"
+    _, why = multiply(x, torch.ones(3, 2, 2, 2), (3, 2, 2, 2), explain=True)
+    assert why == "elementwise: products of 2 × 2 blocks are too small for batched products on a CPU"
+    _, why = multiply(x, weight, (2, 3, 3, 2), backend="reference", explain=True)
+    assert why == "reference: asked for"
+
+
+@pytest.mark.parametrize(
+    ("shape", "first", "last"),
+    [
+        ((1, 2, 2, 256), "elementwise", "elementwise"),
+        ((64, 2, 1, 1), "elementwise", "elementwise"),
+        ((4, 8, 4, 16), "elementwise", "bmm"),
+        ((4, 8, 4, 8), "bmm", "bmm"),
+        ((4, 16, 4, 16), "bmm", "bmm"),
+        ((1, 2, 2, 1), "dense", "dense"),
+    ],
+)
+def test_small_blocks_go_entry_by_entry_on_a_cpu(shape: tuple[int, int, int, int], first: str, last: str) -> None:
+    weight, pattern = torch.ones(shape), Pattern(*shape)
+    assert [chosen(weight, weight, pattern, layout)[0].name for layout in LAYOUTS] == [first, last]
+
+
+def test_half_precision_on_a_gpu_fills_small_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
+    class OnGpu:
+        is_cuda, dtype, device = True, torch.float16, torch.device("cuda")
+
+    weight: Any = OnGpu()
+    assert chosen(weight, weight, Pattern(1, 64, 64, 4), "batch_first")[0].name == "dense"
+    assert chosen(weight, weight, Pattern(2, 64, 64, 4), "batch_first")[0].name == "bmm"
+    assert chosen(weight, weight, Pattern(8, 2, 2, 4), "batch_first")[0].name == "bmm"
+    monkeypatch.setattr(OnGpu, "dtype", torch.float32)
+    assert chosen(weight, weight, Pattern(1, 64, 64, 4), "batch_first")[0].name == "bmm"
+
+
+def test_a_backend_can_be_added_and_can_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "BACKENDS", dict(BACKENDS))
+    picky = Backend(
+        "picky", lambda x, w, p, layout: "" if p.d == 1 else f"d must be 1, got {p.d}", BACKENDS["reference"].apply
+    )
+    register(picky)
+    assert multiply(torch.ones(2, 4), torch.ones(2, 3, 2, 1), (2, 3, 2, 1), backend="picky").shape == (2, 6)
+    with pytest.raises(InvalidInput, match=r"'picky' does not multiply by \(2, 3, 1, 2\) here: d must be 1, got 2"):
+        multiply(torch.ones(2, 4), torch.ones(2, 3, 1, 2), (2, 3, 1, 2), backend="picky")
+    with pytest.raises(
+        InvalidInput, match="there is a backend 'picky' already; known: reference, bmm, elementwise, dense, picky"
+    ):
+        register(picky)
+
+
+X, W, P = torch.ones(2, 12), torch.ones(2, 3, 3, 2), (2, 3, 3, 2)
+BAD: dict[str, tuple[tuple[Any, ...], str]] = {
+    "pattern": ((X, W, (2, 3, 3)), "four whole numbers"),
+    "weight": ((X, W[0], P), r"the weight of the pattern \(2, 3, 3, 2\) has that shape, got \(3, 3, 2\)"),
+    "columns": ((X[:, :11], W, P), r"shape \(…, 12\) in the layout batch_first, got \(2, 11\)"),
+    "rows": ((X, W, P, "batch_last"), r"shape \(12, …\) in the layout batch_last, got \(2, 12\)"),
+    "number": ((torch.tensor(1.0), W, P), r"got \(\)"),
+    "dtype": ((X.double(), W, P), "one dtype, got torch.float64 and torch.float32"),
+    "whole numbers": ((X.long(), W, P), "x must hold real or complex numbers, got torch.int64"),
+    "no tensor": (([1.0], W, P), "x must be a tensor, got list"),
+    "layout": ((X, W, P, "middle"), "layout must be one of batch_first, batch_last, got 'middle'"),
+    "backend": (
+        (X, W, P, "batch_first", "cuda"),
+        "no backend 'cuda'; known: reference, bmm, elementwise, dense, or None",
+    ),
+    "device": ((X, W.to("meta"), P), "one device, got cpu and meta"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_does_not_fit_is_refused(case: str) -> None:
+    arguments, message = BAD[case]
+    with pytest.raises(InvalidInput, match=message):
+        multiply(*arguments)
