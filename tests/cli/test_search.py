@@ -13,6 +13,7 @@ from typing import Any
 
 import ddp_search
 import pytest
+from every_setting import EVERY_SETTING, options_of_every_setting
 from torchrun import team_of
 from typer.testing import CliRunner
 
@@ -102,24 +103,7 @@ def test_every_option_of_the_search_reaches_it() -> None:
 
 
 def test_every_setting_of_training_has_an_option() -> None:
-    wanted = Settings(
-        epochs=3,
-        batch=50,
-        optimizer="adamw",
-        learning_rate=0.003,
-        momentum=0.8,
-        weight_decay=0.05,
-        schedule="multistep",
-        milestones=(1, 2),
-        warmup_epochs=1,
-        augment=True,
-        seed=5,
-        amp=True,
-    )
-    given: list[object] = []
-    for name, value in asdict(wanted).items():
-        written = {"milestones": ["1,2"], "augment": [], "amp": []}.get(name, [value])
-        given += [f"--{name.replace('_', '-')}", *written]
+    wanted, given = EVERY_SETTING, options_of_every_setting()
     run_search(
         MLP, "--data", DATA, "--sparsity", 0.8, "--mask-rate", 0.1, *given, "--dir", "kept", "-o", "found.architecture"
     )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from every_setting import EVERY_SETTING, options_of_every_setting
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from typer.testing import CliRunner
@@ -77,25 +78,7 @@ def test_settings_left_out_are_those_of_the_library() -> None:
 
 
 def test_every_setting_has_an_option() -> None:
-    wanted = Settings(
-        epochs=3,
-        batch=50,
-        optimizer="adamw",
-        learning_rate=0.003,
-        momentum=0.8,
-        weight_decay=0.05,
-        schedule="multistep",
-        milestones=(1, 2),
-        warmup_epochs=1,
-        augment=True,
-        seed=5,
-        amp=True,
-    )
-    given: list[object] = []
-    for name, value in asdict(wanted).items():
-        assert value != getattr(Settings(epochs=1), name), f"the default of {name} would prove nothing"
-        written = {"milestones": ["1,2"], "augment": [], "amp": []}.get(name, [value])
-        given += [f"--{name.replace('_', '-')}", *written]
+    wanted, given = EVERY_SETTING, options_of_every_setting()
     run_train(MLP, "--data", DATA, "--directory", "run", "-o", "w.safetensors", *given)
     checkpoint = read_checkpoint("run")
     assert checkpoint is not None

@@ -10,6 +10,7 @@ gradient that comes back by a slope:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ def clipped(x: Tensor, signs: Tensor | None = None) -> Tensor:
 
     Reference: rastegari2016xnor.
     """
-    return _Clipped.apply(x, sign(x) if signs is None else signs)
+    return _StraightThrough.apply(x, sign(x) if signs is None else signs, clipped_slope)
 
 
 def approx_sign(x: Tensor, signs: Tensor | None = None) -> Tensor:
@@ -71,7 +72,7 @@ def approx_sign(x: Tensor, signs: Tensor | None = None) -> Tensor:
 
     Reference: liu2018bireal.
     """
-    return _ApproxSign.apply(x, sign(x) if signs is None else signs)
+    return _StraightThrough.apply(x, sign(x) if signs is None else signs, approx_sign_slope)
 
 
 def rsign(x: Tensor, shift: Tensor, signs: Tensor | None = None) -> Tensor:
@@ -100,28 +101,19 @@ def check_estimator(estimator: str) -> None:
         raise InvalidInput(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
 
 
-class _Clipped(torch.autograd.Function):
+class _StraightThrough(torch.autograd.Function):
+    """Given signs forwards; backwards the slope of an estimator at x."""
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor, signs: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, signs: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
         ctx.save_for_backward(x)
+        ctx.slope = slope
         return signs
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (x,) = ctx.saved_tensors
-        return gradients[0] * clipped_slope(x), None
-
-
-class _ApproxSign(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, signs: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        return signs
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return gradients[0] * approx_sign_slope(x), None
+        return gradients[0] * ctx.slope(x), None, None
 
 
 class _Rounded(torch.autograd.Function):

@@ -450,6 +450,37 @@ def _pack_cpu(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tens
     return bits
 
 
+def _checked_shape(
+    x: Tensor,
+    weight: Tensor,
+    scales: Sequence[Tensor],
+    shape: Sequence[int],
+    thresholds: Tensor | None,
+    flips: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    out_thresholds: Tensor | None,
+    out_flips: Tensor | None,
+    out_groups: int,
+) -> tuple[int, ...]:
+    """`_result_shape` of tensors."""
+    return _result_shape(
+        _kind(x),
+        _kind(weight),
+        tuple(map(_kind, scales)),
+        shape,
+        _maybe_kind(thresholds),
+        _maybe_kind(flips),
+        stride,
+        padding,
+        dilation,
+        _maybe_kind(out_thresholds),
+        _maybe_kind(out_flips),
+        out_groups,
+    )
+
+
 def _conv2d_elsewhere(
     x: Tensor,
     weight: Tensor,
@@ -464,19 +495,8 @@ def _conv2d_elsewhere(
     out_flips: Tensor | None,
     out_groups: int,
 ) -> Tensor:
-    _result_shape(
-        _kind(x),
-        _kind(weight),
-        tuple(map(_kind, scales)),
-        shape,
-        _maybe_kind(thresholds),
-        _maybe_kind(flips),
-        stride,
-        padding,
-        dilation,
-        _maybe_kind(out_thresholds),
-        _maybe_kind(out_flips),
-        out_groups,
+    _checked_shape(
+        x, weight, scales, shape, thresholds, flips, stride, padding, dilation, out_thresholds, out_flips, out_groups
     )
     groups = weight.shape[0]
     if thresholds is not None and flips is not None:
@@ -514,19 +534,8 @@ def _conv2d_fake(
     out_flips: Tensor | None,
     out_groups: int,
 ) -> Tensor:
-    result_shape = _result_shape(
-        _kind(x),
-        _kind(weight),
-        tuple(map(_kind, scales)),
-        shape,
-        _maybe_kind(thresholds),
-        _maybe_kind(flips),
-        stride,
-        padding,
-        dilation,
-        _maybe_kind(out_thresholds),
-        _maybe_kind(out_flips),
-        out_groups,
+    result_shape = _checked_shape(
+        x, weight, scales, shape, thresholds, flips, stride, padding, dilation, out_thresholds, out_flips, out_groups
     )
     return x.new_empty(result_shape, dtype=torch.float32 if out_thresholds is None else torch.int64)
 
