@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from tamis.prune import prune as prune
     from tamis.quantize import quantize as quantize
     from tamis.quantize.alphabet import Alphabet as Alphabet
+    from tamis.recipe.run import compress as compress
+    from tamis.report import report as report
 
 __version__ = "0.1.0"
 
@@ -71,6 +73,8 @@ _HOMES = {
     "prune": "tamis.prune",
     "quantize": "tamis.quantize",
     "Alphabet": "tamis.quantize.alphabet",
+    "compress": "tamis.recipe.run",
+    "report": "tamis.report",
 }
 __all__ = [*_HOMES]
 

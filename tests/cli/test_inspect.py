@@ -10,7 +10,7 @@ from torch.nn.utils import prune
 from typer.testing import CliRunner
 
 import tamis
-from tamis.cli.inspect import inspection, operations_of
+from tamis.cli.inspect import inspection
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.graph.ops import Capability
@@ -142,32 +142,11 @@ def test_a_path_norm_of_zero_and_one_beyond_float64_are_valid_json(tmp_path):
     assert "10^360.00" in run_inspect(tmp_path / "huge.pt2")
 
 
-# Convolutions and linear layers as the literature counts them, and one for each number that a batch-norm scales.
-@pytest.mark.parametrize(
-    ("name", "layers", "batch_norms"),
-    [
-        ("resnet18", 1_814_073_344, 2_483_712),
-        pytest.param("resnet50", 4_089_184_256, 11_113_984, marks=pytest.mark.slow),
-    ],
-)
-def test_multiply_accumulates(name, layers, batch_norms):
-    operations = operations_of(tamis.trace(MODELS[name](), example_input(name, batch=1)))
-    normalizing = sum(row.macs for row in operations if row.op == "aten.batch_norm.default")
-    assert (sum(row.macs for row in operations) - normalizing, normalizing) == (layers, batch_norms)
-
-
 @pytest.mark.parametrize("name", ["vit_tiny_test", "gcn", "unet_small", "mobilenet_small", "digits_cnn"])
 def test_every_parameter_belongs_to_an_operation(name):
     found = inspection(tamis.trace(MODELS[name](), example_input(name, batch=1)))
     assert {parameter for row in found.operations for parameter in row.parameters} == found.network.trainable
     assert sum(row.parameter_count for row in found.operations) == found.parameters
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
-def test_costs_do_not_depend_on_the_precision(dtype):
-    example = example_input("gcn", batch=1)
-    plain, other = (operations_of(tamis.trace(MODELS["gcn"]().to(t), example.to(t))) for t in (torch.float32, dtype))
-    assert [row.macs for row in other] == [row.macs for row in plain]
 
 
 def test_parameters_behind_a_mask_are_found():

@@ -153,6 +153,20 @@ def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) ->
             verification.result()  # bytes that were changed explain whatever else is wrong
 
 
+def stored_bytes(path: str | Path) -> dict[str, int]:
+    """How many bytes of a file each tensor takes; what is left over is its header.
+
+    Example:
+        >>> stored_bytes("small.tamis")["fc.weight"]
+        176
+    """
+    path = Path(path)
+    content = _content(path)
+    _verify(path, content)
+    stored = _stored(path, content, _described(path, content, LONGEST_HEADER))
+    return {name: encoded.nbytes for name, encoded in stored.items()}
+
+
 # -- writing -------------------------------------------------------------------------------------------------------
 
 

@@ -9,18 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from torch import Tensor
 
 from tamis.cli.display import console, facts, from_logarithm, table, with_unit
 from tamis.cli.model_argument import load_network
 from tamis.errors import UnsupportedOp
-from tamis.graph.fixed import FixedValues
-from tamis.graph.network import Network, Node
-from tamis.graph.ops import OPAQUE, Call, Capability, capability, describe
+from tamis.graph.network import Network
+from tamis.graph.operations import Operation, operations_of
+from tamis.graph.ops import Capability
 from tamis.paths.norm import Part, path_norm
 
 # q, r, and whether batch-norm is folded.
@@ -28,20 +26,6 @@ NORMS: tuple[tuple[float, float, bool], ...] = ((1, 1, True), (2, 2, True), (1, 
 PARTS: tuple[Part, ...] = get_args(Part)
 COLOURS = {Capability.HOMOGENEOUS: "green", Capability.LIPSCHITZ: "yellow", Capability.OPAQUE: "red"}
 ROWS_AT_START, ROWS_AT_END = 24, 14
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One row of the table; `macs` is None where nobody described the operation."""
-
-    name: str
-    module: str
-    op: str
-    shape: tuple[int, ...] | None
-    parameters: tuple[str, ...]
-    parameter_count: int
-    macs: int | None
-    capability: Capability
 
 
 @dataclass(frozen=True)
@@ -113,53 +97,6 @@ def inspection(net: Network) -> Inspection:
         return Inspection(net, operations, tuple(_mixed_norms(net)), None)
     except UnsupportedOp as refusal:
         return Inspection(net, operations, (), refusal)
-
-
-def operations_of(net: Network) -> tuple[Operation, ...]:
-    """The operations that an input reaches, with what they cost."""
-    return tuple(_operations(net))
-
-
-def _operations(net: Network) -> Iterator[Operation]:
-    values = {name: _shape_alone(value) for name, value in FixedValues(net).items()}
-    values |= {name: torch.empty(s, device="meta") for name, s in zip(net.inputs, net.input_shapes, strict=True)}
-    for node in net.data_nodes:
-        call = Call(node, values.__getitem__, net.carries_data)
-        values[node.name] = None if node.shape is None else torch.empty(node.shape, device="meta")
-        names = tuple(_parameters_of(net, node))
-        count = sum(net.params[name].numel() for name in names)
-        yield Operation(node.name, node.module, node.op, node.shape, names, count, _macs(call), capability(net, node))
-
-
-def _shape_alone(value: Any) -> Any:
-    """A tensor without its numbers, which counting does not need, in the one precision that data has here too."""
-    if not isinstance(value, Tensor):
-        return value
-    return torch.empty(value.shape, device="meta", dtype=torch.float32 if value.is_floating_point() else value.dtype)
-
-
-def _macs(call: Call) -> int | None:
-    op = describe(call.node)
-    if op is OPAQUE:
-        return None
-    try:
-        return op.macs(call)
-    except NotImplementedError:
-        return None
-
-
-def _parameters_of(net: Network, node: Node) -> Iterator[str]:
-    """Trainable parameters that a node reads, directly or in something computed from them (a mask times a weight)."""
-    pending, seen = list(node.references), set(net.carries_data)
-    while pending:
-        name = pending.pop(0)
-        if name in seen:
-            continue
-        seen.add(name)
-        if name in net.trainable:
-            yield name
-        elif name in net.node:
-            pending += net.node[name].references
 
 
 def _mixed_norms(net: Network) -> Iterator[MixedNorm]:

@@ -1,0 +1,214 @@
+"""Joules: what a computation draws, by the counters that GPUs and processors keep.
+
+On a GPU it is the driver's counter of the whole board since it was loaded, read from the library that comes with the
+driver. On a CPU it is RAPL, as Linux shows it under /sys/class/powercap: all packages, with their memory where that is
+counted apart. Both count what is drawn at rest, too, and what others run meanwhile. Counters move in steps of up to a
+tenth of a second, so that a run is repeated until it is long beside that.
+
+Where there is no counter, or no right to read it, the answer is None with the reason, never an estimate.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tamis.errors import InvalidInput
+
+POWERCAP = Path("/sys/class/powercap")
+SECONDS = 1.0  # that a measured run takes at least, unless said otherwise: ten steps of the slowest counter
+NVML = "libnvidia-ml.so.1"
+NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True)
+class Energy:
+    """What one run of something draws.
+
+    Attributes:
+        joules: of one run, the device's rest among it; None where nothing could be measured.
+        reason: what was read, or why nothing was.
+        repeats: how many runs the number is the mean of; 0 where nothing was measured.
+        seconds: of all of them together.
+    """
+
+    joules: float | None
+    reason: str
+    repeats: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{NOT_MEASURED} ({self.reason})" if self.joules is None else f"{self.joules:.3g} J"
+
+
+class Counter(Protocol):
+    """Joules since some moment in the past."""
+
+    name: str
+
+    def __call__(self) -> float: ...
+
+
+def measure(
+    run: Callable[[], Any], device: str = "cpu", seconds: float = SECONDS, counter: Counter | None = None
+) -> Energy:
+    """The energy that one call of `run` takes, as the mean of so many that they last at least `seconds`.
+
+    Args:
+        run: what is measured; called some times more, to begin with and to see how long it takes.
+        device: "cpu", or "cuda", "cuda:1" for the board that it runs on.
+        seconds: of the measured run.
+        counter: another than the device's own.
+
+    Example:
+        >>> energy = measure(lambda: model(x), "cuda")
+        >>> print(energy)  # doctest: +SKIP
+        0.132 J
+    """
+    if seconds <= 0:
+        raise InvalidInput(f"a measured run takes some time: seconds must be > 0, got {seconds:g}")
+    found = counter if counter is not None else counter_of(device)
+    if isinstance(found, str):
+        return Energy(None, found)
+    wait = _waiter(device)
+    _timed(run, 1, wait)  # what is compiled at first does not count
+    took, calls = 0.0, 1
+    while took < seconds / 8:  # how many calls it will take
+        calls = calls if took == 0 else max(2 * calls, int(calls * seconds / 8 / max(took, 1e-6)))
+        took = _timed(run, calls, wait)
+    repeats = math.ceil(calls * seconds / took)
+    try:
+        before = found()
+        lasted = _timed(run, repeats, wait)
+        joules = found() - before
+    except OSError as error:
+        return Energy(None, f"{found.name} could not be read: {error}")
+    if joules <= 0:
+        return Energy(None, f"{found.name} did not move in {lasted:.2f} s")
+    return Energy(joules / repeats, found.name, repeats, lasted)
+
+
+def counter_of(device: str) -> Counter | str:
+    """The counter of a device, or why there is none."""
+    kind, _, index = device.partition(":")
+    if kind == "cuda":
+        return _board(int(index or 0))
+    if kind == "cpu":
+        return _packages()
+    raise InvalidInput(f"energy is measured on cpu or cuda, got '{device}'")
+
+
+def _timed(run: Callable[[], Any], calls: int, wait: Callable[[], None]) -> float:
+    wait()
+    began = time.perf_counter()
+    for _ in range(calls):
+        run()
+    wait()
+    return time.perf_counter() - began
+
+
+def _waiter(device: str) -> Callable[[], None]:
+    """What makes sure that all that was asked for is done."""
+    if not device.startswith("cuda"):
+        return lambda: None
+    import torch
+
+    return lambda: torch.cuda.synchronize(device)
+
+
+# -- processors --------------------------------------------------------------------------------------------------------
+
+
+class _Zone:
+    """One of RAPL's counters, in microjoules, which begins again at 0 where it ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / "energy_uj"
+        self._range = int((folder / "max_energy_range_uj").read_text())
+        self._last = int(self._file.read_text())
+        self._turns = 0
+
+    def __call__(self) -> float:
+        now = int(self._file.read_text())
+        self._turns += now < self._last
+        self._last = now
+        return (now + self._turns * self._range) / 1e6
+
+
+class _Sum:
+    def __init__(self, name: str, zones: list[_Zone]) -> None:
+        self.name, self._zones = name, zones
+
+    def __call__(self) -> float:
+        return sum(zone() for zone in self._zones)
+
+
+def _packages(root: Path | None = None) -> Counter | str:
+    """All packages, and the memory that a package counts apart."""
+    root = root or POWERCAP
+    folders = [folder for folder in sorted(root.glob("*rapl:*")) if _kind(folder) in ("package", "dram")]
+    if not folders:
+        return f"no counter of a processor under {root}"
+    try:
+        zones = [_Zone(folder) for folder in folders]
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return f"the counters under {root} cannot be read: {reason.lower()}"
+    return _Sum(f"RAPL, {', '.join(_name(folder) for folder in folders)}", zones)
+
+
+def _name(folder: Path) -> str:
+    try:
+        return (folder / "name").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _kind(folder: Path) -> str:
+    return _name(folder).partition("-")[0]
+
+
+# -- GPUs --------------------------------------------------------------------------------------------------------------
+
+
+class _Board:
+    """The counter of one board, in millijoules."""
+
+    def __init__(self, library: Any, handle: ctypes.c_void_p, name: str) -> None:
+        self.name, self._library, self._handle = name, library, handle
+
+    def __call__(self) -> float:
+        value = ctypes.c_ulonglong()
+        code = self._library.nvmlDeviceGetTotalEnergyConsumption(self._handle, ctypes.byref(value))
+        if code:
+            raise OSError(f"error {code} of NVML")
+        return value.value / 1e3
+
+
+def _board(index: int) -> Counter | str:
+    """The board that torch numbers so, by its identity: torch and the driver may count boards in different orders."""
+    import torch
+
+    if index >= torch.cuda.device_count():
+        return f"torch finds {torch.cuda.device_count()} CUDA devices here"
+    try:
+        library = ctypes.CDLL(NVML)
+    except OSError:
+        return f"the driver's library {NVML} is not here"
+    if code := library.nvmlInit_v2():
+        return f"NVML does not begin: error {code}"
+    properties = torch.cuda.get_device_properties(index)
+    identity, handle = f"GPU-{properties.uuid}", ctypes.c_void_p()
+    if code := library.nvmlDeviceGetHandleByUUID(identity.encode(), ctypes.byref(handle)):
+        return f"NVML does not know {properties.name}, {identity}: error {code}"
+    board = _Board(library, handle, f"NVML, {properties.name}")
+    try:
+        board()
+    except OSError as error:
+        return f"{properties.name} has no counter of energy: {error}"
+    return board

@@ -1,0 +1,199 @@
+"""Drawings for a page: inline SVG that takes its colours from the page, with a title and a description for those who
+listen to it. Nothing is needed to draw them, and a drawing takes a few kilobytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH = 720
+LEFT, RIGHT, TOP, BOTTOM = 66, 12, 22, 40  # around the panel: room for labels
+MOST_TICKS = 6
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Where numbers lie between two ends of a line.
+
+    Attributes:
+        low, high: the numbers at the ends; for logarithms, their powers of ten.
+        start, end: the ends, in the drawing's own units.
+        logarithmic: whether equal distances are equal ratios.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    @classmethod
+    def around(
+        cls, values: Sequence[float], start: float, end: float, logarithmic: bool = False, from_zero: bool = False
+    ) -> Axis:
+        """One on which all these values lie, with a little room beside them."""
+        plain = [math.log10(value) for value in values] if logarithmic else list(values)
+        low, high = min([*plain, 0.0] if from_zero else plain), max(plain)
+        room = 0.04 * (high - low) or 0.5 * abs(high) or 1.0
+        return cls(0.0 if from_zero and low == 0 else low - room, high + room, start, end, logarithmic)
+
+    def at(self, value: float) -> float:
+        """The place of a number."""
+        plain = math.log10(value) if self.logarithmic else value
+        return self.start + (plain - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round numbers on the axis and how they are written."""
+        step = _round_step((self.high - self.low) / MOST_TICKS, whole=self.logarithmic)
+        first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+        steps = [number * step for number in range(first, last + 1)]
+        if self.logarithmic:
+            return [(10.0**power, _power_of_ten(round(power))) for power in steps]
+        return [(value, f"{round(value, 12):,g}") for value in steps]
+
+
+def _round_step(least: float, whole: bool) -> float:
+    """1, 2 or 5 times a power of ten, of at least this size."""
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
+    return max(step, 1.0) if whole else step
+
+
+def _power_of_ten(power: int) -> str:
+    raised = str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return {0: "1", 1: "10", 2: "100", 3: "1,000"}.get(power, f"10{raised}")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point with a name, which shows where it is pointed at; `kind` is the class that it is coloured by."""
+
+    x: float
+    y: float
+    name: str
+    kind: str = "point"
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One strip of a chart with a bar for each layer.
+
+    Attributes:
+        title: what the bars show, with the unit.
+        values: one for each layer; None where there is nothing to show.
+        written: the same as they are written for people.
+        ghosts: taller bars behind them, as what was there before; or nothing.
+    """
+
+    title: str
+    values: Sequence[float | None]
+    written: Sequence[str]
+    ghosts: Sequence[float] = ()
+
+
+def bar_strips(names: Sequence[str], strips: Sequence[Bars], title: str, description: str) -> str:
+    """Strips of bars, one below the other, which share one place for each name."""
+    each, gap = 84, 30
+    height = len(strips) * (each + gap) + 20
+    parts = []
+    for number, strip in enumerate(strips):
+        top = number * (each + gap) + gap
+        parts.append(_strip(names, strip, top, top + each))
+    parts.append(_text(LEFT, height - 4, f"layers, from {names[0]} to {names[-1]}" if names else "", "start"))
+    return _svg(height, title, description, parts)
+
+
+def _strip(names: Sequence[str], strip: Bars, top: float, bottom: float) -> str:
+    there = [value for value in [*strip.values, *strip.ghosts] if value is not None]
+    axis = Axis.around(there or [0.0], bottom, top, from_zero=True)
+    width = (WIDTH - LEFT - RIGHT) / max(len(names), 1)
+    parts = [_text(LEFT, top - 8, strip.title, "start", "heading")]
+    for level in (0.0, max(there, default=0.0)):
+        parts.append(_text(LEFT - 6, axis.at(level) + 4, _short(level), "end"))
+        parts.append(_line(LEFT, axis.at(level), WIDTH - RIGHT, axis.at(level)))
+    for place, name in enumerate(names):
+        x, wide = LEFT + (place + 0.12) * width, 0.76 * width
+        if strip.ghosts:
+            parts.append(_rectangle(x, axis.at(strip.ghosts[place]), wide, bottom, "ghost"))
+        value = strip.values[place]
+        if value is not None:
+            label = f"{name}: {strip.written[place]}"
+            parts.append(_rectangle(x, axis.at(value), wide, bottom, "bar", label))
+    return "".join(parts)
+
+
+def cloud(x: Sequence[float], y: Sequence[float], xlabel: str, ylabel: str, title: str, description: str) -> str:
+    """Many points without names, on logarithmic axes."""
+    height = 360
+    across, up = _axes(x, y, height, True, True)
+    dots = "".join(f"M{across.at(a):.1f} {up.at(b):.1f}h0" for a, b in zip(x, y, strict=True))
+    return _svg(height, title, description, [_frame(across, up, xlabel, ylabel), f'<path class="cloud" d="{dots}"/>'])
+
+
+def named_points(
+    points: Sequence[Point], xlabel: str, ylabel: str, title: str, description: str, logarithmic_x: bool = False
+) -> str:
+    """Points with names, and a line through those of the kind "front", from left to right."""
+    height = 360
+    across, up = _axes([p.x for p in points], [p.y for p in points], height, logarithmic_x, False)
+    front = sorted((p.x, p.y) for p in points if "front" in p.kind)
+    way = "L".join(f"{across.at(x):.1f} {up.at(y):.1f}" for x, y in front)
+    parts = [_frame(across, up, xlabel, ylabel), f'<path class="front" d="M{way}"/>' if len(front) > 1 else ""]
+    for point in points:
+        place = f'cx="{across.at(point.x):.1f}" cy="{up.at(point.y):.1f}"'
+        parts.append(f'<circle class="{point.kind}" {place} r="4"><title>{escape(point.name)}</title></circle>')
+    return _svg(height, title, description, parts)
+
+
+# -- pieces ------------------------------------------------------------------------------------------------------------
+
+
+def _axes(x: Sequence[float], y: Sequence[float], height: float, log_x: bool, log_y: bool) -> tuple[Axis, Axis]:
+    return (
+        Axis.around(x, LEFT, WIDTH - RIGHT, logarithmic=log_x),
+        Axis.around(y, height - BOTTOM, TOP, logarithmic=log_y),
+    )
+
+
+def _frame(across: Axis, up: Axis, xlabel: str, ylabel: str) -> str:
+    parts = [_text((across.start + across.end) / 2, up.start + 34, xlabel, "middle")]
+    parts.append(_text(LEFT - 58, TOP - 8, ylabel, "start"))
+    for value, written in across.ticks():
+        parts.append(_line(across.at(value), up.start, across.at(value), up.end))
+        parts.append(_text(across.at(value), up.start + 16, written, "middle"))
+    for value, written in up.ticks():
+        parts.append(_line(across.start, up.at(value), across.end, up.at(value)))
+        parts.append(_text(across.start - 6, up.at(value) + 4, written, "end"))
+    return "".join(parts)
+
+
+def _svg(height: float, title: str, description: str, parts: Sequence[str]) -> str:
+    """The drawing; those who listen to it hear the title and the description, and none of the numbers at the axes."""
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(f"{title}. {description}")}">'
+        f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
+    )
+
+
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "label") -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+    return f'<path class="grid" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"/>'
+
+
+def _rectangle(x: float, top: float, width: float, bottom: float, kind: str, name: str = "") -> str:
+    title = f"<title>{escape(name)}</title>" if name else ""
+    size = f'x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(bottom - top, 0.5):.1f}"'
+    return f'<rect class="{kind}" {size}>{title}</rect>'
+
+
+def _short(value: float) -> str:
+    """A number at an axis: three digits, and a letter for thousands and more."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"

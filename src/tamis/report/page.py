@@ -1,0 +1,249 @@
+"""`report`: one page about a certificate, in one file that needs nothing else, for people to look at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tamis.artifact.atomic import replacing
+from tamis.artifact.compressed import Compressed, load
+from tamis.certify.certificate import Certificate
+from tamis.certify.issue import as_network, file_facts, network_facts
+from tamis.errors import InvalidInput, UnsupportedOp
+from tamis.graph.network import Network
+from tamis.paths.cost import path_costs
+from tamis.prune.compare import rank_correlation
+from tamis.prune.prunable import candidates
+from tamis.report.comparison import certified_rows, counted_rows, measured_rows
+from tamis.report.drawing import Bars, Point, bar_strips, cloud, named_points
+from tamis.report.layers import Layer, layers_of
+
+MOST_POINTS = 2_000  # of the cloud, so that the page stays small
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A small network that was tried on the way to the one in the report.
+
+    Attributes:
+        name: how it was made, in a few words.
+        nbytes: of its file.
+        accuracy: on the data of the search, as a fraction.
+        best: whether no other one is at least as good in both.
+        chosen: whether the report is about it.
+    """
+
+    name: str
+    nbytes: int
+    accuracy: float
+    best: bool = False
+    chosen: bool = False
+
+
+def report(
+    certificate: str | Path | Certificate,
+    path: str | Path,
+    *,
+    original: Network | nn.Module | None = None,
+    file: str | Path | None = None,
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    batch: int = 1,
+    tried: Sequence[Candidate] = (),
+    reproduce: Sequence[str] = (),
+) -> None:
+    """Write a page about a certificate: what it claims, what became of the network, and how to check it.
+
+    Args:
+        certificate: the certificate or its file.
+        path: the `.html` file to write, whole or not at all. It loads nothing from anywhere.
+        original: the network before, or its module. With it, the page shows layers, costs and latencies.
+        file: the `.tamis` file that the certificate is about; by default the one of its name beside the certificate.
+        example: an input to trace a module with.
+        batch: how many inputs at once to measure the latency with.
+        tried: further networks of a search, for a picture of bytes against accuracy.
+        reproduce: commands that lead to the file again.
+
+    Raises:
+        CorruptArtifact: the certificate was changed.
+        InvalidInput: the network or the file are not those that the certificate is about.
+
+    Example:
+        >>> tamis.report("small.json", "report.html", original=net)
+    """
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput(f"a report is an .html file, got '{path}'")
+    if batch < 1:
+        raise InvalidInput(f"batch must be a whole number of at least 1, got {batch!r}")
+    cert = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
+    cert.check()
+    content = cert.content
+    parts: dict[str, Any] = {"rows": certified_rows(content), "more_rows": [], "layers": (), "figures": [], "steps": ()}
+    if original is not None:
+        net = as_network(original, example, None, "report")
+        _same_network(content, net)
+        stored = _file_of(certificate, content, file)
+        parts |= _about_networks(net, load(stored, net), stored, batch)
+    if tried:
+        parts["figures"].append(_front(tried))
+    text = _rendered(content, parts, reproduce)
+    with replacing(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+# -- what is on it -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing and what is written below it."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+def _same_network(content: Mapping[str, Any], net: Network) -> None:
+    if network_facts(net) != content["network"]:
+        raise InvalidInput(
+            f"the network is not the one that the certificate of '{content['file']['name']}' is about: its graph or "
+            "its weights differ; pass the original as it was certified"
+        )
+
+
+def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], file: str | Path | None) -> Path:
+    """The small network's file, if it is the one that was certified."""
+    name = content["file"]["name"]
+    if file is None:
+        if isinstance(certificate, Certificate):
+            raise InvalidInput(f"pass file=, where '{name}' is: a certificate in memory has no folder to look in")
+        file = Path(certificate).with_name(name)
+    if not Path(file).exists():
+        raise InvalidInput(f"there is no '{file}', which the certificate is about: pass file=, where it is")
+    if file_facts(file)["sha256"] != content["file"]["sha256"]:
+        raise InvalidInput(f"'{file}' is not the file that the certificate is about: its sha256 differs")
+    return Path(file)
+
+
+def _about_networks(net: Network, small: Compressed, file: Path, batch: int) -> dict[str, Any]:
+    """Everything that can be said once the networks themselves are there."""
+    layers = layers_of(small, file)
+    return {
+        "more_rows": [*counted_rows(net, small, file.stat().st_size), *measured_rows(net, small, batch)],
+        "layers": layers,
+        "figures": [*([_layer_figure(layers)] if layers else []), *_cost_figure(net)],
+        "steps": [_as_line(step) for step in small.recipe],
+    }
+
+
+def _layer_figure(layers: Sequence[Layer]) -> Figure:
+    names = [layer.name for layer in layers]
+    strips = [
+        Bars(
+            "bytes, before in grey",
+            [layer.after for layer in layers],
+            [f"{layer.after:,} bytes, before {layer.before:,}" for layer in layers],
+            [layer.before for layer in layers],
+        ),
+        Bars("bits for each weight", [layer.bits for layer in layers], [f"{layer.bits:.2f} bits" for layer in layers]),
+        Bars(
+            "zeros, %",
+            [100 * layer.sparsity for layer in layers],
+            [f"{layer.sparsity:.1%} zeros" for layer in layers],
+        ),
+    ]
+    if any(layer.error is not None for layer in layers):
+        written = ["" if layer.error is None else f"error {layer.error:.3g}" for layer in layers]
+        strips.append(Bars("relative error of the outputs", [layer.error for layer in layers], written))
+    largest = max(layers, key=lambda layer: layer.after)
+    said = f"{len(layers)} layers; the largest in the file is {largest.name} with {largest.after:,} bytes"
+    return Figure("Layer by layer", bar_strips(names, strips, "Layer by layer", said), f"{said}.")
+
+
+def _cost_figure(net: Network) -> list[Figure]:
+    """Magnitudes against Φ-costs, where the network has path-norms and prunable weights."""
+    title = "Magnitude against Φ-cost"
+    try:
+        names = candidates(net).names
+        costs = path_costs(net)
+    except UnsupportedOp:
+        return []
+    x = torch.cat([net.params[name].abs().double().flatten() for name in names])
+    y = torch.cat([costs.values[name].flatten() for name in names])
+    there = ((x > 0) & (y > 0)).nonzero().flatten()
+    if len(there) < 2:
+        return []
+    some = there[:: math.ceil(len(there) / MOST_POINTS)]
+    # As powers of ten that float64 holds: only where points lie beside each other matters.
+    relative = torch.exp(y[some].log() - y[some].log().max())
+    said = f"Spearman's rank correlation of those shown is {rank_correlation({'': x[some]}, {'': y[some]}):.2f}"
+    drawn = cloud(x[some].tolist(), relative.tolist(), "magnitude", "Φ-cost, of the largest", title, said)
+    caption = (
+        f"Every point is a weight of the network before, {len(some):,} of {len(x):,} shown. {said}. What pruning by "
+        "Φ-cost removes first lies at the bottom, what pruning by magnitude removes first at the left."
+    )
+    return [Figure(title, drawn, caption)]
+
+
+def _front(tried: Sequence[Candidate]) -> Figure:
+    """Bytes against accuracy of all that were tried."""
+    title = "What was tried"
+    points = [
+        Point(
+            each.nbytes,
+            100 * each.accuracy,
+            f"{each.name}: {each.nbytes:,} bytes, {each.accuracy:.2%}",
+            " ".join(["point", *(["front"] * each.best), *(["chosen"] * each.chosen)]),
+        )
+        for each in tried
+    ]
+    said = f"{len(tried):,} networks, of which {sum(each.best for each in tried):,} are on the front"
+    drawn = named_points(points, "bytes", "accuracy, %", title, said, logarithmic_x=True)
+    return Figure(title, drawn, f"{said}: no other one has fewer bytes and a higher accuracy there.")
+
+
+def _as_line(step: Mapping[str, Any]) -> str:
+    """A step of the recipe in one line; what it says of each layer is in the chart."""
+    settings = {name: value for name, value in step.items() if name not in ("step", "layers")}
+    return ", ".join([str(step.get("step")), *(f"{name} {_plain(value)}" for name, value in settings.items())])
+
+
+def _plain(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """How much smaller the file is, in words."""
+    before, after = content["network"]["bytes"], content["file"]["bytes"]
+    if after > before:
+        return f"{after:,} bytes: more than the {before:,} before"
+    return f"{after:,} bytes: {before / after:.1f} times fewer than before"
+
+
+def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: Sequence[str]) -> str:
+    from jinja2 import Environment  # only a page needs it
+
+    source = resources.files("tamis.report").joinpath("templates", "report.html").read_text(encoding="utf-8")
+    claims = sorted(content["claims"], key=lambda claim: not claim["informative"])  # stable: informative ones first
+    informative = [claim for claim in claims if claim["informative"]]
+    assumptions = dict.fromkeys(text for claim in informative for text in claim["assumptions"])
+    return (
+        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        .from_string(source)
+        .render(
+            content=content,
+            claims=claims,
+            assumptions=list(assumptions),
+            first=informative[0]["sentence"] if informative else "",
+            headline=headline(content),
+            reproduce=list(reproduce),
+            **parts,
+        )
+    )

@@ -1,0 +1,29 @@
+"""Operations and what they cost."""
+
+import pytest
+import torch
+
+import tamis
+from tamis.graph.operations import operations_of
+from tamis.train.models import MODELS, example_input
+
+
+# Convolutions and linear layers as the literature counts them, and one for each number that a batch-norm scales.
+@pytest.mark.parametrize(
+    ("name", "layers", "batch_norms"),
+    [
+        ("resnet18", 1_814_073_344, 2_483_712),
+        pytest.param("resnet50", 4_089_184_256, 11_113_984, marks=pytest.mark.slow),
+    ],
+)
+def test_multiply_accumulates(name, layers, batch_norms):
+    operations = operations_of(tamis.trace(MODELS[name](), example_input(name, batch=1)))
+    normalizing = sum(row.macs for row in operations if row.op == "aten.batch_norm.default")
+    assert (sum(row.macs for row in operations) - normalizing, normalizing) == (layers, batch_norms)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_costs_do_not_depend_on_the_precision(dtype):
+    example = example_input("gcn", batch=1)
+    plain, other = (operations_of(tamis.trace(MODELS["gcn"]().to(t), example.to(t))) for t in (torch.float32, dtype))
+    assert [row.macs for row in other] == [row.macs for row in plain]
