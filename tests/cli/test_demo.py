@@ -80,6 +80,17 @@ def test_three_levels_are_enough(demo):
     assert int(found[2].replace(",", "")) < 4 * 28_842 / 8
 
 
+def test_the_last_one_is_pruned_and_quantized_and_its_page_is_there(demo):
+    directory, finished = demo
+    saved = directory / "out" / "demo"
+    tiny = tamis.load(saved / "tiny.tamis", digits_cnn())
+    assert [step["step"] for step in tiny.recipe] == ["prune", "quantize", "repair"]
+    assert abs(tiny.masks.sparsity - 0.5) < 0.001
+    disagreement = next(c for c in json.loads((saved / "tiny.json").read_text())["claims"] if c["informative"])
+    shown, page = (" ".join(text.split()) for text in (finished.stdout, (saved / "report.html").read_text()))
+    assert disagreement["sentence"] in shown and disagreement["sentence"] in page
+
+
 def test_the_pruned_network_is_saved(demo):
     directory, finished = demo
     saved = directory / "out" / "demo"
@@ -94,8 +105,8 @@ def test_the_pruned_network_is_saved(demo):
 def test_the_files_hold_the_network_that_was_measured(demo):
     directory, finished = demo
     saved = directory / "out" / "demo"
-    networks = ["digits.pt2", "digits.safetensors", "small.tamis", "tiny.json", "tiny.tamis"]
-    assert sorted(path.name for path in saved.iterdir()) == networks
+    files = ["digits.pt2", "digits.safetensors", "report.html", "small.tamis", "tiny.json", "tiny.tamis"]
+    assert sorted(path.name for path in saved.iterdir()) == files
     model = digits_cnn()
     model.load_state_dict(load_file(saved / "digits.safetensors"))
     images, labels = digits("test")

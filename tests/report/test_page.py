@@ -13,6 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 import tamis
+from tamis.binary import binarize, packed
 from tamis.cli.main import app
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.report.comparison import counted_rows
@@ -229,3 +230,13 @@ def test_in_a_browser_nothing_overflows(page: Path, tmp_path: Path, scheme: str)
     title = re.search(r"<title>(.*?)</title>", dom)
     assert title is not None, dom[:500]
     assert title.group(1).split() == ["0"] * len(widths)
+
+
+def test_networks_of_two_graphs(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, example = digits_cnn(8), example_input("digits_cnn")
+    net, binary = tamis.trace(model, example), binarize(model, example=example).eval()
+    packed(binary, example).save(tmp_path / "small.tamis")
+    tamis.certify(net, tmp_path / "small.tamis", "digits:test[:40]", rebuilt=binary).save(tmp_path / "small.json")
+    report(tmp_path / "small.json", tmp_path / "report.html", original=net, rebuilt=binary)
+    assert "Layer by layer" in parsed(tmp_path / "report.html").texts["h3"]

@@ -7,10 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, Literal
 
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.fingerprint import fingerprint
 from tamis.bounds.bound import Bound
 from tamis.bounds.held_out import UNSEEN
 from tamis.certify.evidence import Evidence
@@ -81,6 +83,11 @@ class Case:
     held_out: Evidence | None = None
     training: Evidence | None = None
     prior: Network | None = None
+
+    @cached_property
+    def one_graph(self) -> bool:
+        """Whether both networks are the same operations with other weights, as a proof about weights needs it."""
+        return fingerprint(self.original) == fingerprint(self.small.network)
 
 
 @dataclass(frozen=True)

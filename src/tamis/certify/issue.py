@@ -37,6 +37,7 @@ def certify(
     labels: Any = None,
     delta: float = 0.05,
     *,
+    rebuilt: Network | nn.Module | None = None,
     training: Any = None,
     prior: Network | None = None,
     candidates: int = 1,
@@ -59,6 +60,8 @@ def certify(
             inputs), a DataLoader, a dataset or its name ("cifar10:test"). The last three bring their labels.
         labels: the class number of each input, if it is known.
         delta: the probability that any of the claims may be wrong.
+        rebuilt: the architecture of the file, a network or its module, where it is not that of the original: binarized,
+            or of structured factors. Then claims that compare weight with weight are not made.
         training: what the networks were trained on, without augmentation, for the bound from the code length: data that
             brings its labels, or a pair of inputs and labels.
         prior: the network as it was known before any data, with seeded or analytic weights: what is still the same in
@@ -88,9 +91,11 @@ def certify(
         private_key(sign)  # a key that cannot be read should be known before the work, not after it
     net = as_network(original, example, inputs, "certify")
     if settings.radius is not None:
+        if rebuilt is not None:
+            raise InvalidInput(f"radius = {radius} bounds networks of one graph, and rebuilt= says that there are two")
         check_boxes(net)
     facts = file_facts(file)
-    small = load(file, net)
+    small = load(file, net if rebuilt is None else rebuilt)
     if file_facts(file) != facts:
         raise InvalidInput(f"'{file}' was changed while it was read")
     _check_prior(prior, net, small)

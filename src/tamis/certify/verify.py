@@ -66,6 +66,7 @@ def verify(
     inputs: Inputs = None,
     labels: Any = None,
     *,
+    rebuilt: Network | nn.Module | None = None,
     training: Any = None,
     prior: Network | None = None,
     signed_by: str | Path | None = None,
@@ -77,7 +78,7 @@ def verify(
         certificate: the certificate or its file.
         file: the `.tamis` file that it is about.
         model: the original network, or its module.
-        inputs, labels, training, prior: as they were given to `certify`. Claims whose data is left out are not
+        inputs, labels, rebuilt, training, prior: as they were given to `certify`. Claims whose data is left out are not
             recomputed, and the result says so.
         signed_by: a PEM file with the public key that must have signed it.
         example: an input to trace a module with; by default the first of the inputs.
@@ -101,7 +102,7 @@ def verify(
     net = as_network(model, example, inputs, "verify")
     _same_facts("network", content["network"], network_facts(net), "the model")
     _check_prior(content["prior"], prior, training)
-    small = load(file, net)
+    small = load(file, net if rebuilt is None else rebuilt)
     _same_facts(
         "file", content["file"], file_facts(file), f"'{file}'", ignored=("name",)
     )  # nobody changed it meanwhile

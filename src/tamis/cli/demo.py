@@ -1,4 +1,4 @@
-"""`tamis demo`: train a small network on handwritten digits, inspect it, rescale, prune, quantize and certify it."""
+"""`tamis demo`: train a small network on handwritten digits, rescale, prune, quantize, certify and report on it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from torch.export import Dim
 
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
+from tamis.certify.certificate import Certificate
 from tamis.certify.issue import certify
+from tamis.certify.verify import verify
 from tamis.cli.display import console, from_logarithm, table
 from tamis.cli.inspect import inspection, show
 from tamis.graph.network import Network
 from tamis.graph.rescale import rescale
 from tamis.graph.trace import quietly, trace
+from tamis.layerwise.repair import repair
 from tamis.paths.norm import path_norm, product_norm
 from tamis.prune import prune
 from tamis.quantize import quantize
+from tamis.report.page import report
 from tamis.train.data import Data, load_data
 from tamis.train.loop import Settings, train
 from tamis.train.models.digits_cnn import digits_cnn
@@ -35,6 +39,7 @@ SETTINGS = Settings(
     epochs=20, batch=64, optimizer="adamw", learning_rate=0.01, weight_decay=0.01, warmup_epochs=5, seed=SEED
 )
 AMOUNT = 0.8
+AMOUNT_OF_BOTH = 0.5
 LEVELS = 3
 NAME = "digits"
 CERTIFIED = "tiny"
@@ -63,14 +68,33 @@ def _demo(directory: Path, out: Console) -> None:
     out.print(f"\nPrune {AMOUNT:.0%} of the weights: one function, one result by Φ-cost, but not by magnitude.\n")
     out.print(_pruned_comparison(net, rescaled, test))
     out.print(f"\nOr put the weights on {LEVELS} levels, layer by layer, without training.\n")
-    pruned, quantized = prune(net, AMOUNT), quantize(net, load_data("digits:train"), LEVELS, progress=False)
-    out.print(_small_comparison(net, {f"{AMOUNT:.0%} pruned": pruned, f"on {LEVELS} levels": quantized}, test))
-    quantized.save(directory / f"{CERTIFIED}.tamis")
-    out.print("\nAnd say what that cost, so that anybody can check it.\n")
-    certificate = certify(net, directory / f"{CERTIFIED}.tamis", test)
-    certificate.save(directory / f"{CERTIFIED}.json")
-    out.print(str(certificate))
-    _show_files(*save(model, pruned, images[:2], directory), out)
+    made = _small_networks(net, load_data("digits:train"))
+    out.print(_small_comparison(net, made, test))
+    out.print("\nAnd say what the last one cost, so that anybody can check it.\n")
+    out.print(_certified(net, list(made.values())[-1], test, directory))
+    _show_files(*save(model, next(iter(made.values())), images[:2], directory), out)
+
+
+def _small_networks(net: Network, training: Data) -> dict[str, Compressed]:
+    """What becomes of a network, by name: pruned, quantized, and one after the other."""
+    both = quantize(prune(net, AMOUNT_OF_BOTH), training, LEVELS, progress=False)
+    return {
+        f"{AMOUNT:.0%} pruned": prune(net, AMOUNT),
+        f"on {LEVELS} levels": quantize(net, training, LEVELS, progress=False),
+        f"{AMOUNT_OF_BOTH:.0%} pruned, then on {LEVELS} levels, then refitted": repair(
+            net, both, training, progress=False
+        ),
+    }
+
+
+def _certified(net: Network, small: Compressed, test: Data, directory: Path) -> str:
+    """Save a small network, certify its file, verify the certificate as anybody may, and write the page about it."""
+    file, certificate = (directory / f"{CERTIFIED}{suffix}" for suffix in (".tamis", ".json"))
+    small.save(file)
+    certify(net, file, test).save(certificate)
+    verified = verify(certificate, file, net, test)
+    report(certificate, directory / "report.html", original=net)
+    return f"{Certificate.load(certificate)}\n{verified}"
 
 
 @contextmanager
@@ -167,3 +191,4 @@ def _show_files(weights: Path, program: Path, small: Path, out: Console) -> None
     out.print(Text(f"          tamis inspect {program} --weights {small}", "bold"), soft_wrap=True)
     files = " ".join(str(program.with_name(f"{CERTIFIED}{suffix}")) for suffix in (".json", ".tamis"))
     out.print(Text(f"          tamis verify {files} {program} --data digits:test", "bold"), soft_wrap=True)
+    out.print(f"and open  {program.with_name('report.html')} in a browser", soft_wrap=True)

@@ -47,18 +47,21 @@ def certified_rows(content: Mapping[str, Any]) -> list[Row]:
 
 def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[Row]:
     """What follows from the two networks: numbers, multiply-accumulates and bytes moved."""
-    numbers = [sum(values[n].numel() for n in original.trainable) for values in (original.params, small.params)]
-    left = sum(int(small.params[name].count_nonzero()) for name in original.trainable)
-    macs, useful = _multiplications(original, small)
-    activations = _activation_bytes(original)
+    numbers, left = _numbers(original), _numbers(small.network, but_zeros=True)
+    macs, useful = _multiplications(original, but_zeros=False), _multiplications(small.network, but_zeros=True)
     weights = sum(value.nbytes for value in original.params.values())
     return [
-        Row("parameters", f"{numbers[0]:,}", f"{left:,}", "after: those that are not zero"),
-        Row("multiply-accumulates", f"{macs:,}", f"{useful:,}", "for one input; after: by weights that are not zero"),
+        Row("parameters", f"{numbers:,}", f"{left:,}", "after: those that are not zero"),
+        Row(
+            "multiply-accumulates",
+            f"{macs:,}",
+            f"{useful:,}",
+            f"for one input; after: by weights that are not zero{_left_out(small.network)}",
+        ),
         Row(
             "bytes moved",
-            f"{weights + activations:,}",
-            f"{file_bytes + activations:,}",
+            f"{weights + _activation_bytes(original):,}",
+            f"{file_bytes + _activation_bytes(small.network):,}",
             "for one input, if each operation reads its inputs and writes its result: weights as floats before, and "
             "as they lie in the file after",
         ),
@@ -106,20 +109,29 @@ def example_inputs(net: Network, batch: int) -> tuple[torch.Tensor, ...]:
     return tuple(made)
 
 
-def _multiplications(original: Network, small: Compressed) -> tuple[int, int]:
-    """Multiply-accumulates of an input, and those of them whose weight is not zero in the small network.
+def _numbers(net: Network, but_zeros: bool = False) -> int:
+    values = [net.params[name] for name in net.trainable]
+    return sum(int(value.count_nonzero()) if but_zeros else value.numel() for value in values)
+
+
+def _multiplications(net: Network, but_zeros: bool) -> int:
+    """Multiply-accumulates for one input, or those of them whose weight is not zero.
 
     Every weight of a convolution or a linear layer is used equally often, so its zeros save their share.
     """
-    total, useful = 0, 0.0
-    for operation in operations_of(original):
-        macs = operation.macs or 0
-        weights = [small.params[name] for name in operation.parameters if small.params[name].dim() > 1]
+    total = 0.0
+    for operation in operations_of(net):
+        weights = [net.params[name] for name in operation.parameters if net.params[name].dim() > 1]
         numbers = sum(weight.numel() for weight in weights)
-        share = sum(int(weight.count_nonzero()) for weight in weights) / numbers if numbers else 1.0
-        total += macs
-        useful += macs * share
-    return total, round(useful)
+        useful = sum(int(weight.count_nonzero()) for weight in weights) if but_zeros else numbers
+        total += (operation.macs or 0) * (useful / numbers if numbers else 1.0)
+    return round(total)
+
+
+def _left_out(net: Network) -> str:
+    """The operations that nobody counts, if there are any."""
+    unknown = dict.fromkeys(operation.op for operation in operations_of(net) if operation.macs is None)
+    return f"; not counted: {', '.join(unknown)}" if unknown else ""
 
 
 def _activation_bytes(net: Network) -> int:

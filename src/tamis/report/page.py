@@ -53,6 +53,7 @@ def report(
     *,
     original: Network | nn.Module | None = None,
     file: str | Path | None = None,
+    rebuilt: Network | nn.Module | None = None,
     example: Tensor | tuple[Tensor, ...] | None = None,
     batch: int = 1,
     tried: Sequence[Candidate] = (),
@@ -65,6 +66,7 @@ def report(
         path: the `.html` file to write, whole or not at all. It loads nothing from anywhere.
         original: the network before, or its module. With it, the page shows layers, costs and latencies.
         file: the `.tamis` file that the certificate is about; by default the one of its name beside the certificate.
+        rebuilt: the architecture of the file, where it is not that of the original, as `certify` takes it.
         example: an input to trace a module with.
         batch: how many inputs at once to measure the latency with.
         tried: further networks of a search, for a picture of bytes against accuracy.
@@ -89,7 +91,7 @@ def report(
         net = as_network(original, example, None, "report")
         _same_network(content, net)
         stored = _file_of(certificate, content, file)
-        parts |= _about_networks(net, load(stored, net), stored, batch)
+        parts |= _about_networks(net, load(stored, net if rebuilt is None else rebuilt), stored, batch)
     if tried:
         parts["figures"].append(_front(tried))
     text = _rendered(content, parts, reproduce)

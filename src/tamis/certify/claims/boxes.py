@@ -20,7 +20,7 @@ class Boxes(Kind):
     numbers = ("inputs", "informative", "largest_score", "log_bound")
 
     def applies(self, case: Case) -> bool:
-        return case.settings.radius is not None
+        return case.settings.radius is not None and case.one_graph
 
     def measure(self, case: Case, delta: float) -> Numbers:
         assert case.held_out is not None and case.settings.radius is not None

@@ -33,7 +33,7 @@ class PathMetric(Kind):
             require(case.original, Capability.LIPSCHITZ, self.name)
         except UnsupportedOp:  # the theorem does not speak of such networks
             return False
-        return True
+        return case.one_graph
 
     def measure(self, case: Case, delta: float) -> Numbers:
         bound = lipschitz_parameters(case.original, case.small.network, case.largest_input, trivial=1.0)
