@@ -37,7 +37,8 @@ app = typer.Typer(
     cls=Commands,
     help="Make a trained network small, and certify what that cost.",
     no_args_is_help=True,
-    add_completion=False,
+    epilog="Exit codes: 0 done; 1 a certificate or a target that does not hold; 2 something to put right, said in one "
+    "line; 130 interrupted.",
     rich_markup_mode=None,  # the help would import rich
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -537,6 +538,202 @@ def verify(
     from tamis.cli.verify import verify
 
     verify(certificate, small, model, weights, shape, data, training, signed_by, as_json)
+
+
+@app.command()
+def report(
+    certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The .json file.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .html file to write.")],
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="The original, as other commands take it: for layers, costs and latencies."),
+    ] = None,
+    small: Annotated[
+        Path | None,
+        typer.Option(metavar="SMALL", help="The .tamis file. Default: the one of its name beside the certificate."),
+    ] = None,
+    batch: Annotated[int, typer.Option(metavar="N", help="How many inputs at once to measure the latency with.")] = 1,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Write one page about a certificate, in one file that needs nothing else."""
+    from tamis.cli.report import report
+
+    report(certificate, out, model, weights, shape, small, batch, as_json)
+
+
+@app.command()
+def compress(
+    model: Model,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to write to.")],
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECIPE", help="A .yaml file, the name of one that ships (`tamis recipes`), or a lock file."
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DATA",
+            help="Training data; without a split, as digits, its train and test splits. Default: RECIPE's.",
+        ),
+    ] = None,
+    test: Annotated[
+        str | None, typer.Option(metavar="DATA", help="What to certify on, which no step sees, as cifar10:test.")
+    ] = None,
+    target_bytes: Annotated[
+        str | None, typer.Option(metavar="BYTES", help="Fit the file into so much, as 200KB, with least disagreement.")
+    ] = None,
+    max_disagreement: Annotated[
+        str | None,
+        typer.Option(metavar="PART", help="Find the smallest file that answers differently on at most 1%, say."),
+    ] = None,
+    weights: Weights = None,
+    shape: Shape = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Run a recipe, or search for what fits a budget, and certify what that cost.
+
+    DIR then has small.tamis, certificate.json, report.html and recipe.lock.yaml. After a kill, the same command goes on
+    from what DIR/.tamis-compress holds. Where a certificate does not reach --max-disagreement, the exit code is 1.
+    """
+    from tamis.cli.compress import compress
+
+    budget = {"target_bytes": target_bytes, "max_disagreement": max_disagreement}
+    compress(model, weights, shape, recipe, data, test, out, device, as_json, **budget)
+
+
+@app.command()
+def recipes(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.")] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of recipes, for editors.")] = False,
+) -> None:
+    """List the recipes that ship, print one to begin your own with, or print the schema."""
+    from tamis.cli.recipes import recipes
+
+    recipes(name, schema)
+
+
+kronecker = typer.Typer(
+    help="Products of Kronecker-sparse matrices in the place of dense ones.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(kronecker, name="kronecker")
+
+
+@kronecker.command("suggest")
+def kronecker_suggest(
+    rows: Annotated[int, typer.Argument(metavar="M", help="Rows of the dense matrix: outputs of the layer.")],
+    columns: Annotated[int, typer.Argument(metavar="N", help="Its columns: inputs of the layer.")],
+    budget: Annotated[
+        str, typer.Option(metavar="BUDGET", help="The most weights: a share (0.25), a percentage (25%) or a number.")
+    ],
+    target: Annotated[
+        str, typer.Option(metavar="time|energy", help="Which heuristic products are ranked by.")
+    ] = "time",
+    factors: Annotated[int, typer.Option(metavar="L", help="The most factors of a product.")] = 2,
+    as_json: Json = False,
+) -> None:
+    """Rank products of Kronecker-sparse factors that are dense, for a matrix of M rows and N columns."""
+    from tamis.cli.kronecker_suggest import suggest
+
+    suggest(rows, columns, budget, target, factors, as_json)
+
+
+@kronecker.command("bench")
+def kronecker_bench(
+    patterns: Annotated[
+        list[str],
+        typer.Argument(metavar="PATTERN...", help="Patterns a,b,c,d, such as 1,192,48,2, one after the other."),
+    ],
+    batch: Annotated[int, typer.Option(metavar="B", help="Vectors to multiply.")] = 512,
+    dtype: Annotated[str, typer.Option(metavar="float32|float16|bfloat16|float64")] = "float32",
+    layout: Annotated[
+        str, typer.Option(metavar="batch_first|batch_last", help="Vectors as rows, as torch has them, or as columns.")
+    ] = "batch_first",
+    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to multiply.")] = "cpu",
+    tune: Annotated[
+        bool, typer.Option("--tune", help="First measure what is fastest, and have it chosen from now on.")
+    ] = False,
+    energy: Annotated[bool, typer.Option("--energy", help="Measure joules, too: about a second for each.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Time every way to multiply by these Kronecker-sparse matrices, and say which one runs, and why."""
+    from tamis.cli.kronecker_bench import bench
+
+    bench(patterns, batch, dtype, layout, device, tune, energy, as_json)
+
+
+@kronecker.command("replace")
+def kronecker_replace(
+    model: Factory,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="The file to write: a network (.tamis) or weights (.safetensors)."
+        ),
+    ],
+    patterns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PRODUCT",
+            help="Patterns with / between, such as 1,192,48,2/2,48,192,1, for all layers of its size; may be repeated.",
+        ),
+    ] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FAMILY",
+            help="Instead of --patterns: monarch:P, low_rank:R, butterfly, block_butterfly:T, kaleidoscope, or "
+            "suggest:BUDGET.",
+        ),
+    ] = None,
+    keep: Annotated[
+        str, typer.Option(metavar="LAYERS", help="Which layers stay: names or patterns, with commas between.")
+    ] = "",
+    begin: Annotated[
+        str,
+        typer.Option(metavar="factorized|scratch", help="Products nearest to the weights, or drawn anew for training."),
+    ] = "factorized",
+    convolutions: Annotated[bool, typer.Option("--convolutions", help="Replace convolutions, too.")] = False,
+    refine: Annotated[int, typer.Option(metavar="N", help="Steps of L-BFGS after a factorization.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
+    weights: Weights = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Replace linear layers by products of Kronecker-sparse factors, and say how far each is from what it was.
+
+    Outputs change: train the network further. In Python, tamis.load(FILE, tamis.kronecker.replace(model, LAYERS,
+    begin="scratch")) reads it, with LAYERS from its recipe.
+    """
+    from tamis.cli.kronecker_replace import replace
+
+    how = {"begin": begin, "convolutions": convolutions, "refine": refine, "seed": seed}
+    replace(model, weights, shape, patterns or [], family, keep, out, as_json, **how)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of an experiment. Default: list them.")] = None,
+    further: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="For the experiment, as --device cuda.")
+    ] = None,
+    only: Annotated[str | None, typer.Option(metavar="PART", help="One part, as table-7.1.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="As large as the paper has it, often for a GPU.")] = False,
+    results: Annotated[Path, typer.Option(metavar="DIR", help="Where stored figures are, for the list.")] = Path(
+        "docs/results"
+    ),
+    as_json: Json = False,
+) -> None:
+    """List the experiments of the papers with what is stored of them, or run one."""
+    from tamis.cli.reproduce import reproduce
+
+    reproduce(name, only, full, results, further or [], as_json)
 
 
 @app.command()
