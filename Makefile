@@ -6,7 +6,7 @@ SHELL := bash
 INSTALLED := .venv/.installed
 NATIVE := CMakeLists.txt $(wildcard src/tamis/kernels/cpu/*.cpp src/tamis/kernels/cpu/*.h)
 
-.PHONY: demo test clean
+.PHONY: demo test docs clean
 
 demo: $(INSTALLED)
 	@.venv/bin/tamis demo
@@ -16,6 +16,9 @@ test: $(INSTALLED)
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/pytest
+
+docs: $(INSTALLED)
+	.venv/bin/sphinx-build -q -W --keep-going -b html docs out/docs
 
 clean:
 	rm -rf .venv build dist out

@@ -1,0 +1,75 @@
+"""Pages of stored figures, made of the JSON files themselves: what was measured, by which command, when and where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MOST_ROWS = 60  # of one table; the file has all of them
+
+
+def write_results_pages(results: Path, folder: Path) -> None:
+    """Write a page for each file of figures, and one that lists them."""
+    folder.mkdir(exist_ok=True)
+    files = [path for path in sorted(results.glob("*.json")) if "environment" in json.loads(path.read_text())]
+    for path in files:
+        (folder / f"{path.stem}.md").write_text(page_of(path), encoding="utf-8")
+    (folder / "index.md").write_text(index_of(files), encoding="utf-8")
+
+
+def index_of(files: list[Path]) -> str:
+    """The list of all files, with the day and the machine."""
+    lines = ["# Stored figures", "", "Every number in these pages comes from one of these files.", ""]
+    lines += ["| figures | measured | on |", "|---|---|---|"]
+    for path in files:
+        said = json.loads(path.read_text())["environment"]
+        lines.append(f"| [{path.stem}]({path.stem}.md) | {said.get('date', '')} | {hardware(said)} |")
+    entries = [path.stem for path in files]
+    return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *entries, "```", ""])
+
+
+def page_of(path: Path) -> str:
+    """One file: its command, and its numbers, one table for each part."""
+    content = json.loads(path.read_text())
+    said = content["environment"]
+    lines = [f"# {path.stem.replace('_', ' ')}", "", f"    {said.get('command', '')}", ""]
+    lines += [f"{said.get('date', '')}, {hardware(said)}, torch {said.get('torch', 'unknown')}.", ""]
+    lines += [f"All of it: {{download}}`{path.name} <../results/{path.name}>`.", ""]
+    figures = content.get("figures", {name: value for name, value in content.items() if name != "environment"})
+    parts = figures.items() if isinstance(figures, dict) else [("figures", figures)]
+    for name, part in parts:
+        rows = list(flattened(part))
+        lines += [f"## {name}", "", "| what | value |", "|---|---|"]
+        lines += [f"| {escaped(key)} | {escaped(value)} |" for key, value in rows[:MOST_ROWS]]
+        lines += ["", f"{len(rows) - MOST_ROWS:,} more in the file.", ""] if len(rows) > MOST_ROWS else [""]
+    return "\n".join(lines)
+
+
+def hardware(said: dict[str, Any]) -> str:
+    """The machine, the GPU first."""
+    return str(said.get("gpu") or said.get("processor") or "unknown")
+
+
+def flattened(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Numbers and texts with the way that leads to them; what a part says of its environment stands above already."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name != "environment":
+                yield from flattened(inner, f"{path} › {name}" if path else str(name))
+    elif isinstance(value, list) and any(isinstance(inner, (dict, list)) for inner in value):
+        for place, inner in enumerate(value):
+            yield from flattened(inner, f"{path} [{place}]")
+    else:
+        yield path, ", ".join(map(written, value)) if isinstance(value, list) else written(value)
+
+
+def written(value: Any) -> str:
+    """A number to five digits."""
+    return f"{value:.5g}" if isinstance(value, float) else "–" if value is None else str(value)
+
+
+def escaped(text: str) -> str:
+    """As a cell of a Markdown table takes it."""
+    return text.replace("|", "\\|").replace("\n", " ")[:300] or " "
