@@ -19,6 +19,7 @@ ORDER = [
     {"architecture"},
     {"certify"},
     {"report"},
+    {"recipe"},
     {"sweep", "papers"},
     {"cli"},
     {"__main__"},

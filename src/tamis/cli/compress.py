@@ -1,0 +1,90 @@
+"""`tamis compress`: run a recipe on a model, and leave a small file with its certificate, report and lock."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from rich.console import Console
+from rich.text import Text
+from torch import Tensor, nn
+
+from tamis.cli.display import console, facts
+from tamis.cli.model_argument import load_module, load_network
+from tamis.cli.train import parse_device
+from tamis.errors import InvalidInput
+from tamis.graph.network import Network
+from tamis.recipe.run import Compression
+from tamis.recipe.run import compress as compress_model
+
+
+def compress(
+    model: str,
+    weights: Path | None,
+    shape: str | None,
+    recipe: str | None,
+    data: str | None,
+    test: str | None,
+    out: Path,
+    device: str,
+    as_json: bool,
+    **budget: str | None,
+) -> None:
+    """The command; arguments as on the command line."""
+    if recipe is None and not any(budget.values()):
+        raise InvalidInput("compress needs --recipe, --target-bytes or --max-disagreement; `tamis recipes` lists some")
+    if out.exists() and not out.is_dir():
+        raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
+    where = parse_device(device)
+    with Console(stderr=True).status(Text(f"reading {model}")):
+        given, example = _model(model, weights, shape)
+    called = model if weights is None else f"{model} --weights {weights}"
+    done = compress_model(
+        given, recipe, data, out, test=test, **budget, example=example, device=where, called=called, progress=True
+    )
+    if as_json:
+        print(json.dumps(as_plain_data(done), indent=2, allow_nan=False))
+    else:
+        show(done, console())
+    if done.met is False:
+        raise typer.Exit(1)
+
+
+def _model(model: str, weights: Path | None, shape: str | None) -> tuple[nn.Module | Network, Tensor | None]:
+    """The module, where there is one, with an input for it where the user gives its shape; or else the program."""
+    if model.endswith(".pt2"):
+        return load_network(model, weights, shape).network, None
+    loaded = load_module(model, weights)
+    if loaded.compressed is not None:
+        raise InvalidInput(f"'{weights}' is compressed already; compress begins with the whole network")
+    if shape is None:
+        return loaded.module, None
+    return loaded.module, torch.zeros(load_network(model, weights, shape).network.input_shapes[0])
+
+
+def as_plain_data(done: Compression) -> dict[str, Any]:
+    """What a run left, as JSON takes it."""
+    return {
+        "folder": str(done.folder),
+        "files": sorted(path.name for path in done.folder.iterdir() if not path.name.startswith(".")),
+        "lock": done.lock.content,
+        "certificate": done.certificate.content,
+        "met": done.met,
+    }
+
+
+def show(done: Compression, out: Console) -> None:
+    """Print the certificate, and where everything is."""
+    out.print(str(done.certificate))
+    out.print()
+    files = sorted(path.name for path in done.folder.iterdir() if not path.name.startswith("."))
+    out.print(facts({"folder": str(done.folder), "files": ", ".join(files)}))
+    budget = done.lock.content["recipe"].get("budget", {})
+    if done.met is not None:
+        value = done.certificate["disagreement"].bound.value
+        asked = budget["max_disagreement"]
+        verdict = "met" if done.met else "NOT met"
+        out.print(f"asked for at most {asked:.2%} of different answers, certified {value:.2%}: {verdict}")

@@ -1,0 +1,55 @@
+"""The recipes that ship with tamis, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from tamis.errors import InvalidInput, listed
+
+SHIPPED = Path(__file__).with_name("shipped")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A recipe that ships: its name, its file, and what the comment at its top says."""
+
+    name: str
+    path: Path
+    comment: str
+
+    @property
+    def headline(self) -> str:
+        """The first sentence of the comment."""
+        return self.comment.split(". ", 1)[0].rstrip(".") + "."
+
+
+def shipped() -> list[Entry]:
+    """All recipes that ship with tamis, by name.
+
+    Example:
+        >>> [entry.name for entry in shipped()][:3]
+        ['binary', 'four-bit', 'gpfq']
+    """
+    return [Entry(path.stem, path, _comment(path)) for path in sorted(SHIPPED.glob("*.yaml"))]
+
+
+def recipe_path(given: str) -> Path:
+    """The file that a user means: a path, or the name of a recipe that ships."""
+    if "/" in given or given.endswith((".yaml", ".yml")):
+        return Path(given)
+    path = SHIPPED / f"{given}.yaml"
+    if path.is_file():
+        return path
+    names = [entry.name for entry in shipped()]
+    similar = get_close_matches(given, names)
+    hint = f"did you mean {' or '.join(similar)}?" if similar else f"these ship: {listed(names, most=20)}"
+    raise InvalidInput(f"there is no recipe '{given}'; {hint} A file must end in .yaml")
+
+
+def _comment(path: Path) -> str:
+    """The lines of comment at the top of a file, as one text."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    top = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    return " ".join(line.lstrip("# ").rstrip() for line in lines[:top])

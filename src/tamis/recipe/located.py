@@ -1,0 +1,142 @@
+"""YAML with a place for everything: errors name the file, the line, the column and the key path."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from tamis.errors import InvalidInput
+
+Path_ = Sequence[str | int]
+# PyYAML takes 1e-3 for a text, as YAML 1.1 has it; nobody who writes it means one.
+FLOAT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
+
+
+class RecipeError(InvalidInput):
+    """Something in a recipe that cannot be.
+
+    Attributes:
+        line, column: where it stands, from 1 on; None where the recipe came from no file.
+        path: the keys that lead there, as "steps[1].amount".
+    """
+
+    def __init__(self, message: str, line: int | None, column: int | None, path: str) -> None:
+        super().__init__(message)
+        self.line, self.column, self.path = line, column, path
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data only."""
+
+
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789."))
+
+
+class Document:
+    """What a YAML text says, and where each part of it stands.
+
+    Args:
+        text: the YAML.
+        name: of the file, for messages.
+
+    Raises:
+        RecipeError: it is no YAML, or has a key twice.
+
+    Example:
+        >>> document = Document("steps:\\n- step: prune\\n", "my.yaml")
+        >>> str(document.error(("steps", 0), "no amount"))
+        'my.yaml:2:3: steps[0]: no amount'
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        loader = _Loader(text)
+        try:
+            self._root = loader.get_single_node()
+            self._check(self._root, (), ())
+            self.data: Any = None if self._root is None else loader.construct_document(self._root)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            raise self._placed(mark, "", f"this is no YAML: {error.problem or error.context}") from None
+        except (yaml.YAMLError, ValueError) as error:  # a character that YAML has not; 2026-13-45, which is no date
+            raise RecipeError(f"{name}: this is no YAML: {error}", None, None, "") from None
+        finally:
+            loader.dispose()
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Document:
+        """A recipe that came as data, not as text: errors name the key path alone."""
+        document = object.__new__(cls)
+        document.name, document.data, document._root = "recipe", data, None
+        return document
+
+    def error(self, path: Path_, message: str, key: bool = False) -> RecipeError:
+        """An error at a place; with `key`, at the key itself instead of its value."""
+        node: Any = self._root
+        mark = node.start_mark if node is not None else None
+        for part in path:
+            found = _child(node, part)
+            if found is None:
+                break
+            name, node = found
+            mark = name.start_mark if key and name is not None else node.start_mark
+        return self._placed(mark, written(path), message)
+
+    def below(self, path: Path_) -> Document:
+        """The part of the document at a path, as a document of its own whose places are those of the whole."""
+        part = object.__new__(Document)
+        part.name, part.data, part._root = self.name, self.data, self._root
+        for key in path:
+            found = _child(part._root, key)
+            part.data, part._root = part.data[key], None if found is None else found[1]
+        return part
+
+    def _placed(self, mark: Any, path: str, message: str) -> RecipeError:
+        said = f"{path}: {message}" if path else message
+        if mark is None:
+            return RecipeError(f"{self.name}: {said}", None, None, path)
+        line, column = mark.line + 1, mark.column + 1
+        return RecipeError(f"{self.name}:{line}:{column}: {said}", line, column, path)
+
+    def _check(self, node: Any, path: tuple[str | int, ...], above: tuple[int, ...]) -> None:
+        """Refuse keys that stand twice, of which YAML would silently take the last, and what contains itself."""
+        if id(node) in above:
+            raise self._placed(node.start_mark, written(path), "it contains itself")
+        inside = (*above, id(node))
+        if isinstance(node, yaml.SequenceNode):
+            for place, item in enumerate(node.value):
+                self._check(item, (*path, place), inside)
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value)
+                if not isinstance(key, yaml.ScalarNode) or not key.tag.endswith((":str", ":int", ":float", ":bool")):
+                    raise self._placed(key.start_mark, written(path), f"a key must be a word, not {name!r:.40}")
+                if name in seen:
+                    raise self._placed(key.start_mark, written((*path, name)), "this key stands here twice")
+                seen.add(name)
+                self._check(value, (*path, name), inside)
+
+
+def written(path: Path_) -> str:
+    """A path of keys as people write it.
+
+    Example:
+        >>> written(("steps", 1, "amount"))
+        'steps[1].amount'
+    """
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
+    """The key, where there is one, and the value of a part of a node."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
+        return None, node.value[part]
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if str(key.value) == str(part):
+                return key, value
+    return None

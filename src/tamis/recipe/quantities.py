@@ -1,0 +1,49 @@
+"""Numbers as people write them in recipes: 80%, 200KB."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
+_BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_PERCENT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*%")
+
+
+def as_bytes(value: Any) -> int:
+    """A number of bytes.
+
+    Example:
+        >>> as_bytes("200KB"), as_bytes("1.5 MiB"), as_bytes(4096)
+        (200000, 1572864, 4096)
+    """
+    match = _BYTES.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is not None and match[2].upper() in UNITS:
+        value = round(float(match[1]) * UNITS[match[2].upper()])
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"it must be a number of bytes, as 200KB, 1.5MB or 4096; got {value!r:.50}")
+    return value
+
+
+def as_fraction(value: Any) -> float:
+    """A fraction, which may be written in per cent.
+
+    Example:
+        >>> as_fraction("1%"), as_fraction(0.05)
+        (0.01, 0.05)
+    """
+    found = without_percent(value)
+    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1:
+        raise ValueError(f"it must be a fraction between 0 and 1, as 0.01 or 1%; got {value!r:.50}")
+    return float(found)
+
+
+def without_percent(value: Any) -> Any:
+    """A text like "80%" as the fraction it stands for; anything else as it is.
+
+    Example:
+        >>> without_percent("80%"), without_percent(100)
+        (0.8, 100)
+    """
+    match = _PERCENT.fullmatch(value.strip()) if isinstance(value, str) else None
+    return value if match is None else float(match[1]) / 100

@@ -1,0 +1,352 @@
+"""`compress`: run a recipe, step by step, and leave the small file with its certificate, its report and its lock."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tamis.artifact.compressed import Compressed, load
+from tamis.certify.certificate import Certificate
+from tamis.certify.issue import certify
+from tamis.errors import InvalidInput, TraceError
+from tamis.graph.network import Network
+from tamis.graph.trace import trace
+from tamis.progress import Listener, Progress
+from tamis.recipe.catalogue import recipe_path
+from tamis.recipe.located import Document
+from tamis.recipe.lock import Lock, recipe_or_lock, sha256_of
+from tamis.recipe.schema import DataSection, Recipe, recipe_of
+from tamis.recipe.splits import Splits, load_splits
+from tamis.recipe.state import DELTA, Context, State
+from tamis.recipe.steps.base import Step
+from tamis.recipe.workspace import Workspace
+from tamis.report.page import report
+from tamis.train.fits import check_fits
+
+SMALL, CERTIFICATE, REPORT, LOCK = "small.tamis", "certificate.json", "report.html", "recipe.lock.yaml"
+
+
+@dataclass(frozen=True)
+class Compression:
+    """What a run left.
+
+    Attributes:
+        folder: where small.tamis, certificate.json, report.html and recipe.lock.yaml are.
+        small: the network, as read from its file.
+        module: the architecture that the file is for, where a step rebuilt it (binarize, kronecker); None: the model's.
+        certificate: what compression cost.
+        lock: what the lock file says.
+        met: whether the certificate says what a budget of disagreement asked for; None where there was none.
+    """
+
+    folder: Path
+    small: Compressed
+    module: nn.Module | None
+    certificate: Certificate
+    lock: Lock
+    met: bool | None
+
+
+def compress(
+    model: nn.Module | Network,
+    recipe: str | Path | Mapping[str, Any] | Recipe | None = None,
+    data: str | None = None,
+    out: str | Path = "out",
+    *,
+    test: str | None = None,
+    target_bytes: int | str | None = None,
+    max_disagreement: float | str | None = None,
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    device: str | torch.device | None = None,
+    called: str | None = None,
+    progress: Listener = True,
+) -> Compression:
+    """Run a recipe on a model, and certify what that cost on data that no step saw.
+
+    A finished step, and what there is of an unfinished one, lies in OUT/.tamis-compress until all is done: after a
+    kill, the same call goes on from there, and what comes out is the same to the last byte. The same call on a finished
+    folder returns at once.
+
+    Args:
+        model: a module, or a network where no step trains or rebuilds it; it is left as it is.
+        recipe: a YAML file, the name of a recipe that ships (`tamis recipes`), the lock file of an earlier run, a
+            `Recipe`, or the same as plain data. None with a budget alone.
+        data: the training data, a name or path; without a split ("digits"), its train and test splits. None: what the
+            recipe names.
+        out: the folder to write to; made if it is not there.
+        test: what the certificate speaks of, where `data` names a split or a slice.
+        target_bytes, max_disagreement: a budget, as the recipe's own, which it replaces.
+        example: an input to trace a module with; by default the first of the data.
+        device: where steps train; None: where the model is.
+        called: what messages and the lock file call the model; its class by default.
+        progress: True, False, or a function of a `Progress`.
+
+    Returns:
+        A `Compression`: the folder, the network, its certificate.
+
+    Raises:
+        RecipeError: something in the recipe cannot be; nothing was written.
+
+    Example:
+        >>> done = tamis.compress(model, "ternary", data="digits", out="out/ternary")
+        >>> print(done.certificate)
+    """
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise InvalidInput("compress runs in one process: start it without torchrun")
+    wanted, given_lock, path = _wanted(recipe, data, test, target_bytes, max_disagreement)
+    splits = _load(wanted)
+    called = called or type(model).__name__
+    net, module = _network(model, example, splits, called)
+    _check(wanted, module, net, splits, called)
+    where = torch.device(device) if device is not None else next(iter(net.params.values())).device
+    if given_lock is not None:
+        given_lock.check_made_for(net, splits, path)
+    lock = Lock.of(wanted, net, called, splits, where)
+    folder = Path(out)
+    space = Workspace(folder)
+    if (done := _finished(folder, space, lock, net, module, wanted, splits)) is not None:
+        return done
+    threads = given_lock.threads if given_lock is not None else lock.threads
+    lock = space.begin(Lock({**lock.content, "threads": threads}))
+    _note_versions(given_lock, lock, progress)
+    with _threads(lock.threads), space.given_up_on_errors():
+        state = _run(wanted.plan, State(Compressed(net), net, module), splits, where, space, progress)
+        return _finish(folder, space, lock, net, state, wanted, splits, progress)
+
+
+# -- before the work ---------------------------------------------------------------------------------------------------
+
+
+def _wanted(
+    recipe: str | Path | Mapping[str, Any] | Recipe | None,
+    data: str | None,
+    test: str | None,
+    target_bytes: int | str | None,
+    max_disagreement: float | str | None,
+) -> tuple[Recipe, Lock | None, Path]:
+    """The recipe with what was asked for beside it; the lock and its path, where it came from a lock file."""
+    lock, path, document = None, Path("recipe"), Document.of_data({})
+    budget = {"target_bytes": target_bytes, "max_disagreement": max_disagreement}
+    budget = {name: value for name, value in budget.items() if value is not None}
+    if isinstance(recipe, (str, Path)):
+        path = recipe_path(str(recipe))
+        found, document, lock = recipe_or_lock(path)
+    elif isinstance(recipe, Recipe):
+        found = recipe
+    elif recipe is None and not budget:
+        raise InvalidInput("compress needs a recipe or a budget: recipe=, target_bytes= or max_disagreement=")
+    else:
+        found = recipe_of(recipe if recipe is not None else {"name": "budget", "budget": budget})
+    if budget and recipe is not None:
+        found = recipe_of({**found.resolved(), "budget": budget})
+    named = _named_data(found.data, data, test, document).resolved(found.budget is not None)
+    if lock is not None and (budget or named != found.data):
+        raise InvalidInput(f"'{path}' is a lock file, which says everything: leave out the data and the budget")
+    return found.model_copy(update={"data": named}), lock, path
+
+
+def _named_data(section: DataSection, data: str | None, test: str | None, document: Document) -> DataSection:
+    """The data section, with the data that was named beside the recipe."""
+    given: dict[str, str] = {}
+    if data is not None:
+        whole = not (data.endswith(("]", ".npz")) or data.rpartition(":")[2] in ("train", "test"))
+        given = {"train": f"{data}:train", "test": f"{data}:test"} if whole else {"train": data}
+    if test is not None:
+        given["test"] = test
+    named = section.model_copy(update=given)
+    for name, words, option in (("train", "training data", "data"), ("test", "test data", "test")):
+        if getattr(named, name) is None:
+            message = f"no {words} is named: write it here, or pass {option}=NAME (--{option} NAME)"
+            raise document.error(("data", name), message)
+    return named
+
+
+def _load(recipe: Recipe) -> Splits:
+    data = recipe.data
+    splits = load_splits(**data.model_dump())
+    trains = [step.step for step in recipe.plan if step.trains]
+    if trains and not splits.has_labels:
+        raise InvalidInput(f"'{data.train}' has no labels, which the step '{trains[0]}' needs to train")
+    return splits
+
+
+def _network(model: Any, example: Any, data: Splits, called: str) -> tuple[Network, nn.Module | None]:
+    """The graph, and the module where there is one."""
+    if isinstance(model, Network):
+        return model, None
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"compress needs a module or a Network, got {type(model).__name__}")
+    if example is not None:
+        return trace(model, example), model
+    try:
+        return trace(model, data.train.example), model
+    except TraceError as error:
+        raise InvalidInput(f"{called} does not take inputs as those of '{data.train.name}': {error}") from error
+
+
+def _check(recipe: Recipe, module: nn.Module | None, net: Network, data: Splits, called: str) -> None:
+    """Refuse what would fail later, before anything is written."""
+    for step in recipe.plan:
+        if module is None and (step.trains or step.rebuilds):
+            raise InvalidInput(f"the step '{step.step}' needs a module, and {called} is a program without one")
+    for part in (data.train, data.test):
+        try:
+            net.check_inputs((part.example,))
+        except InvalidInput as error:
+            raise InvalidInput(f"{called} does not take '{part.name}': {error}") from error
+    if module is not None and any(step.trains for step in recipe.plan):
+        check_fits(module, data.train, called=called)
+    net.check_finite()
+
+
+# -- the work ----------------------------------------------------------------------------------------------------------
+
+
+def _run(
+    plan: list[Step], state: State, data: Splits, device: torch.device, space: Workspace, progress: Listener
+) -> State:
+    """Every step, or what an earlier run has left of it."""
+    for number, step in enumerate(plan, 1):
+        path = space.file(number, step.step)
+        before = state
+        if not path.exists():
+            _announce(progress, number, len(plan), step.step)
+            listener = _listener(progress, number, len(plan))
+            context = Context(data, space.directory(number, step.step), device, listener)
+            step.run(state, context).small.save(path)
+        # Always from the file: a run that goes on begins with the same as one that was never broken off.
+        state = _read(path, step, before, data)
+        space.tidy(number, step.step)
+    return state
+
+
+def _read(path: Path, step: Step, before: State, data: Splits) -> State:
+    """What a step has left in its file."""
+    module, network = before.module, before.small.network
+    if step.rebuilds and module is not None:
+        example = data.train.example
+        module = step.rebuilt(module, example).eval()
+        network = trace(module, example)
+    small = load(path, network)
+    return State(small, small.network if step.renews else before.reference, module)
+
+
+def _finish(
+    folder: Path,
+    space: Workspace,
+    lock: Lock,
+    net: Network,
+    state: State,
+    recipe: Recipe,
+    data: Splits,
+    progress: Listener,
+) -> Compression:
+    """Write what the run leaves; the lock file last, which says that all of it is there."""
+    (folder / LOCK).unlink(missing_ok=True)
+    state.small.save(folder / SMALL)
+    rebuilt = state.module if any(step.rebuilds for step in recipe.plan) else None
+    _announce(progress, None, None, "certify")
+    file = folder / SMALL
+    certificate = certify(net, file, data.certified_on, rebuilt=rebuilt, delta=DELTA, progress=progress)
+    certificate.save(folder / CERTIFICATE)
+    again = f"tamis compress {lock.content['model']['name']} --recipe {LOCK} -o again"
+    report(folder / CERTIFICATE, folder / REPORT, original=net, rebuilt=rebuilt, reproduce=[again])
+    lock = lock.with_result(folder / SMALL)
+    lock.write(folder / LOCK)
+    space.remove()
+    return Compression(folder, state.small, rebuilt, certificate, lock, _met(recipe, certificate))
+
+
+def _finished(
+    folder: Path,
+    space: Workspace,
+    lock: Lock,
+    net: Network,
+    module: nn.Module | None,
+    recipe: Recipe,
+    data: Splits,
+) -> Compression | None:
+    """What the same run, finished earlier, has left; None if there is none."""
+    written = [folder / name for name in (LOCK, SMALL, CERTIFICATE)]
+    if not all(path.exists() for path in written):
+        return None
+    old = Lock.read(folder / LOCK)
+    if lock.differs(old) or old.content.get("result", {}).get("sha256") != sha256_of(folder / SMALL):
+        return None
+    rebuilt = None
+    if any(step.rebuilds for step in recipe.plan) and module is not None:
+        rebuilt = architecture_of(module, recipe, data.train.example)
+    small = load(folder / SMALL, net if rebuilt is None else rebuilt)
+    certificate = Certificate.load(folder / CERTIFICATE)
+    space.remove()
+    return Compression(folder, small, rebuilt, certificate, old, _met(recipe, certificate))
+
+
+def architecture_of(module: nn.Module, recipe: Recipe, example: Tensor) -> nn.Module:
+    """The architecture that a recipe's file is for: `tamis.load(file, architecture_of(...))` reads it.
+
+    It differs from the model where a step rebuilds layers: binarize, kronecker. The weights are of no account.
+
+    Example:
+        >>> binary = architecture_of(digits_cnn(), read_recipe("out/recipe.yaml"), data.example)
+        >>> small = tamis.load("out/small.tamis", binary)
+    """
+    for step in recipe.plan:
+        module = step.rebuilt(module, example)
+    return module.eval()
+
+
+def _met(recipe: Recipe, certificate: Certificate) -> bool | None:
+    if recipe.budget is None or recipe.budget.max_disagreement is None:
+        return None
+    return certificate["disagreement"].bound.value <= recipe.budget.max_disagreement
+
+
+# -- how far it is -----------------------------------------------------------------------------------------------------
+
+
+def _announce(progress: Listener, number: int | None, total: int | None, name: str) -> None:
+    if progress is True:
+        place = f"step {number} of {total}: " if number is not None else ""
+        print(f"{place}{name}", file=sys.stderr, flush=True)
+
+
+def _listener(progress: Listener, number: int, total: int) -> Listener:
+    """What a step's own progress is reported to."""
+    if not callable(progress):
+        return progress
+    tell = progress
+    return lambda now: tell(replace(now, task=f"{number}/{total} {now.task}") if isinstance(now, Progress) else now)
+
+
+def _note_versions(given: Lock | None, lock: Lock, progress: Listener) -> None:
+    """Say where a run that is repeated was made with other versions: its bytes may differ."""
+    if given is None or progress is not True:
+        return
+    now = lock.content["versions"]
+    others = [
+        f"{name} {made} (now {now.get(name)})"
+        for name, made in given.content["versions"].items()
+        if made != now.get(name)
+    ]
+    if others:
+        print(f"the lock file was made with {', '.join(others)}: bytes may differ", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """So many threads meanwhile: sums come out the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,209 @@
+"""What a recipe is: pydantic models, their JSON Schema, and errors that point at the line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, ValidationError, model_validator
+
+from tamis.errors import listed
+from tamis.recipe.budget import Budget
+from tamis.recipe.located import Document, Path_, RecipeError
+from tamis.recipe.order import check_order
+from tamis.recipe.quantities import as_fraction
+from tamis.recipe.steps.base import Section, Step
+from tamis.recipe.steps.binarize import Binarize
+from tamis.recipe.steps.kronecker import Kronecker
+from tamis.recipe.steps.l1inf import L1InfTraining
+from tamis.recipe.steps.normalize import Normalize
+from tamis.recipe.steps.prune import Prune
+from tamis.recipe.steps.quantize import Quantize
+from tamis.recipe.steps.repair import Repair
+from tamis.recipe.steps.retrain import Retrain
+from tamis.recipe.steps.search import Search
+
+STEPS: dict[str, type[Step]] = {
+    "normalize": Normalize,
+    "prune": Prune,
+    "retrain": Retrain,
+    "l1inf": L1InfTraining,
+    "search": Search,
+    "quantize": Quantize,
+    "repair": Repair,
+    "binarize": Binarize,
+    "kronecker": Kronecker,
+}
+AnyStep = Annotated[
+    Normalize | Prune | Retrain | L1InfTraining | Search | Quantize | Repair | Binarize | Kronecker,
+    Field(discriminator="step"),
+]
+
+
+class DataSection(Section):
+    """What a recipe works on. What is held out is for searches to compare networks on, the rest of the test data for
+    the certificate alone."""
+
+    train: str | None = Field(None, description="Training data, a name or a path: digits:train, cifar10:train[:5000].")
+    test: str | None = Field(None, description="What the certificate speaks of, which no step sees: digits:test.")
+    held_out: Annotated[float, BeforeValidator(as_fraction, json_schema_input_type=float | str)] | None = Field(
+        None, description="Which part is held out. Default: 0.2, or with a budget 0.5."
+    )
+    held_out_from: Literal["train", "test"] | None = Field(
+        None,
+        description="Of what. Default: train, or with a budget test: a network answers more surely on inputs that it "
+        "was trained on, and a search there would promise too much.",
+    )
+    calibration: int = Field(1000, ge=1, description="How many training samples the layer-by-layer steps see.")
+    seed: int = Field(0, ge=0, description="Of the choice of what is held out.")
+
+    def resolved(self, searches: bool) -> DataSection:
+        """With nothing left open but the names of the data."""
+        part, of = (0.5, "test") if searches else (0.2, "train")
+        return self.model_copy(update={"held_out": self.held_out or part, "held_out_from": self.held_out_from or of})
+
+
+class Recipe(Section):
+    """A chain of steps, with the data for them; or a budget, with a search for the network that fits it; or both."""
+
+    name: str = Field("", description="What to call it.")
+    description: str = Field("", description="What it does, and for whom.")
+    data: DataSection = Field(default_factory=lambda: DataSection.model_validate({}))
+    steps: list[AnyStep] = Field([], description="In the order in which they run.")
+    budget: Budget | None = Field(None, description="After the steps, prune and quantize until this is met.")
+
+    @model_validator(mode="after")
+    def _does_something(self) -> Self:
+        if not self.steps and self.budget is None:
+            raise ValueError("a recipe needs steps or a budget, or both")
+        return self
+
+    @property
+    def plan(self) -> list[Step]:
+        """Everything that runs, in order."""
+        return [*self.steps, *([] if self.budget is None else [self.budget])]
+
+    def resolved(self) -> dict[str, Any]:
+        """All settings, also those that were left out, as plain data."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def read_recipe(path: str | Path) -> Recipe:
+    """Read a recipe from a YAML file.
+
+    Raises:
+        RecipeError: it says file, line, column and key path of the first thing that is wrong.
+
+    Example:
+        >>> read_recipe("ternary.yaml").steps[0].levels
+        3
+    """
+    return recipe_of(Document(Path(path).read_text(encoding="utf-8"), str(path)))
+
+
+def recipe_of(source: Document | Mapping[str, Any]) -> Recipe:
+    """The recipe that a document, or plain data, stands for."""
+    document = source if isinstance(source, Document) else Document.of_data(source)
+    if not isinstance(document.data, Mapping):
+        raise document.error((), f"a recipe is a mapping with steps, not {type(document.data).__name__}")
+    try:
+        recipe = Recipe.model_validate(document.data)
+    except ValidationError as error:
+        raise _located(error, document) from None
+    check_order(recipe.plan, document)
+    return recipe
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of recipes, for editors that complete and check YAML by it."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Recipe.model_json_schema()}
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def _located(error: ValidationError, document: Document) -> RecipeError:
+    """The first of pydantic's errors, in our words and at its place."""
+    errors = error.errors(include_url=False)
+    first = errors[0]
+    kind = first["type"]
+    path: Path_ = _in_document(first["loc"], document.data)
+    if kind == "missing":
+        message = f"'{first['loc'][-1]}' is missing; {_keys(path, document.data)}"
+    elif kind == "extra_forbidden":
+        message = f"there is no key '{path[-1]}' here; {_keys(path[:-1], document.data, str(path[-1]))}"
+    elif kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type") and path[:1] == ("steps",):
+        message, path = _unknown_step(path, document.data)
+    elif kind == "value_error":
+        message = str(first["ctx"]["error"])
+        path = _blamed(path, message, document.data)
+    else:
+        here = [each["msg"] for each in errors if _in_document(each["loc"], document.data) == path]
+        message = f"it should be {' or '.join(dict.fromkeys(map(_wish, here)))}; got {first['input']!r:.60}"
+    others = len({_in_document(each["loc"], document.data) for each in errors}) - 1
+    more = f" ({others} more after this one)" if others and kind != "union_tag_invalid" else ""
+    return document.error(path, message + more, key=kind == "extra_forbidden")
+
+
+def _in_document(location: Sequence[str | int], data: Any) -> tuple[str | int, ...]:
+    """Pydantic's location without what is no key of the document: a choice between types, and what is missing."""
+    path: list[str | int] = []
+    for part in location:
+        known = range(len(data)) if isinstance(data, list) else data if isinstance(data, Mapping) else ()
+        if part in known:
+            path.append(part)
+            data = data[part]
+    return tuple(path)
+
+
+SECTIONS: dict[str, type[Section]] = {"data": DataSection, "budget": Budget}
+
+
+def _section(path: Path_) -> type[Section]:
+    return SECTIONS.get(str(path[0]), Recipe) if path else Recipe
+
+
+def _keys(path: Path_, data: Any, wrong: str | None = None) -> str:
+    """Which keys there are at a place, and which of them was meant."""
+    for part in path:
+        data = data[part]
+    kind = STEPS.get(str(data.get("step"))) if isinstance(data, Mapping) and "step" in data else _section(path)
+    names = [name for name in (kind or Recipe).model_fields if (name, kind) != ("step", Budget)]
+    similar = get_close_matches(wrong, names, 1) if wrong is not None else []
+    if similar:
+        return f"did you mean {similar[0]}?"
+    where = f"a {data['step']} step" if kind in STEPS.values() else written_section(path)
+    return f"keys of {where} are {listed(names, most=20)}"
+
+
+def written_section(path: Path_) -> str:
+    """What a part of a recipe is called."""
+    return str(path[0]) if path else "a recipe"
+
+
+def _unknown_step(path: Path_, data: Any) -> tuple[str, Path_]:
+    for part in path:
+        data = data[part]
+    known = listed(STEPS, most=20)
+    if not isinstance(data, Mapping):
+        return f"a step is a mapping, as {{step: prune, amount: 0.8}}; got {data!r:.60}", path
+    if "step" not in data:
+        return f"'step' is missing, which says what to do: {known}", path
+    similar = get_close_matches(str(data["step"]), STEPS, 1)
+    meant = f"did you mean {similar[0]}? " if similar else ""
+    return f"there is no step '{data['step']!s:.60}'; {meant}steps are {known}", (*path, "step")
+
+
+def _blamed(path: Path_, message: str, data: Any) -> Path_:
+    """The key that a message begins with, if it is one of those at the place."""
+    for part in path:
+        data = data[part]
+    word = message.split(" ", 1)[0]
+    return (*path, word) if isinstance(data, Mapping) and word in data else path
+
+
+def _wish(message: str) -> str:
+    """What pydantic's message says that there should be."""
+    return message.removeprefix("Input should be ").split(", unable", 1)[0].split(", got", 1)[0]

@@ -1,0 +1,115 @@
+"""Training, search and certification data: three parts without a sample in common."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+
+from tamis.certify.samples import load_named
+from tamis.errors import InvalidInput
+from tamis.train.data import Data
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The parts of the data that a recipe names.
+
+    Attributes:
+        train: what steps train on.
+        held_out: what a search compares networks on; no step trains on it, and no certificate speaks of it.
+        calibration: some of `train`, for the steps that go layer by layer.
+        test: what the certificate speaks of; no step and no search sees it.
+        has_labels: whether the labels of `train` mean anything.
+        test_has_labels: whether those of `test` do.
+        digests: by name, what says which data it is.
+    """
+
+    train: Data
+    held_out: Data
+    calibration: Data
+    test: Data
+    has_labels: bool
+    test_has_labels: bool
+    digests: dict[str, dict[str, Any]]
+
+    @cached_property
+    def certified_on(self) -> Any:
+        """The test data as `tamis.certify` takes it: without labels where there are none."""
+        return self.test if self.test_has_labels else self.test.normalised()
+
+
+def load_splits(train: str, test: str, held_out: float, held_out_from: str, calibration: int, seed: int) -> Splits:
+    """Load the training data and the test data, and set part of one of them aside.
+
+    Args:
+        train, test: datasets, as `tamis.train.data.load_data` takes them.
+        held_out: which part is set aside.
+        held_out_from: of what: "train" or "test".
+        calibration: how many training samples the layer-by-layer steps see, or all if there are fewer.
+        seed: of the choice.
+
+    Raises:
+        InvalidInput: the training data and the test data have samples in common, or too few to set any aside.
+        DataNotFound: it is not there.
+    """
+    everything, has_labels = load_named(train)
+    tested, test_has_labels = load_named(test)
+    refuse_overlap(everything, tested)
+    from_test = held_out_from == "test"
+    aside, rest = _set_aside(tested if from_test else everything, held_out, seed)
+    left = everything if from_test else rest
+    return Splits(
+        train=left,
+        held_out=aside,
+        calibration=left[torch.randperm(len(left), generator=_generator(seed + 1))[:calibration]],
+        test=rest if from_test else tested,
+        has_labels=has_labels,
+        test_has_labels=test_has_labels,
+        digests={"train": described(everything), "test": described(tested)},
+    )
+
+
+def _set_aside(data: Data, part: float, seed: int) -> tuple[Data, Data]:
+    """Some samples, drawn at random, and all others, both in the order of the data."""
+    count = round(part * len(data))
+    if not 0 < count < len(data):
+        raise InvalidInput(f"'{data.name}' has {len(data):,} samples, of which {part:g} cannot be held out")
+    chosen = torch.zeros(len(data), dtype=torch.bool)
+    chosen[torch.randperm(len(data), generator=_generator(seed))[:count]] = True
+    return data[chosen], data[~chosen]
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def refuse_overlap(train: Data, test: Data) -> None:
+    """Raise InvalidInput where an input stands in both: what is certified on it would not hold for new ones."""
+    if train.inputs.dtype is not test.inputs.dtype or train.inputs.shape[1:] != test.inputs.shape[1:]:
+        return  # of which a network takes one at most; whoever checks the inputs says which
+    known = {digest: place for place, digest in enumerate(_each(train))}
+    shared = [(known[digest], place) for place, digest in enumerate(_each(test)) if digest in known]
+    if shared:
+        there, here = shared[0]
+        raise InvalidInput(
+            f"'{train.name}' and '{test.name}' have {len(shared):,} of {len(test):,} samples in common (the first: "
+            f"sample {there} of the one is sample {here} of the other): a certificate needs data that nothing was made "
+            "with"
+        )
+
+
+def described(data: Data) -> dict[str, Any]:
+    """What says which data it is."""
+    digest = hashlib.sha256(f"{data.inputs.dtype} {tuple(data.inputs.shape)} {data.mean} {data.std}\n".encode())
+    for values in (data.inputs, data.labels):
+        digest.update(values.contiguous().numpy().data)
+    return {"data": data.name, "samples": len(data), "sha256": digest.hexdigest()}
+
+
+def _each(data: Data) -> list[bytes]:
+    """A digest of each input."""
+    return [hashlib.sha256(sample.tobytes()).digest() for sample in data.inputs.contiguous().numpy()]

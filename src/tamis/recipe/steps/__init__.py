@@ -1,0 +1,1 @@
+"""The steps of recipes, one in each file."""

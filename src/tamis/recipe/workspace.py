@@ -1,0 +1,78 @@
+"""OUT/.tamis-compress: what a run has finished, so that a kill loses no step, and within a step no layer or epoch."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tamis.errors import InvalidInput, TamisError
+from tamis.recipe.lock import Lock
+
+FOLDER = ".tamis-compress"
+QUESTION = "lock.yaml"
+
+
+class Workspace:
+    """The folder of one run inside its output folder.
+
+    Args:
+        out: the output folder.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.folder = out / FOLDER
+
+    def begun(self) -> Lock | None:
+        """What the run that left off here was about; None if there is none."""
+        path = self.folder / QUESTION
+        return Lock.read(path) if path.exists() else None
+
+    def begin(self, lock: Lock) -> Lock:
+        """Go on with the run that was begun here, if it is this one, or begin; the lock of that run.
+
+        Raises:
+            InvalidInput: another run was begun here, and is not finished.
+        """
+        begun = self.begun()
+        if begun is None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.write(self.folder / QUESTION)
+            return lock
+        if differs := lock.differs(begun):
+            raise InvalidInput(
+                f"'{self.folder}' holds another run that is not finished: {differs}. Repeat that one to go on; delete "
+                "the folder, or name another with -o, to begin anew"
+            )
+        return begun
+
+    @contextmanager
+    def given_up_on_errors(self) -> Iterator[None]:
+        """An error of the user before any step is finished leaves nothing: another recipe could not use it."""
+        try:
+            yield
+        except TamisError:
+            if not any(self.folder.glob("step_*.tamis")):
+                self.remove()
+                with suppress(OSError):  # something else is there
+                    self.folder.parent.rmdir()
+            raise
+
+    def file(self, number: int, name: str) -> Path:
+        """Where the network after a step lies."""
+        return self.folder / f"step_{number:02d}_{name}.tamis"
+
+    def directory(self, number: int, name: str) -> Path:
+        """For what a step leaves on its way; made if it is not there."""
+        path = self.folder / f"step_{number:02d}_{name}"
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def tidy(self, number: int, name: str) -> None:
+        """Remove what a step, now finished, left on its way."""
+        shutil.rmtree(self.folder / f"step_{number:02d}_{name}", ignore_errors=True)
+
+    def remove(self) -> None:
+        """All of it, when the run is over."""
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,76 @@
+"""YAML with places: where each part stands, and what YAML itself lets through."""
+
+from __future__ import annotations
+
+import pytest
+
+from tamis.recipe.located import Document, RecipeError, written
+
+TEXT = """name: mine
+steps:
+  - step: prune
+    amount: 0.5
+  - {step: quantize, levels: 3}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "line", "column"),
+    [
+        ((), False, 1, 1),
+        (("name",), False, 1, 7),
+        (("name",), True, 1, 1),
+        (("steps",), True, 2, 1),
+        (("steps", 0), False, 3, 5),
+        (("steps", 0, "amount"), False, 4, 13),
+        (("steps", 0, "amount"), True, 4, 5),
+        (("steps", 1, "levels"), False, 5, 30),
+        (("steps", 1, "missing"), False, 5, 5),  # the part that is there
+        (("steps", 7), False, 3, 3),
+    ],
+)
+def test_places(path: tuple[str | int, ...], key: bool, line: int, column: int) -> None:
+    error = Document(TEXT, "my.yaml").error(path, "wrong", key=key)
+    assert (error.line, error.column, error.path) == (line, column, written(path))
+    said = f"{written(path)}: wrong" if path else "wrong"
+    assert str(error) == f"my.yaml:{line}:{column}: {said}"
+
+
+def test_a_part_of_a_document_keeps_its_places() -> None:
+    part = Document("lock: 1\nrecipe:\n  steps: []\n", "a.yaml").below(("recipe",))
+    assert part.data == {"steps": []}
+    assert str(part.error(("steps",), "empty")) == "a.yaml:3:10: steps: empty"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("steps: [", "my.yaml:1:9: this is no YAML: "),
+        ("a: 1\n\tb: 2\n", "my.yaml:2:1: this is no YAML: "),
+        ("a: 1\nb: 2\na: 3\n", "my.yaml:3:1: a: this key stands here twice"),
+        ("steps:\n- {step: prune, step: prune}\n", "my.yaml:2:17: steps[0].step: this key stands here twice"),
+        ("? [1, 2]\n: 3\n", "my.yaml:1:3: a key must be a word"),
+        ("a: &x [*x]\n", "my.yaml:1:4: a[0]: it contains itself"),
+        ("a: 1\n---\nb: 2\n", "my.yaml:2:1: this is no YAML: "),
+        ("when: 2026-13-45\n", "my.yaml: this is no YAML: "),
+        ("a: !!python/object:os.system x\n", "my.yaml:1:4: this is no YAML: "),
+    ],
+)
+def test_what_is_no_yaml(text: str, message: str) -> None:
+    with pytest.raises(RecipeError) as raised:
+        Document(text, "my.yaml")
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("1e-3", 0.001), ("-2E5", -2e5), (".5e1", 5.0), ("1.5", 1.5), ("3", 3), ("e3", "e3"), ("1e", "1e")],
+)
+def test_numbers_are_what_they_look_like(text: str, value: object) -> None:
+    found = Document(f"a: {text}", "my.yaml").data["a"]
+    assert found == value and type(found) is type(value)
+
+
+def test_an_empty_text_is_nothing() -> None:
+    assert Document("", "my.yaml").data is None
+    assert str(Document("", "my.yaml").error((), "nothing here")) == "my.yaml: nothing here"

@@ -1,0 +1,303 @@
+"""`compress`: what a run leaves, that it goes on after whatever broke it off, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pretrained import pretrained
+from torch import nn
+
+import tamis
+import tamis.recipe.run
+from tamis.certify.certificate import Certificate
+from tamis.errors import DataNotFound, InvalidInput, TamisError
+from tamis.layerwise.journal import Journal
+from tamis.recipe.catalogue import recipe_path, shipped
+from tamis.recipe.lock import Lock
+from tamis.recipe.run import CERTIFICATE, LOCK, REPORT, SMALL, architecture_of, compress
+from tamis.recipe.schema import Recipe, read_recipe
+from tamis.recipe.workspace import FOLDER
+from tamis.train.checkpoint import Journal as Checkpoints
+from tamis.train.data import load_data
+from tamis.train.models import digits_cnn
+
+CHAIN: dict[str, Any] = {
+    "steps": [
+        {"step": "prune", "amount": "50%"},
+        {"step": "retrain", "epochs": 2, "batch": 64},
+        {"step": "quantize", "levels": 3, "c_alpha": 2.0},
+        {"step": "repair"},
+    ]
+}
+FILES = sorted([CERTIFICATE, LOCK, REPORT, SMALL])
+
+
+def names(folder: str) -> list[str]:
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def content(folder: str, name: str) -> bytes:
+    return Path(folder, name).read_bytes()
+
+
+def certified(folder: str) -> dict[str, Any]:
+    """What a certificate says, but for the day."""
+    said = json.loads(content(folder, CERTIFICATE))
+    return {name: value for name, value in said.items() if name not in ("date", "digest")}
+
+
+@pytest.fixture(scope="module")
+def whole(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run that nothing broke off."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    compress(model, CHAIN, "digits:train[:200]", out, test="digits:test[:100]", progress=False)
+    return str(out)
+
+
+def test_what_a_run_leaves(model: nn.Module, whole: str) -> None:
+    assert names(whole) == FILES
+    small = tamis.load(f"{whole}/{SMALL}", model)
+    assert [step["step"] for step in small.recipe] == ["prune", "train", "quantize", "repair"]
+    assert small.masks.sparsity == pytest.approx(0.5, abs=1e-3)
+    assert all(len(small.params[name][0].unique()) <= 3 for name in small.codes)
+    net = tamis.trace(model, load_data("digits:test").example)
+    assert tamis.verify(f"{whole}/{CERTIFICATE}", f"{whole}/{SMALL}", net, inputs="digits:test[:100]").ok
+    lock = Lock.read(Path(whole, LOCK)).content
+    assert lock["recipe"]["steps"][0]["amount"] == 0.5 and lock["recipe"]["steps"][0]["by"] == "phi"
+    assert lock["result"]["bytes"] == len(content(whole, SMALL))
+    assert lock["data"]["test"]["samples"] == 100 and lock["versions"]["tamis"] == tamis.__version__
+    assert SMALL.encode() in content(whole, REPORT)
+
+
+@pytest.mark.slow
+def test_steps_are_the_librarys_own_calls(model: nn.Module, quick: dict[str, Any]) -> None:
+    recipe = {"steps": [{"step": "prune", "amount": 0.5, "by": "magnitude"}, {"step": "quantize", "c_alpha": 2.0}]}
+    done = compress(model, recipe, out="out", **quick)
+    parts = tamis.recipe.run._load(Recipe.model_validate(done.lock.content["recipe"]))
+    net = tamis.trace(model, parts.train.example)
+    pruned = tamis.prune(net, 0.5, by="magnitude")
+    expected = tamis.quantize(net, parts.calibration, c_alpha=2.0, pruned=pruned, progress=False)
+    assert all(torch.equal(value, expected.params[name]) for name, value in done.small.params.items())
+
+
+def test_a_lock_repeats_the_run(model: nn.Module, whole: str) -> None:
+    before = torch.get_num_threads()
+    done = compress(model, f"{whole}/{LOCK}", out="again", progress=False)
+    assert content("again", SMALL) == content(whole, SMALL) and content("again", LOCK) == content(whole, LOCK)
+    assert certified("again") == certified(whole)
+    assert done.met is None and done.module is None and torch.get_num_threads() == before
+
+
+def test_a_finished_run_is_not_repeated(
+    model: nn.Module, whole: str, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tamis.recipe.run, "_run", lambda *_: pytest.fail("a step was run"))
+    done = compress(model, CHAIN, out=whole, **quick)
+    assert done.small.masks.sparsity == pytest.approx(0.5, abs=1e-3)
+    assert done.certificate.content == Certificate.load(f"{whole}/{CERTIFICATE}").content
+
+
+@pytest.mark.slow
+def test_a_changed_file_is_made_again(model: nn.Module, quick: dict[str, Any]) -> None:
+    recipe = {"steps": [{"step": "prune", "amount": 0.5}]}
+    compress(model, recipe, out="out", **quick)
+    sound = content("out", SMALL)
+    Path("out", SMALL).write_bytes(sound[:-1] + bytes([sound[-1] ^ 1]))
+    compress(model, recipe, out="out", **quick)
+    assert content("out", SMALL) == sound
+    compress(model, {"steps": [{"step": "prune", "amount": 0.6}]}, out="out", **quick)  # another one replaces it
+    assert content("out", SMALL) != sound and names("out") == FILES
+
+
+class Broken(BaseException):
+    """As a kill, no handler of errors catches it."""
+
+
+def _break_off_at(moments: list[int], moment: int) -> None:
+    if moment in moments:
+        raise Broken
+
+
+def broken_off_at(moments: list[int], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Everything that is written counts as a moment, before and after; at the given ones the run breaks off."""
+    count = iter(range(10**6))
+
+    def around(original: Any) -> Any:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            _break_off_at(moments, next(count))
+            result = original(*arguments, **options)
+            _break_off_at(moments, next(count))
+            return result
+
+        return wrapped
+
+    for owner, name in (
+        (Checkpoints, "write"),
+        (Journal, "record"),
+        (tamis.Compressed, "save"),
+        (Certificate, "save"),
+        (Lock, "write"),
+    ):
+        monkeypatch.setattr(owner, name, around(getattr(owner, name)))
+    return count
+
+
+def test_it_goes_on_from_every_moment(
+    model: nn.Module, whole: str, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        count = broken_off_at([], patch)
+        compress(model, CHAIN, out="counted", **quick)
+        total = next(count)
+    assert total > 30
+    # In one folder, one break after the other, as far apart as they fall.
+    moments = sorted(random.Random(0).sample(range(total), 4))
+    breaks = 0
+    for moment in moments:
+        with monkeypatch.context() as patch:
+            broken_off_at([moment], patch)
+            try:
+                compress(model, CHAIN, out="out", **quick)
+            except Broken:
+                breaks += 1
+    done = compress(model, CHAIN, out="out", **quick)
+    assert breaks >= 2
+    assert names("out") == FILES and content("out", SMALL) == content(whole, SMALL)
+    assert certified("out") == certified(whole) and done.lock.content == Lock.read(Path(whole, LOCK)).content
+
+
+@pytest.mark.slow
+def test_another_run_does_not_go_on_there(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        broken_off_at([4], patch)
+        with pytest.raises(Broken):
+            compress(model, CHAIN, out="out", **quick)
+    assert names("out") == [FOLDER]
+    other = {"steps": [{"step": "prune", "amount": 0.6}]}
+    with pytest.raises(
+        InvalidInput, match=r"'out/\.tamis-compress' holds another run that is not finished: recipe\.st"
+    ):
+        compress(model, other, out="out", **quick)
+    compress(model, CHAIN, out="out", **quick)
+    assert names("out") == FILES
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options", "message"),
+    [
+        (None, {}, "compress needs a recipe or a budget"),
+        ("ternery", {}, "there is no recipe 'ternery'; did you mean ternary"),
+        ("none.yaml", {}, "No such file"),
+        ("order.yaml", {}, "order.yaml:3:3: steps[1]: retrain cannot come after quantize (steps[0])"),
+        ("key.yaml", {}, "key.yaml:1:1: stepps: there is no key 'stepps' here; did you mean steps?"),
+        ("ok.yaml", {"data": None, "test": None}, "ok.yaml:1:1: data.train: no training data is named: write it here"),
+        ("ok.yaml", {"test": None}, "ok.yaml:1:1: data.test: no test data is named: write it here, or pass test=NAME"),
+        ("half.yaml", {"data": None}, "half.yaml:1:7: data.train: no training data is named"),
+        ("ok.yaml", {"data": "no_such_data"}, "there is no dataset 'no_such_data:train'"),
+        ("ok.yaml", {"test": "digits:train[:50]"}, "have 50 of 50 samples in common"),
+        ("ok.yaml", {"data": "small.npz"}, "Sequential does not take inputs as those of 'small.npz"),
+        ("trains.yaml", {"data": "plain.npz"}, "'plain.npz' has no labels, which the step 'retrain' needs to train"),
+        ("trains.yaml", {"data": "many.npz"}, "a score for each class of 'many.npz"),
+        ("ok.yaml", {"target_bytes": "lots"}, "budget.target_bytes: it must be a number of bytes"),
+        ("ok.yaml", {"target_bytes": "1KB"}, "budget: budget cannot come after quantize"),
+        (None, {"max_disagreement": "0%"}, "budget.max_disagreement: it must be a fraction between 0 and 1"),
+    ],
+)
+def test_errors_leave_nothing(
+    model: nn.Module, quick: dict[str, Any], recipe: str | None, options: dict[str, Any], message: str
+) -> None:
+    Path("order.yaml").write_text("steps:\n- step: quantize\n- {step: retrain, epochs: 1}\n")
+    Path("key.yaml").write_text("stepps: []\n")
+    Path("ok.yaml").write_text("steps: [{step: quantize}]\n")
+    Path("half.yaml").write_text("data: {test: digits:test}\nsteps: [{step: quantize}]\n")
+    Path("trains.yaml").write_text("steps: [{step: retrain, epochs: 1}]\n")
+    draw = np.random.default_rng(0)
+    np.savez("small.npz", x=draw.random((9, 1, 3, 3), dtype=np.float32), y=np.arange(9))
+    np.savez("plain.npz", x=draw.random((9, 1, 8, 8), dtype=np.float32))
+    np.savez("many.npz", x=draw.random((50, 1, 8, 8), dtype=np.float32), y=np.arange(50))
+    with pytest.raises((TamisError, FileNotFoundError)) as raised:
+        compress(model, recipe, out="out", **{**quick, **options})
+    assert message in str(raised.value) and not Path("out").exists()
+
+
+def test_a_step_that_fails_leaves_nothing_before_one_is_finished(model: nn.Module, quick: dict[str, Any]) -> None:
+    wrong, right = {"step": "prune", "amount": 0.5, "exclude": ["conv9"]}, {"step": "prune", "amount": 0.5}
+    with pytest.raises(InvalidInput, match="'conv9' matches no parameter that can be pruned"):
+        compress(model, {"steps": [wrong]}, out="out", **quick)
+    assert not Path("out").exists()
+    with pytest.raises(InvalidInput, match="'conv9' matches no parameter"):
+        compress(model, {"steps": [right, wrong]}, out="out", **quick)
+    assert (Path("out") / FOLDER / "step_01_prune.tamis").exists()  # what was made is not thrown away
+
+
+def test_a_program_cannot_be_trained(model: nn.Module, quick: dict[str, Any]) -> None:
+    net = tamis.trace(model, torch.zeros(1, 1, 8, 8))
+    with pytest.raises(InvalidInput, match="the step 'retrain' needs a module, and Network is a program without one"):
+        compress(net, CHAIN, out="out", **quick)
+    done = compress(net, {"steps": [{"step": "prune", "amount": 0.5}]}, out="out", **quick)
+    assert done.small.masks.sparsity == 0.5
+
+
+def test_a_lock_is_for_one_model_and_its_data(model: nn.Module, whole: str) -> None:
+    other = tamis.trace(model, torch.zeros(1, 1, 8, 8))
+    module = tamis.prune(other, 0.5).apply_to(model)
+    with pytest.raises(InvalidInput, match=r"the model is not that of '.*recipe\.lock\.yaml': its values is"):
+        compress(module, f"{whole}/{LOCK}", out="out", progress=False)
+    with pytest.raises(InvalidInput, match="is a lock file, which says everything: leave out the data and the budget"):
+        compress(model, f"{whole}/{LOCK}", "digits", out="out", progress=False)
+    assert not Path("out").exists()
+
+
+# -- the recipes that ship ---------------------------------------------------------------------------------------------
+
+
+def quickly(path: Path) -> Recipe:
+    """A recipe with one epoch wherever it trains."""
+    recipe = read_recipe(path)
+    steps = [step.model_copy(update={"epochs": 1}) if step.trains else step for step in recipe.steps]
+    return recipe.model_copy(update={"steps": steps})
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:after 1 epochs the masks are at a sparsity:UserWarning")
+@pytest.mark.parametrize("entry", shipped(), ids=lambda entry: entry.name)
+def test_every_recipe_runs_on_the_digits(entry: Any) -> None:
+    torch.manual_seed(0)
+    network, recipe = digits_cnn(8), quickly(entry.path)
+    done = compress(network, recipe, "digits", "out", progress=False)
+    assert names("out") == FILES
+    inputs = tamis.recipe.run._load(Recipe.model_validate(done.lock.content["recipe"])).test
+    assert tamis.verify("out/certificate.json", "out/small.tamis", network, inputs=inputs, rebuilt=done.module).ok
+    architecture = architecture_of(network, recipe, inputs.example)
+    assert tamis.load("out/small.tamis", architecture).nbytes == len(content("out", SMALL))
+    again = compress(network, "out/recipe.lock.yaml", out="again", progress=False)
+    assert content("again", SMALL) == content("out", SMALL)
+    assert again.small.nbytes < tamis.Compressed(tamis.trace(network, inputs.example)).nbytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "recipe", "most", "smaller"), [("resnet20", "ternary", 0.15, 11), ("resnet32", "sparse-four-bit", 0.06, 7)]
+)
+def test_recipes_on_published_networks(name: str, recipe: str, most: float, smaller: float) -> None:
+    network = pretrained(name)
+    try:
+        load_data("cifar10:test[:1]")
+    except DataNotFound:
+        pytest.skip("CIFAR-10 is not at hand")
+    plain = {**read_recipe(recipe_path(recipe)).resolved(), "data": {"calibration": 500}}
+    done = compress(network, plain, "cifar10:train[:1000]", "out", test="cifar10:test[:1000]", progress=False)
+    assert done.certificate["disagreement"].bound.value < most
+    floats = sum(value.nbytes for value in network.state_dict().values())
+    assert done.small.nbytes * smaller < floats

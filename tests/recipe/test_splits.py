@@ -1,0 +1,54 @@
+"""The three parts of the data have no sample in common, whatever they are drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from tamis.errors import DataNotFound, InvalidInput
+from tamis.recipe.splits import load_splits
+
+
+def rows(inputs: Tensor) -> set[bytes]:
+    return {each.numpy().tobytes() for each in inputs}
+
+
+@pytest.mark.parametrize("source", ["train", "test"])
+def test_parts_are_disjoint_and_whole(source: str) -> None:
+    parts = load_splits("digits:train[:300]", "digits:test[:200]", 0.25, source, 100, 3)
+    train, held_out, test = (rows(each.inputs) for each in (parts.train, parts.held_out, parts.test))
+    assert not train & held_out and not train & test and not held_out & test
+    assert rows(parts.calibration.inputs) <= train and len(parts.calibration) == 100
+    sizes = (225, 75, 200) if source == "train" else (300, 50, 150)
+    assert (len(parts.train), len(parts.held_out), len(parts.test)) == sizes
+    again = load_splits("digits:train[:300]", "digits:test[:200]", 0.25, source, 100, 3)
+    assert rows(again.held_out.inputs) == held_out and again.digests == parts.digests
+    other = load_splits("digits:train[:300]", "digits:test[:200]", 0.25, source, 100, 4)
+    assert rows(other.held_out.inputs) != held_out
+
+
+def test_one_shared_sample_is_one_too_many() -> None:
+    message = (
+        r"'digits:train\[:100\]' and 'digits:train\[99:150\]' have 1 of 51 samples in common .*sample 99 of the one"
+    )
+    with pytest.raises(InvalidInput, match=message):
+        load_splits("digits:train[:100]", "digits:train[99:150]", 0.2, "train", 10, 0)
+    load_splits("digits:train[:100]", "digits:train[100:150]", 0.2, "train", 10, 0)
+
+
+def test_data_without_labels() -> None:
+    draw = np.random.default_rng(0)
+    np.savez("a.npz", x=draw.random((20, 3), dtype=np.float32))
+    np.savez("b.npz", x=draw.random((10, 3), dtype=np.float32), y=np.arange(10))
+    parts = load_splits("a.npz", "b.npz", 0.5, "train", 100, 0)
+    assert not parts.has_labels and parts.test_has_labels and parts.certified_on is parts.test
+    parts = load_splits("b.npz", "a.npz", 0.5, "train", 100, 0)
+    assert parts.has_labels and isinstance(parts.certified_on, Tensor) and len(parts.calibration) == 5
+
+
+def test_what_is_not_there_or_too_little() -> None:
+    with pytest.raises(DataNotFound, match="no_such_data"):
+        load_splits("no_such_data:train", "digits:test", 0.2, "train", 10, 0)
+    with pytest.raises(InvalidInput, match=r"has 3 samples, of which 0\.1 cannot be held out"):
+        load_splits("digits:train[:3]", "digits:test", 0.1, "train", 10, 0)
