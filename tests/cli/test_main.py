@@ -26,8 +26,13 @@ COMMANDS = (
     "transfer",
     "binarize",
     "compile",
+    "kronecker",
     "certify",
     "verify",
+    "report",
+    "compress",
+    "recipes",
+    "reproduce",
     "doctor",
 )
 

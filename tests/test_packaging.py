@@ -1,0 +1,67 @@
+"""The wheel, made of the sdist, made of this tree: what is in it, and that it works alone."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import tamis
+
+ROOT = Path(__file__).parents[1]
+SDIST = """
+import os, sys
+os.chdir(sys.argv[1])
+from scikit_build_core.build import build_sdist
+print(build_sdist(sys.argv[2]))
+"""
+SMOKE = """
+import sys
+import torch, tamis
+from tamis import _native
+from tamis.recipe.catalogue import shipped
+assert tamis.__file__.startswith(sys.argv[1]), tamis.__file__
+net = tamis.trace(torch.nn.Linear(4, 2), torch.zeros(1, 4))
+tamis.prune(net, 0.5).save(sys.argv[1] + "/small.tamis")
+tamis.certify(net, sys.argv[1] + "/small.tamis", torch.randn(20, 4)).save(sys.argv[1] + "/small.json")
+tamis.report(sys.argv[1] + "/small.json", sys.argv[1] + "/report.html", original=net)
+assert len(list(shipped())) >= 12
+"""
+
+
+def run(*command: str, **environment: str) -> str:
+    told = {**os.environ, "PIP_CONSTRAINT": str(ROOT / "constraints.txt"), "PIP_BUILD_CONSTRAINT": "", **environment}
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, env=told)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stdout
+
+
+@pytest.mark.slow
+def test_sdist_and_wheel(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"  # the build's own requirement, apart from what the tests run with
+    run(sys.executable, "-m", "pip", "install", "-q", "--target", str(tool), "scikit-build-core", "nanobind")
+    name = run(sys.executable, "-c", SDIST, str(ROOT), str(tmp_path), PYTHONPATH=str(tool)).split()[-1]
+    with tarfile.open(tmp_path / name) as archive:
+        sources = archive.getnames()
+    assert any(entry.endswith("kernels/cpu/native.cpp") for entry in sources)
+    assert not any("/.ci/" in entry or "/out/" in entry for entry in sources)
+
+    run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(tmp_path / name))
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive_of_wheel:
+        packed = archive_of_wheel.namelist()
+    for needed in ("tamis/py.typed", "tamis/report/templates/report.html", "tamis/recipe/shipped/ternary.yaml"):
+        assert needed in packed
+    assert any(entry.startswith("tamis/_native") and not entry.endswith(".pyi") for entry in packed)
+    assert not any(entry.endswith((".cpp", ".h")) for entry in packed)
+    assert f"tamis-{tamis.__version__}" in wheel.name
+
+    installed = tmp_path / "installed"
+    run(sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(installed), str(wheel))
+    # -S: without the hook of an editable installation, which would find this tree instead.
+    others = sysconfig.get_paths()["purelib"]
+    run(sys.executable, "-S", "-c", SMOKE, str(installed), PYTHONPATH=os.pathsep.join([str(installed), others]))
