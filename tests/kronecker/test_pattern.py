@@ -94,6 +94,19 @@ def test_patterns_are_values() -> None:
         pattern.a = 2  # type: ignore[misc]
 
 
+@given(PATTERNS)
+def test_perfect_shuffles_make_blocks_dense(pattern: Pattern) -> None:
+    """(5.1) and Lemma D.3.1 with P_{p,q} of (D.1). Printed: P and Q transposed."""
+    a, b, c, d = pattern.shape
+
+    def shuffle(p: int, q: int) -> torch.Tensor:
+        order = [i + q * j for i in range(q) for j in range(p)]
+        return torch.kron(torch.eye(a), torch.eye(p * q)[order])
+
+    blocks = torch.kron(torch.eye(a * d), torch.ones(b, c))
+    assert torch.equal(shuffle(b, d) @ pattern.support().float() @ shuffle(c, d).T, blocks)
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "zero": ([(1, 0, 3, 4)], r"four whole numbers ≥ 1, got b = 0 in \(1, 0, 3, 4\)"),
     "fraction": ([(1, 2, 3.0, 4)], r"got c = 3.0"),

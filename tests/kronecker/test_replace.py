@@ -67,6 +67,20 @@ def test_a_network_is_rebuilt_and_left_alone(begin: str) -> None:
     assert made(torch.randn(3, 16)).shape == (3, 10)
 
 
+def test_patterns_by_the_names_of_layers() -> None:
+    made: Any = replace(mlp(), {"0": monarch(24, 16, 4), "2": low_rank(24, 24, 3)})
+    assert kinds(made) == [KroneckerLinear, nn.ReLU, KroneckerLinear, nn.ReLU, nn.Linear]
+    assert made[0].patterns == tuple(monarch(24, 16, 4)) and made[2].patterns == tuple(low_rank(24, 24, 3))
+    again: Any = replace(mlp(), {"0": made[0].patterns, "2": made[2].patterns}, begin="scratch")
+    again.load_state_dict(made.state_dict())
+    x = torch.randn(3, 16)
+    assert torch.equal(again(x), made(x))
+    with pytest.raises(InvalidInput, match="there are patterns for head, but the layers are 0, 2, 4"):
+        replace(mlp(), {"head": dense(10, 24)})
+    with pytest.raises(InvalidInput, match="of 10 × 24, but the patterns given for it make a product of 24 × 24"):
+        replace(mlp(), {"4": dense(24, 24)})
+
+
 def test_factorized_layers_are_the_nearest_products() -> None:
     heard = list[Progress]()
     model: Any = mlp()

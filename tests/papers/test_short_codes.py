@@ -24,7 +24,7 @@ from tamis.train.data import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
-BELOW_PUBLISHED = ("mnist", "fashion_mnist")
+BELOW_PUBLISHED = ("mnist", "fashion_mnist")  # for CIFAR-10, see test_short_codes_randomised.py
 
 
 def tiny_data(count: int = 120) -> Data:

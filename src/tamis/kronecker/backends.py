@@ -15,10 +15,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tamis.errors import InvalidInput
+from tamis.kronecker import tuning
 from tamis.kronecker.pattern import Pattern
 
 BATCH_FIRST, BATCH_LAST = LAYOUTS = ("batch_first", "batch_last")
 HALF = (torch.float16, torch.bfloat16)
+LARGE_BLOCK = 2**18  # weights of a block from which on BLAS is as fast as the backend "cpu" at least
+COPY_FREE = 16  # rows and columns of blocks from which on BLAS is as fast with the batch last, where it copies nothing
 MOST_FILLED = 4  # in half precision a GPU multiplies by up to so many times as many zeros faster than it moves numbers
 
 
@@ -51,20 +54,64 @@ def register(backend: Backend) -> Backend:
 def chosen(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
     """The backend that multiplies if none is asked for, and one sentence saying why.
 
-    The rule looks at the pattern, the layout, the dtype and the device, and never at the batch, which may be of any
-    size in a network that is exported. There, blocks stay matrix products, which `tamis.trace` knows for what they are.
+    What `tamis.kronecker.tuning.tune` has measured here comes first. Without that, the rule looks at the pattern, the
+    layout, the dtype and the device, and never at the batch, which may be of any size in a network that is exported.
+    There, blocks stay matrix products, which `tamis.trace` knows for what they are.
     """
-    filled = pattern.a * pattern.d
-    if filled == 1:
+    if pattern.a * pattern.d == 1:
         return BACKENDS["dense"], f"dense: the pattern {pattern} is that of a dense matrix"
+    if torch.compiler.is_exporting() or torch.jit.is_tracing():
+        return _of_torch(weight, pattern)
+    if not torch.compiler.is_compiling():
+        name = tuning.fastest(x, weight, pattern, layout)
+        if name in BACKENDS and not BACKENDS[name].accepts(x, weight, pattern, layout):
+            return BACKENDS[name], f"{name}: the fastest for {pattern} when it was tuned here, in {tuning.file()}"
+    if weight.device.type == "cpu":
+        return _on_cpu(x, weight, pattern, layout)
+    if weight.device.type == "cuda":
+        return _on_gpu(x, weight, pattern, layout)
+    return _of_torch(weight, pattern)
+
+
+def _on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
+    """As measured with one thread and with two, for batches from 1 to 4096 (benchmarks/kronecker.py)."""
+    refusal = BACKENDS["cpu"].accepts(x, weight, pattern, layout).partition(";")[0]
+    if not refusal:
+        _, b, c, d = pattern.shape
+        if d == 1 and (b * c >= LARGE_BLOCK or (layout == BATCH_LAST and min(b, c) >= COPY_FREE)):
+            return BACKENDS["bmm"], (
+                f"bmm: with d = 1 it copies nothing in the layout {layout}, and blocks of {b} × {c} are large enough"
+            )
+        return BACKENDS["cpu"], f"cpu: its kernels read and write what {pattern} takes where it stands, no copies"
+    if _in_small_steps(pattern, layout):
+        return BACKENDS["elementwise"], (
+            f"elementwise: products of {pattern.b} × {pattern.c} blocks are too small for batched products on a CPU; "
+            f"not cpu: {refusal}"
+        )
+    backend, why = _of_torch(weight, pattern)
+    return backend, f"{why}; not cpu: {refusal}"
+
+
+def _on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
+    """As `tamis.kronecker.triton` prefers where it runs."""
+    from tamis.kronecker import triton  # which registers itself here
+
+    refusal = triton.TRITON.accepts(x, weight, pattern, layout).partition(";")[0]
+    if refusal:
+        backend, why = _of_torch(weight, pattern)
+        return backend, f"{why}; not triton: {refusal}"
+    batch = x.shape[0] if layout == BATCH_FIRST else x.shape[1]
+    name = triton.prefers(pattern, weight.dtype, layout, batch)
+    return BACKENDS[name], f"{name}: the fastest that was measured on a GPU for {pattern} in {weight.dtype}"
+
+
+def _of_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
+    """In matrix products of torch alone."""
+    filled = pattern.a * pattern.d
     if weight.is_cuda and weight.dtype in HALF and filled <= MOST_FILLED:
         return BACKENDS["dense"], (
             f"dense: in half precision on a GPU a dense product with {filled} times the multiplications of {pattern} "
             f"is faster, up to ad = {MOST_FILLED}"
-        )
-    if weight.device.type == "cpu" and _in_small_steps(pattern, layout) and not torch.compiler.is_exporting():
-        return BACKENDS["elementwise"], (
-            f"elementwise: products of {pattern.b} × {pattern.c} blocks are too small for batched products on a CPU"
         )
     return BACKENDS["bmm"], f"bmm: {filled} products of dense {pattern.b} × {pattern.c} blocks, batched"
 

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
+from tamis.kronecker import cpu as cpu  # these two make themselves known as backends
+from tamis.kronecker import triton as triton
 from tamis.kronecker.backends import BATCH_FIRST, LAYOUTS, chosen, named
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
 
@@ -54,7 +56,8 @@ def multiply(
         weight: (a, b, c, d), of the dtype of x.
         pattern: `Pattern(a, b, c, d)`, or the four numbers.
         layout: "batch_first", as torch has it, or "batch_last", in which numbers that a block reads lie side by side.
-        backend: "reference", "bmm", "elementwise" or "dense"; None chooses, as `tamis.kronecker.backends.chosen` says.
+        backend: "reference", "bmm", "elementwise", "dense", "cpu" (kernels of the extension, in float32) or "triton"
+            (on a GPU); None chooses, as `tamis.kronecker.backends.chosen` says.
         explain: whether to give (y, one sentence saying which backend it was, and why).
 
     Example:
@@ -68,25 +71,22 @@ def multiply(
     _check_kinds(x, weight)
     x, weight = _as_autocast(x), _as_autocast(weight)
     _check_tensors(x, weight, pattern, layout)
-    if layout == BATCH_FIRST:
-        flat = x.reshape(-1, pattern.columns)
-        shape = (*x.shape[:-1], pattern.rows)
-    else:
-        flat = x.reshape(pattern.columns, -1)
-        shape = (pattern.rows, *x.shape[1:])
+    flat = x if x.dim() == 2 else x.reshape((-1, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, -1))
     way, why = (
         chosen(flat, weight, pattern, layout) if backend is None else named(backend, flat, weight, pattern, layout)
     )
-    y = way.apply(flat, weight, pattern, layout).reshape(shape)
+    y = way.apply(flat, weight, pattern, layout)
+    if x.dim() != 2:
+        y = y.reshape((*x.shape[:-1], pattern.rows) if layout == BATCH_FIRST else (pattern.rows, *x.shape[1:]))
     return (y, why) if explain else y
 
 
 def _as_autocast(tensor: Tensor) -> Tensor:
     """In autocast's dtype where that is on: it casts for matrix products of torch, and not for those of others."""
     device = tensor.device.type
-    if tensor.is_complex() or tensor.dtype == torch.float64:
+    if tensor.is_complex() or tensor.dtype == torch.float64 or device == "meta":
         return tensor
-    if not torch.amp.is_autocast_available(device) or not torch.is_autocast_enabled(device):
+    if not torch.is_autocast_enabled(device):
         return tensor
     return tensor.to(torch.get_autocast_dtype(device))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,13 @@ from tamis.progress import Listener, reporting
 
 Replaceable = nn.Linear | nn.Conv2d
 Chain = Iterable[PatternLike]
+Choice = Chain | Mapping[str, Chain] | Callable[[int, int], Chain | None]
 BEGINNINGS = ("factorized", "scratch")
 
 
 def replace(
     model: nn.Module,
-    patterns: Chain | Callable[[int, int], Chain | None],
+    patterns: Choice,
     keep: Patterns = (),
     begin: str = "factorized",
     convolutions: bool = False,
@@ -38,8 +39,8 @@ def replace(
 
     Args:
         model: any module; it is left as it is.
-        patterns: a function (outputs, inputs) → patterns, leftmost first, or None for a layer that is to stay; or one
-            list of patterns, for all layers of its size.
+        patterns: a function (outputs, inputs) → patterns, leftmost first, or None for a layer that is to stay; one
+            list of patterns, for all layers of its size; or a dict of them by the names of layers, the others staying.
         keep: names or patterns of layers that stay dense ("head", "blocks.*.attn").
         begin: "factorized": with the products nearest to the trained weights, by `factorize`; or "scratch": drawn anew.
         convolutions: whether `nn.Conv2d` without groups is replaced by `KroneckerConv2d`, too. Its matrix is of
@@ -72,23 +73,16 @@ def replace(
     return substituted(copied, made)
 
 
-def _chosen(
-    model: nn.Module, patterns: Chain | Callable[[int, int], Chain | None], keep: Patterns, convolutions: bool
-) -> dict[str, tuple[Pattern, ...]]:
+def _chosen(model: nn.Module, patterns: Choice, keep: Patterns, convolutions: bool) -> dict[str, tuple[Pattern, ...]]:
     """The layers to be replaced, by name, and the patterns of each."""
     layers = _layers(model, convolutions)
     kept = _kept(keep, layers)
-    fixed = None if callable(patterns) else as_chain(patterns)
+    choose = _by_name(patterns, layers)
     chains: dict[str, tuple[Pattern, ...]] = {}
     for name, layer in layers.items():
         if name in kept:
             continue
-        rows, columns = layer.weight.shape[0], layer.weight[0].numel()
-        if callable(patterns):
-            chain = _asked(patterns, name, rows, columns)
-        else:
-            assert fixed is not None
-            chain = fixed if (fixed[0].rows, fixed[-1].columns) == (rows, columns) else None
+        chain = _asked(choose, name, layer.weight.shape[0], layer.weight[0].numel())
         if chain is not None:
             _check_layer(name, layer, model)
             chains[name] = chain
@@ -96,6 +90,20 @@ def _chosen(
         sizes = [f"{name} ({layer.weight.shape[0]} × {layer.weight[0].numel()})" for name, layer in layers.items()]
         raise InvalidInput(f"no layer is replaced by these patterns with {keep=}; there are {listed(sizes)}")
     return chains
+
+
+def _by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int], Chain | None]:
+    """Whatever the user gave as a function of a layer's name and its numbers of outputs and inputs."""
+    if isinstance(patterns, Mapping):
+        unknown = [name for name in patterns if name not in layers]
+        if unknown:
+            raise InvalidInput(f"there are patterns for {listed(unknown)}, but the layers are {listed(layers)}")
+        return lambda name, rows, columns: patterns.get(name)
+    if callable(patterns):
+        return lambda name, rows, columns: patterns(rows, columns)
+    fixed = as_chain(patterns)
+    size = fixed[0].rows, fixed[-1].columns
+    return lambda name, rows, columns: fixed if size == (rows, columns) else None
 
 
 def _layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
@@ -128,10 +136,10 @@ def _kept(keep: Patterns, layers: Iterable[str]) -> set[str]:
 
 
 def _asked(
-    patterns: Callable[[int, int], Chain | None], name: str, rows: int, columns: int
+    choose: Callable[[str, int, int], Chain | None], name: str, rows: int, columns: int
 ) -> tuple[Pattern, ...] | None:
     try:
-        given = patterns(rows, columns)
+        given = choose(name, rows, columns)
         chain = None if given is None else as_chain(given)
     except TamisError as error:
         raise InvalidInput(

@@ -18,7 +18,8 @@ How bits are counted:
 
 The stored networks come from several trainings, some with an earlier schedule that steered the price towards a wanted
 length, and from a search over single weights of all layers. --full trains with the present schedule and searches the
-read-out alone; it finds other networks. A bound does not depend on how its network was found.
+read-out alone; it finds other networks. A bound does not depend on how its network was found. For CIFAR-10 a randomised
+network has a lower bound: short_codes_randomised.py.
 
 Reference: lotfi2022pacbayes; the bound is that of langford2005tutorial.
 """

@@ -82,14 +82,16 @@ def _score(outputs: Tensor, readout: Tensor, labels: Tensor, others: float) -> f
 
 
 def chernoff(rate: float, divergence: float) -> float:
-    """The largest p with kl(rate, p) ≤ divergence."""
-    low, high = rate, 1 - 1e-12
+    """The largest p with kl(rate, p) ≤ divergence, rounded up."""
+    low, high = rate, 1.0
     for _ in range(50):
         middle = (low + high) / 2
+        if middle in (low, high):
+            break
         first = rate * math.log(rate / middle) if rate else 0.0
         second = (1 - rate) * math.log((1 - rate) / (1 - middle)) if rate < 1 else 0.0
         low, high = (low, middle) if first + second > divergence else (middle, high)
-    return low
+    return high
 
 
 def code_bits(weights: Tensor) -> float:

@@ -188,8 +188,14 @@ def errors_of(net: ShortNetwork, data: Data) -> int:
 
 def trained(plan: Plan, train: Data, steps: int) -> dict[str, Tensor]:
     """The ternary weights after so many steps on a training set, where that is; they are returned on the CPU."""
-    trainer = Trainer(plan, _after_stem(plan.shape, train), train.labels, steps)
-    step, on_gpu = captured(trainer), train.inputs.is_cuda
+    trainer = Trainer(plan, after_stem(plan.shape, train), train.labels, steps)
+    run_steps(trainer, steps)
+    return {name: values.cpu() for name, values in trainer.weights().items()}
+
+
+def run_steps(trainer: Trainer, steps: int) -> None:
+    """All steps of a training."""
+    step, on_gpu = captured(trainer), trainer.labels.is_cuda
     trainer.done.zero_()
     if on_gpu:  # steps have a stream of their own
         torch.cuda.synchronize()
@@ -197,11 +203,10 @@ def trained(plan: Plan, train: Data, steps: int) -> dict[str, Tensor]:
         step()
     if on_gpu:
         torch.cuda.synchronize()
-    return {name: values.cpu() for name, values in trainer.weights().items()}
 
 
 @torch.no_grad()
-def _after_stem(shape: Shape, train: Data) -> Tensor:
+def after_stem(shape: Shape, train: Data) -> Tensor:
     """What comes out of the stem for every image; in half the bits on a GPU."""
     device = train.inputs.device
     stem = ShortNetwork(shape).to(device).stem

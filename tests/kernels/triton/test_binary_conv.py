@@ -104,6 +104,7 @@ def test_every_geometry(geometry: Geometry, form: str) -> None:
     assert same_bits(found, wanted)
 
 
+@pytest.mark.parametrize("most", [binary_conv.MOST_WORDS, 0])
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize(
     ("geometry", "form"),
@@ -115,7 +116,10 @@ def test_every_geometry(geometry: Geometry, form: str) -> None:
     ],
     ids=str,
 )
-def test_bits_between_layers(geometry: Geometry, form: str, groups: int) -> None:
+def test_bits_between_layers(
+    geometry: Geometry, form: str, groups: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binary_conv, "MOST_WORDS", most)
     x, thresholds, flips, weight, scales = drawn(geometry, form, seed=1)
     bits, packed = (
         reference.pack_bits(x, thresholds, flips, geometry.groups),

@@ -24,6 +24,7 @@ WORD = 64  # bits in a word
 ENOUGH_PROGRAMS = 256  # about two for each multiprocessor of a large GPU
 TILES = ((8, 128, 2), (8, 64, 1), (8, 32, 1), (4, 32, 1))  # channels, pixels and warps of a program, largest first
 TILE_TO_BITS = (WORD, 32, 8)
+MOST_WORDS = 1 << 16  # of bits that one launch gives; beyond, floats that a second one packs are faster
 PACKED_PIXELS = 64  # of which a program packs the words
 
 
@@ -80,7 +81,8 @@ def conv2d(
     )
     to_bits = out_thresholds is not None and out_flips is not None
     # A tile of 64 output channels is a word of the result, unless groups begin within words.
-    whole_words = to_bits and groups == 1 and (out_groups == 1 or outputs // out_groups % WORD == 0)
+    few = batch * rows * columns * triton.cdiv(outputs, WORD) <= MOST_WORDS
+    whole_words = to_bits and few and groups == 1 and (out_groups == 1 or outputs // out_groups % WORD == 0)
     if whole_words:
         words = triton.cdiv(outputs // out_groups, WORD)
         result = torch.empty((batch, out_groups, words, rows, columns), dtype=torch.int64, device=bits.device)

@@ -1,0 +1,150 @@
+"""`tamis kronecker replace`: linear layers of a network by products of Kronecker-sparse factors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from rich.text import Text
+from safetensors.torch import save_model
+from torch import nn
+
+from tamis.artifact.atomic import replacing
+from tamis.artifact.compressed import Compressed
+from tamis.artifact.export import example_inputs
+from tamis.artifact.masks import Masks
+from tamis.cli.binarize import parse_keep
+from tamis.cli.display import console, facts, table
+from tamis.cli.kronecker_patterns import Chooser, parse_chains, parse_family
+from tamis.cli.model_argument import LoadedModule, load_network
+from tamis.cli.output_argument import prepare_output
+from tamis.cli.train import load_trainable
+from tamis.errors import InvalidInput
+from tamis.graph.trace import trace
+from tamis.kronecker.layer import KroneckerLayer
+from tamis.kronecker.pattern import Pattern, nonzeros
+from tamis.kronecker.replace import replace as replace_layers
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """One layer: its product, weights before and after, and ‖W − K₁…K_L‖/‖W‖, None where it was drawn anew."""
+
+    name: str
+    patterns: tuple[Pattern, ...]
+    dense: int
+    weights: int
+    relative_error: float | None
+
+
+def replace(
+    model: str,
+    weights: Path | None,
+    shape: str | None,
+    patterns: Sequence[str],
+    family: str | None,
+    keep: str,
+    out: Path,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """The command; arguments as on the command line, `how` as `tamis.kronecker.replace` takes it."""
+    choose = _chooser(patterns, family)
+    prepare_output(out, ".tamis", ".safetensors")
+    loaded = load_trainable("kronecker replace", model, weights, how["seed"])
+    _refuse_what_would_be_lost(loaded, weights)
+    made = replace_layers(loaded.module, choose, parse_keep(keep), **how)
+    layers = _compared(loaded.module, made, factorized=how["begin"] == "factorized")
+    step = {"step": "kronecker", "layers": {each.name: [list(p.shape) for p in each.patterns] for each in layers}}
+    step |= {name: how[name] for name in ("begin", "convolutions", "refine", "seed")}
+    _write(made, loaded, step, model, weights, shape, out)
+    origin = {"model": model, "weights": loaded.weights, "file": str(out)}
+    if as_json:
+        print(json.dumps({**origin, **_plain(layers), "recipe": step, "bytes": out.stat().st_size}, indent=2))
+        return
+    screen = console()
+    screen.print(facts(origin))
+    screen.print()
+    screen.print(_table(layers))
+    screen.print()
+    screen.print(f"saved {out}, {out.stat().st_size:,} bytes", soft_wrap=True)
+
+
+def _chooser(patterns: Sequence[str], family: str | None) -> Chooser:
+    if bool(patterns) == (family is not None):
+        raise InvalidInput("give the products with --patterns, or with --family, and not with both")
+    return parse_chains(patterns) if family is None else parse_family(family)
+
+
+def _refuse_what_would_be_lost(loaded: LoadedModule, weights: Path | None) -> None:
+    small = loaded.compressed
+    if small is not None and (small.masks or small.codes):
+        raise InvalidInput(f"'{weights}' has pruned or quantized weights, which factors would not be")
+
+
+def _compared(before: nn.Module, after: nn.Module, factorized: bool) -> list[Replaced]:
+    found: list[Replaced] = []
+    for name, layer in after.named_modules():
+        if not isinstance(layer, KroneckerLayer):
+            continue
+        weight = before.get_parameter(f"{name}.weight" if name else "weight").detach().flatten(1).double()
+        with torch.no_grad():
+            product = layer.dense_weight().double()
+        off = float(torch.linalg.vector_norm(weight - product) / torch.linalg.vector_norm(weight).clamp(min=1e-300))
+        error = off if factorized else None
+        found.append(Replaced(name, layer.patterns, weight.numel(), nonzeros(layer.patterns), error))
+    return found
+
+
+def _write(
+    made: nn.Module,
+    loaded: LoadedModule,
+    step: dict[str, Any],
+    model: str,
+    weights: Path | None,
+    shape: str | None,
+    out: Path,
+) -> None:
+    """The weights alone, or a `.tamis` file."""
+    if out.suffix == ".safetensors":
+        with replacing(out) as part:
+            save_model(made, str(part))
+        return
+    example = example_inputs(load_network(model, weights, shape).network, 2)
+    recipe = [*(loaded.compressed.recipe if loaded.compressed else ()), step]
+    Compressed(trace(made, example), Masks({}), recipe).save(out)
+
+
+def _plain(layers: Sequence[Replaced]) -> dict[str, Any]:
+    rows = [
+        {
+            "name": each.name,
+            "patterns": [list(pattern.shape) for pattern in each.patterns],
+            "dense_weights": each.dense,
+            "weights": each.weights,
+            "relative_error": each.relative_error,
+        }
+        for each in layers
+    ]
+    return {"layers": rows}
+
+
+def _table(layers: Sequence[Replaced]) -> Table:
+    rows = table()
+    rows.add_column("layer", overflow="fold")
+    rows.add_column("patterns, leftmost first", overflow="fold")
+    for heading in ("weights", "of dense", "error"):
+        rows.add_column(heading, justify="right")
+    for each in layers:
+        error = "drawn" if each.relative_error is None else f"{each.relative_error:.2%}"
+        chain = "  ".join(map(str, each.patterns))
+        rows.add_row(Text(each.name), Text(chain), f"{each.weights:,}", f"{each.weights / each.dense:.1%}", error)
+    dense, weights = sum(each.dense for each in layers), sum(each.weights for each in layers)
+    rows.add_section()
+    rows.add_row("total", "", f"{weights:,}", f"{weights / dense:.1%}", "", style="bold")
+    return rows

@@ -1,0 +1,396 @@
+"""The kernels of `tamis.kernels.triton.kronecker`.
+
+`columns`, for batch-first inputs with d > 1. A program takes J neighbouring values of j at once, so that what it reads
+and writes is contiguous over (l, j), and turns the tile in registers into J matrices of a batched product. Numbers that
+tensor cores take side by side along l lie d apart in memory: the tile is read in two parts, each with every second l,
+and joined, so that every thread holds neighbours along l and can hand them over in one piece.
+
+`rows`, for d = 1 and for batch-last inputs, is a product of two matrices for every (i, j), with strides.
+
+`columns_weight` and `rows_weight` are the gradients in the weight: sums over the batch, in a fixed number of parts
+that are added in a fixed order, so that they are the same in every run.
+
+float32 numbers are split into two of 11 bits each (TF32×3): p·q ≈ lp·hq + hp·lq + hp·hq. Tensor cores cut off what does
+not fit into their sums instead of rounding it, so each tile's sum starts at 0 and is added to the others outside them.
+"""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _split(values):
+    """Two numbers of 11 bits that add up to these, but for the last bit. What would round to infinity is not split."""
+    bits = values.to(tl.int32, bitcast=True)
+    huge = (bits & 0x7FFFFFFF) >= 0x7F7FF000
+    high = tl.where(huge, bits, (bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+    return high, values - high
+
+
+@triton.jit
+def pack(weight, packed, size, entries, d, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    i, rest = place // (entries * d), place % (entries * d)
+    j, entry = rest // entries, rest % entries
+    high, low = _split(tl.load(weight + (i * entries + entry) * d + j, mask=inside, other=0.0))
+    tl.store(packed + place, high, mask=inside)
+    tl.store(packed + size + place, low, mask=inside)
+
+
+@triton.jit
+def _dot(left, right, total, PRECISION: tl.constexpr):
+    if PRECISION == "tf32x3":
+        right_high, right_low = _split(right)
+        return _dot_split(left, right_high, right_low, total, PRECISION)
+    else:
+        return tl.dot(left, right, total, input_precision="tf32")
+
+
+@triton.jit
+def _dot_split(left, right_high, right_low, total, PRECISION: tl.constexpr):
+    """`_dot` with a right side that is split already."""
+    if PRECISION == "tf32x3":
+        left_high, left_low = _split(left)
+        part = tl.dot(left_low, right_high, input_precision="tf32")
+        part = tl.dot(left_high, right_low, part, input_precision="tf32")
+        part = tl.where(part == part, part, 0.0)  # ∞ − ∞ and ∞ · 0, of what the product of the high parts tells rightly
+        return total + tl.dot(left_high, right_high, part, input_precision="tf32")
+    else:
+        return tl.dot(left, right_high, total, input_precision="tf32")
+
+
+@triton.jit
+def turn(matrix, turned, rows, columns, SIDE: tl.constexpr):
+    tiles = tl.cdiv(columns, SIDE)
+    row = (tl.program_id(0) // tiles * SIDE + tl.arange(0, SIDE)).to(tl.int64)
+    column = (tl.program_id(0) % tiles * SIDE + tl.arange(0, SIDE)).to(tl.int64)
+    inside = (row < rows)[:, None] & (column < columns)[None, :]
+    tile = tl.load(matrix + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
+    tl.store(turned + column[:, None] * rows + row[None, :], tl.trans(tile), mask=tl.trans(inside))
+
+
+@triton.jit
+def _every_second(rows, inside, first, size, j, D: tl.constexpr, SIZE: tl.constexpr, J: tl.constexpr):
+    """[rows, SIZE · J]: entries first, first + 2, … along l, and j to j + J of each."""
+    place = tl.arange(0, SIZE * J)
+    entry = 2 * (place // J)
+    within = first + entry < size
+    if D % J != 0:
+        within = within & (j + place % J < D)
+    return tl.load(rows + (entry * D + place % J)[None, :], mask=inside[:, None] & within[None, :], other=0.0)
+
+
+@triton.jit
+def _halves(values, ROWS: tl.constexpr, SIZE: tl.constexpr):
+    """[ROWS, SIZE] as [ROWS / 2, SIZE, 2], with a row and the one ROWS / 2 below it next to each other."""
+    upper, lower = tl.split(tl.permute(tl.reshape(values, (2, ROWS // 2, SIZE)), (1, 2, 0)))
+    return tl.join(upper, lower)
+
+
+@triton.jit
+def _matrices(
+    rows,
+    inside,
+    first,
+    size,
+    j,
+    D: tl.constexpr,
+    ROWS: tl.constexpr,
+    SIZE: tl.constexpr,
+    J: tl.constexpr,
+    WHOLE: tl.constexpr,
+):
+    """J matrices of ROWS × SIZE from rows in which j runs fastest, and then l.
+
+    The order in which numbers are joined is the order in which they come to lie in shared memory: first neighbours
+    along l, then rows, and j last. In any other order, reading the rows of one matrix would take eight times as long.
+    """
+    if WHOLE:
+        place = tl.arange(0, SIZE * J)
+        inner = (place < (size - first) * D)[None, :]
+        tile = tl.load(rows + place[None, :], mask=inside[:, None] & inner, other=0.0)
+        even, odd = tl.split(tl.permute(tl.reshape(tile, (ROWS, SIZE // 2, 2, J)), (0, 1, 3, 2)))
+        even, odd = tl.reshape(even, (ROWS, SIZE // 2 * J)), tl.reshape(odd, (ROWS, SIZE // 2 * J))
+    else:
+        even = _every_second(rows, inside, first, size, j, D, SIZE // 2, J)
+        odd = _every_second(rows + D, inside, first + 1, size, j, D, SIZE // 2, J)
+    both = tl.join(_halves(even, ROWS, SIZE // 2 * J), _halves(odd, ROWS, SIZE // 2 * J))
+    tile = tl.reshape(both, (ROWS // 2, SIZE // 2, J, 2, 2))
+    return tl.reshape(tl.permute(tile, (2, 3, 0, 1, 4)), (J, ROWS, SIZE))
+
+
+@triton.jit
+def columns(
+    x,
+    weight,
+    y,
+    batch,
+    a,
+    b,
+    c,
+    groups,
+    together,
+    D: tl.constexpr,
+    BATCH: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    WHOLE: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    rest = tl.program_id(0)
+    tiles = tl.cdiv(b, OUTPUTS)
+    tile, rest = rest % tiles, rest // tiles
+    low, rest = rest % together, rest // together
+    group, rest = rest % groups, rest // groups
+    highs = tl.cdiv(tl.cdiv(batch, BATCH), together)
+    high, i = rest % highs, rest // highs
+    rows = (high * together + low) * BATCH + tl.arange(0, BATCH)
+    outputs = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    j = group * COLUMNS
+    if COLUMNS == D:
+        j = 0
+    inside, wanted = rows < batch, outputs < b
+    xs = x + rows.to(tl.int64)[:, None] * (a * c * D) + (i * c * D + j)
+    weights = weight + ((i * b + outputs).to(tl.int64) * (c * D) + j)[:, None]
+    total = tl.zeros((COLUMNS, BATCH, OUTPUTS), tl.float32)
+    left = _matrices(xs, inside, 0, c, j, D, BATCH, INPUTS, COLUMNS, WHOLE)
+    right = _matrices(weights, wanted, 0, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE)
+    for first in tl.range(INPUTS, c, INPUTS, num_stages=1):
+        xs += INPUTS * D
+        weights += INPUTS * D
+        # Read ahead: these are on their way while the ones before are multiplied.
+        next_left = _matrices(xs, inside, first, c, j, D, BATCH, INPUTS, COLUMNS, WHOLE)
+        next_right = _matrices(weights, wanted, first, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE)
+        total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
+        left = next_left
+        right = next_right
+    total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
+    values = tl.reshape(tl.permute(total, (1, 2, 0)), (BATCH, OUTPUTS * COLUMNS)).to(y.dtype.element_ty)
+    place = tl.arange(0, OUTPUTS * COLUMNS)
+    if COLUMNS == D:
+        offset = tile * (OUTPUTS * D) + place
+        within = offset < b * D
+    else:
+        output = tile * OUTPUTS + place // COLUMNS
+        offset = output * D + j + place % COLUMNS
+        within = output < b
+        if D % COLUMNS != 0:
+            within = within & (j + place % COLUMNS < D)
+    ys = y + rows.to(tl.int64)[:, None] * (a * b * D) + (i * b * D + offset)[None, :]
+    tl.store(ys, values, mask=inside[:, None] & within[None, :])
+
+
+@triton.jit
+def rows(
+    x,
+    weight,
+    weight_low,
+    y,
+    batch,
+    a,
+    b,
+    c,
+    d,
+    LAST: tl.constexpr,
+    BATCH: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """The weight lies as (a, d, b, c)."""
+    rest = tl.program_id(0)
+    tiles, batches = tl.cdiv(b, OUTPUTS), tl.cdiv(batch, BATCH)
+    tile, rest = rest % tiles, rest // tiles
+    if LAST:
+        row, rest = rest % batches, rest // batches
+        j, i = rest % d, rest // d
+    else:  # neighbours along j share what is read
+        j, rest = rest % d, rest // d
+        row, i = rest % batches, rest // batches
+    block = i * d + j
+    rows = row * BATCH + tl.arange(0, BATCH)
+    outputs = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    inputs = tl.arange(0, INPUTS)
+    inside, wanted = rows < batch, outputs < b
+    places = (block * b + outputs).to(tl.int64)[:, None] * c + inputs[None, :]
+    if LAST:
+        step = d * batch.to(tl.int64)
+        xs = x + (i * c * d + j).to(tl.int64) * batch + inputs.to(tl.int64)[:, None] * step + rows[None, :]
+        ys = y + (i * b * d + j).to(tl.int64) * batch + outputs.to(tl.int64)[None, :] * step + rows[:, None]
+    else:
+        step = d
+        xs = x + rows.to(tl.int64)[:, None] * (a * c * d) + (i * c * d + j) + inputs[None, :] * d
+        ys = y + rows.to(tl.int64)[:, None] * (a * b * d) + (i * b * d + j) + outputs[None, :] * d
+    total = tl.zeros((BATCH, OUTPUTS), tl.float32)
+    for first in range(0, c, INPUTS):
+        within = first + inputs < c
+        if LAST:
+            left = tl.trans(tl.load(xs, mask=within[:, None] & inside[None, :], other=0.0))
+        else:
+            left = tl.load(xs, mask=inside[:, None] & within[None, :], other=0.0)
+        needed = wanted[:, None] & within[None, :]
+        right = tl.trans(tl.load(weight + places, mask=needed, other=0.0))
+        right_low = right
+        if PRECISION == "tf32x3":
+            right_low = tl.trans(tl.load(weight_low + places, mask=needed, other=0.0))
+        total = _dot_split(left, right, right_low, total, PRECISION)
+        xs += INPUTS * step
+        places += INPUTS
+    tl.store(ys, total.to(y.dtype.element_ty), mask=inside[:, None] & wanted[None, :])
+
+
+@triton.jit
+def _every_second_row(rows, first, last, stride, within, BATCH: tl.constexpr):
+    row = first + 2 * tl.arange(0, BATCH)
+    inside = (row < last)[:, None] & within[None, :]
+    return tl.load(rows + row.to(tl.int64)[:, None] * stride, mask=inside, other=0.0)
+
+
+@triton.jit
+def _over_batch(
+    lower,
+    upper,
+    first,
+    last,
+    stride,
+    lower_within,
+    upper_within,
+    BATCH: tl.constexpr,
+    SIZE: tl.constexpr,
+    J: tl.constexpr,
+):
+    """J matrices of SIZE × BATCH, joined as in `_matrices`: neighbours along the batch, then halves along l or k."""
+    even = tl.join(
+        _every_second_row(lower, first, last, stride, lower_within, BATCH // 2),
+        _every_second_row(upper, first, last, stride, upper_within, BATCH // 2),
+    )
+    odd = tl.join(
+        _every_second_row(lower, first + 1, last, stride, lower_within, BATCH // 2),
+        _every_second_row(upper, first + 1, last, stride, upper_within, BATCH // 2),
+    )
+    tile = tl.reshape(tl.join(even, odd), (BATCH // 2, SIZE // 2, J, 2, 2))
+    return tl.reshape(tl.permute(tile, (2, 3, 1, 0, 4)), (J, SIZE, BATCH))
+
+
+@triton.jit
+def _half(entry, size, j, D: tl.constexpr, SIZE: tl.constexpr, J: tl.constexpr):
+    """Where entries from this one on lie, and which of them there are."""
+    place = tl.arange(0, SIZE // 2 * J)
+    if J == D:
+        offset = entry * D + place
+        within = offset < size * D
+    else:
+        offset = (entry + place // J) * D + j + place % J
+        within = entry + place // J < size
+        if D % J != 0:
+            within = within & (j + place % J < D)
+    return offset, within
+
+
+@triton.jit
+def columns_weight(
+    x,
+    gradient,
+    sums,
+    batch,
+    length,
+    a,
+    b,
+    c,
+    groups,
+    D: tl.constexpr,
+    BATCH: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    rest, part = tl.program_id(0), tl.program_id(1)
+    tile, rest = rest % tl.cdiv(b, OUTPUTS), rest // tl.cdiv(b, OUTPUTS)
+    other, rest = rest % tl.cdiv(c, INPUTS), rest // tl.cdiv(c, INPUTS)
+    group, i = rest % groups, rest // groups
+    j = group * COLUMNS
+    if COLUMNS == D:
+        j = 0
+    start = part * length
+    last = tl.minimum(start + length, batch)
+    out_lower, has_out_lower = _half(tile * OUTPUTS, b, j, D, OUTPUTS, COLUMNS)
+    out_upper, has_out_upper = _half(tile * OUTPUTS + OUTPUTS // 2, b, j, D, OUTPUTS, COLUMNS)
+    in_lower, has_in_lower = _half(other * INPUTS, c, j, D, INPUTS, COLUMNS)
+    in_upper, has_in_upper = _half(other * INPUTS + INPUTS // 2, c, j, D, INPUTS, COLUMNS)
+    gradient += i * b * D
+    x += i * c * D
+    stride, x_stride = a * b * D, a * c * D
+    out_lower, out_upper = gradient + out_lower[None, :], gradient + out_upper[None, :]
+    in_lower, in_upper = x + in_lower[None, :], x + in_upper[None, :]
+    total = tl.zeros((COLUMNS, OUTPUTS, INPUTS), tl.float32)
+    left = _over_batch(out_lower, out_upper, start, last, stride, has_out_lower, has_out_upper, BATCH, OUTPUTS, COLUMNS)
+    right = _over_batch(in_lower, in_upper, start, last, x_stride, has_in_lower, has_in_upper, BATCH, INPUTS, COLUMNS)
+    for first in tl.range(start + BATCH, last, BATCH, num_stages=1):
+        next_left = _over_batch(
+            out_lower, out_upper, first, last, stride, has_out_lower, has_out_upper, BATCH, OUTPUTS, COLUMNS
+        )
+        next_right = _over_batch(
+            in_lower, in_upper, first, last, x_stride, has_in_lower, has_in_upper, BATCH, INPUTS, COLUMNS
+        )
+        total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
+        left = next_left
+        right = next_right
+    total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
+    outputs = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    place = tl.arange(0, INPUTS * COLUMNS)
+    inputs, column = other * INPUTS + place // COLUMNS, j + place % COLUMNS
+    values = tl.reshape(tl.permute(total, (1, 2, 0)), (OUTPUTS, INPUTS * COLUMNS))
+    places = ((part * a + i) * b + outputs).to(tl.int64)[:, None] * (c * D) + (inputs * D + column)[None, :]
+    tl.store(sums + places, values, mask=(outputs < b)[:, None] & ((inputs < c) & (column < D))[None, :])
+
+
+@triton.jit
+def rows_weight(
+    x,
+    gradient,
+    sums,
+    batch,
+    length,
+    a,
+    b,
+    c,
+    d,
+    LAST: tl.constexpr,
+    BATCH: tl.constexpr,
+    OUTPUTS: tl.constexpr,
+    INPUTS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    rest, part = tl.program_id(0), tl.program_id(1)
+    tile, rest = rest % tl.cdiv(b, OUTPUTS), rest // tl.cdiv(b, OUTPUTS)
+    other, block = rest % tl.cdiv(c, INPUTS), rest // tl.cdiv(c, INPUTS)
+    i, j = block // d, block % d
+    outputs = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    inputs = other * INPUTS + tl.arange(0, INPUTS)
+    wanted, given = outputs < b, inputs < c
+    start = part * length
+    last = tl.minimum(start + length, batch)
+    total = tl.zeros((OUTPUTS, INPUTS), tl.float32)
+    if LAST:
+        gradients = gradient + (((i * b + outputs) * d + j).to(tl.int64) * batch)[:, None]
+        xs = x + (((i * c + inputs) * d + j).to(tl.int64) * batch)[:, None]
+        for first in range(start, last, BATCH):
+            rows = first + tl.arange(0, BATCH)
+            inside = rows < last
+            left = tl.load(gradients + rows[None, :], mask=wanted[:, None] & inside[None, :], other=0.0)
+            right = tl.load(xs + rows[None, :], mask=given[:, None] & inside[None, :], other=0.0)
+            total = _dot(left, tl.trans(right), total, PRECISION)
+    else:
+        gradients = gradient + ((i * b + outputs) * d + j)[None, :]
+        xs = x + ((i * c + inputs) * d + j)[None, :]
+        for first in range(start, last, BATCH):
+            rows = (first + tl.arange(0, BATCH)).to(tl.int64)
+            inside = rows < last
+            left = tl.load(gradients + rows[:, None] * (a * b * d), mask=inside[:, None] & wanted[None, :], other=0.0)
+            right = tl.load(xs + rows[:, None] * (a * c * d), mask=inside[:, None] & given[None, :], other=0.0)
+            total = _dot(tl.trans(left), right, total, PRECISION)
+    places = (((part * a + i) * b + outputs).to(tl.int64)[:, None] * c + inputs[None, :]) * d + j
+    tl.store(sums + places, total, mask=wanted[:, None] & given[None, :])

@@ -1,0 +1,80 @@
+"""How products with Kronecker-sparse factors are divided among the programs of a GPU. Needs no Triton.
+
+Tiles were chosen by what was fastest of a few on an H200, for 25088 vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+MOST_IN_COLUMNS = 75  # multiplications for each number moved, up to which "columns" is the faster way
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What one program computes: `batch` × `outputs` numbers for each of `columns` values of j, `inputs` l at a time.
+
+    `way` is "columns" or "rows", after the kernels; "filled", by `rows` with the zeros between the d diagonals
+    multiplied as well; or "turned", by `rows` after the batch was brought to the end, with a pass over the input and
+    one over the output more.
+    """
+
+    way: str
+    batch: int
+    outputs: int
+    inputs: int
+    columns: int
+    warps: int
+    stages: int
+
+
+def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bool, batch: int) -> Tile:
+    """The tile that was fastest on an H200 among a few, by pattern, dtype and layout."""
+    _, b, c, d = shape
+    exact = dtype == torch.float32
+    if not batch_last and d > 1:
+        if _columns_are_faster(b, c, d, exact):
+            columns = _columns_of(d)
+            return Tile("columns", 64, _power(b, 32 if exact else 64), 16, columns, columns, 1)
+        if d <= 3 and not exact:
+            return Tile("filled", 128, _power(b * d, 128), 64, 1, 8 if b * d > 64 else 4, 3)
+    way = "turned" if not batch_last and d > 1 else "rows"
+    rows = 64 if batch <= 64 else 128
+    if exact:
+        return Tile(way, rows, 64, 32, 1, 4, 3) if b <= 64 else Tile(way, 64, 128, 32, 1, 4, 3)
+    if b <= 192:
+        return Tile(way, rows, _power(b, 64), 32, 1, 4, 4)
+    return Tile(way, rows, 128 if b < 512 else 256, 64, 1, 8, 3)
+
+
+def weight_tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bool) -> Tile:
+    """The same for gradients in the weight."""
+    _, b, c, d = shape
+    exact = dtype == torch.float32
+    if not batch_last and d in (2, 4) and b * c < MOST_IN_COLUMNS * (b + c):
+        return Tile("columns", 16, _power(b, 64), _power(c, 32 if exact else 64), d, d, 1)
+    way = "rows" if batch_last or d == 1 else "filled" if d <= 3 and not exact else "turned"
+    if way == "filled":
+        b, c = b * d, c * d
+    return Tile(way, 32 if exact else 64, _power(b, 64), _power(c, 64), 1, 4, 3)
+
+
+def _columns_are_faster(b: int, c: int, d: int, exact: bool) -> bool:
+    """Than a pass more over input and output: where there is little to multiply, and j comes in whole groups."""
+    multiplications = b * c / (b + c)  # for each number that is read or written
+    if exact:
+        return d in (2, 4) and multiplications < MOST_IN_COLUMNS
+    if d in (2, 4, 8):
+        return multiplications < (MOST_IN_COLUMNS if d == 2 else 150 if d == 4 else 80)
+    return d % 8 == 0 and d < 48 and multiplications < 40
+
+
+def _columns_of(d: int) -> int:
+    return 2 if d == 2 else 4 if d <= 4 else 8
+
+
+def _power(size: int, most: int) -> int:
+    """The smallest power of two that holds a size, from 16 on."""
+    return min(most, max(16, 1 << (size - 1).bit_length()))

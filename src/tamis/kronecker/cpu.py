@@ -1,0 +1,52 @@
+"""The backend "cpu": kernels of the extension that read and write every number where it stands, in any layout."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from tamis.errors import InvalidInput
+from tamis.kernels import dispatch, kronecker
+from tamis.kronecker.backends import BATCH_LAST, Backend, register
+from tamis.kronecker.pattern import Pattern
+
+
+def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
+    if x.dtype != torch.float32:
+        return f"it multiplies float32, got {x.dtype}; take the backend 'bmm'"
+    if x.device.type != "cpu":
+        return f"it runs on the CPU, and x is on '{x.device}'; take the backend 'bmm'"
+    if x.layout != torch.strided or weight.layout != torch.strided:
+        return f"it reads strided tensors, got {x.layout} and {weight.layout}"
+    if _transformed():
+        return "it has no rules for torch.func and forward-mode differentiation; take the backend 'bmm'"
+    return _missing()
+
+
+def _transformed() -> bool:
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+@torch.compiler.assume_constant_result
+def _missing() -> str:
+    """Why there are no kernels, or ""; torch.compile cannot look into imports."""
+    return "" if dispatch.native() is not None else f"{dispatch.native_reason()}; take the backend 'bmm'"
+
+
+def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+    return kronecker.multiply(x, weight, False, layout == BATCH_LAST)
+
+
+def kernel() -> tuple[str | None, str]:
+    """Which kernel it runs in on this processor, None if it cannot run, and why."""
+    try:
+        name, reason = dispatch.kronecker_kernel()
+    except InvalidInput as error:
+        return None, str(error)
+    return (None if name == "torch" else name), reason
+
+
+CPU = register(Backend("cpu", _accepts, _apply))

@@ -1,0 +1,190 @@
+"""Table 5.5 of the thesis: parts of ViT-S/16 with products of two Kronecker-sparse factors for linear layers.
+
+Replaced are the two layers of each feed-forward network, and the projections to queries, keys and values; the
+projection after attention and the classifier stay dense, as section 5.5 has it. Where it leaves freedom:
+
+1. It gives patterns for N × N and 4N × N, and none for the way down, N × 4N. Here they are those of the way up, each
+   transposed and in the reverse order.
+2. Dense networks have one matrix of 3N × N for queries, keys and values, as is usual, which is faster than three.
+   Replaced ones have three products of N × N, for which the text gives patterns.
+3. Images give 196 tokens and one for the class. The part "linear N × N" is measured without that one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tamis.kernels.timing import in_turns
+from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear
+from tamis.kronecker.pattern import Pattern
+from tamis.kronecker.replace import replace
+from tamis.train.models.vit import Attention, Block, VisionTransformer, vit_s16
+
+SQUARE = (Pattern(1, 192, 48, 2), Pattern(2, 48, 192, 1))
+UP = (Pattern(1, 768, 192, 2), Pattern(6, 64, 64, 1))
+DOWN = tuple(pattern.transposed for pattern in reversed(UP))
+WIDTH, TOKENS, IMAGE = 384, 196, 224
+LINEAR, FEED_FORWARD, ATTENTION, BLOCK, WHOLE = PARTS = (
+    "linear N × N",
+    "feed-forward network",
+    "multi-head attention",
+    "block",
+    "ViT-S/16",
+)
+TRAINING = "training step"
+DENSE = "fully-connected"
+PRINTED = {  # Table 5.5: time over that of the fully-connected part
+    LINEAR: {"bmm": 0.82, "kernel": 0.50},
+    FEED_FORWARD: {"bmm": 0.91, "kernel": 0.77},
+    ATTENTION: {"bmm": 0.87, "kernel": 0.79},
+    BLOCK: {"bmm": 0.90, "kernel": 0.78},
+    WHOLE: {"bmm": 0.89, "kernel": 0.78},
+}
+Row = dict[str, Any]
+
+
+class SeparateAttention(nn.Module):
+    """The attention of `Attention`, with a layer each for queries, keys and values."""
+
+    def __init__(self, joint: Attention) -> None:
+        super().__init__()
+        self.heads, self.proj = joint.heads, joint.proj
+        layers = [nn.Linear(joint.qkv.in_features, joint.proj.in_features) for _ in range(3)]
+        weights, biases = joint.qkv.weight.detach().chunk(3), joint.qkv.bias.detach().chunk(3)
+        for layer, weight, bias in zip(layers, weights, biases, strict=True):
+            layer.weight, layer.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+        self.query, self.key, self.value = layers
+
+    def forward(self, x: Tensor) -> Tensor:
+        # (N, tokens, dim) -> (N, heads, tokens, dim / heads)
+        query, key, value = (
+            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
+        mixed = F.scaled_dot_product_attention(query, key, value)
+        return self.proj(mixed.transpose(1, 2).flatten(2))
+
+
+def patterns_of(rows: int, columns: int) -> tuple[Pattern, ...] | None:
+    """The text's patterns for the sizes that it replaces."""
+    return {(WIDTH, WIDTH): SQUARE, (4 * WIDTH, WIDTH): UP, (WIDTH, 4 * WIDTH): DOWN}.get((rows, columns))
+
+
+def sparse_vit(dense: VisionTransformer, seed: int = 0) -> VisionTransformer:
+    """A copy with products in the place of linear layers, drawn from scratch."""
+    separate = copy.deepcopy(dense)
+    for block in separate.blocks:
+        assert isinstance(block, Block)
+        block.register_module("attn", SeparateAttention(block.attn))
+    replaced = replace(separate, patterns_of, keep="blocks.*.attn.proj", begin="scratch", seed=seed)
+    assert isinstance(replaced, VisionTransformer)
+    return replaced
+
+
+def set_backend(model: nn.Module, backend: str | None) -> nn.Module:
+    """Have all Kronecker-sparse layers of a model multiply in this way; it is changed."""
+    for module in model.modules():
+        if isinstance(module, KroneckerLayer):
+            module.backend = backend
+    return model
+
+
+def parts_of(model: VisionTransformer) -> dict[str, nn.Module]:
+    """The rows of the table: modules of the first block, and the whole."""
+    block = model.blocks[0]
+    assert isinstance(block, Block)
+    attention: nn.Module = block.attn
+    linear = attention.query if isinstance(attention, SeparateAttention) else block.attn.proj
+    modules = {LINEAR: linear, FEED_FORWARD: nn.Sequential(block.norm2, block.mlp), BLOCK: block, WHOLE: model}
+    modules[ATTENTION] = nn.Sequential(block.norm1, attention)
+    return {name: modules[name] for name in PARTS}
+
+
+def measured_parts(
+    ways: dict[str, str | None], images: int, device: str, dtype: torch.dtype, seconds: float, depth: int | None = None
+) -> Iterator[Row]:
+    """Milliseconds of each part, dense and with each way to multiply: in inference, then a step of training.
+
+    Args:
+        ways: names of columns → backends of `multiply`; None lets it choose.
+        images: in a batch.
+        device: cpu or cuda.
+        dtype: of weights and inputs in inference. Training is in float32, or for another dtype under autocast to it.
+        seconds: for each row, about.
+        depth: blocks of the network, for a shorter run; 12 by default.
+    """
+    dense, sparse = _networks(depth, device)
+    inputs = _inputs(images, device, dtype)
+    of_dense, of_sparse = (parts_of(model.to(dtype).eval()) for model in (dense, sparse))
+    for part in PARTS:
+        tasks = {DENSE: _applied(of_dense[part], inputs[part], None)}
+        tasks |= {name: _applied(of_sparse[part], inputs[part], (way,)) for name, way in ways.items()}
+        with torch.inference_mode():
+            times = in_turns(tasks, device, seconds)
+        yield {"part": part, "ms": _milliseconds(times)}
+    dense, sparse = _networks(depth, device)
+    x = inputs[WHOLE].float()
+    labels = torch.zeros(images, dtype=torch.long, device=device)
+    steps = {DENSE: _step(dense, x, labels, dtype, None)}
+    steps |= {name: _step(sparse, x, labels, dtype, (way,)) for name, way in ways.items()}
+    yield {"part": TRAINING, "ms": _milliseconds(in_turns(steps, device, seconds))}
+
+
+def _networks(depth: int | None, device: str) -> tuple[VisionTransformer, VisionTransformer]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        dense = vit_s16()
+    if depth is not None:
+        dense.blocks = nn.Sequential(*list(dense.blocks)[:depth])
+    return dense.to(device), sparse_vit(dense).to(device)
+
+
+def _inputs(images: int, device: str, dtype: torch.dtype) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randn(images, TOKENS + 1, WIDTH, generator=generator).to(device, dtype)
+    pixels = torch.randn(images, 3, IMAGE, IMAGE, generator=generator).to(device, dtype)
+    vectors = tokens[:, :TOKENS].reshape(-1, WIDTH)
+    return {**dict.fromkeys(PARTS, tokens), LINEAR: vectors, WHOLE: pixels}
+
+
+Way = tuple[str | None] | None  # None for a network without products
+
+
+def _applied(module: nn.Module, x: Tensor, way: Way) -> Callable[[], Tensor]:
+    def run() -> Tensor:
+        if way is not None:
+            set_backend(module, way[0])
+        return module(x)
+
+    return run
+
+
+def _step(model: nn.Module, x: Tensor, labels: Tensor, dtype: torch.dtype, way: Way) -> Callable[[], None]:
+    """Forward, backward, and a step of SGD."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+
+    def run() -> None:
+        if way is not None:
+            set_backend(model, way[0])
+        with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
+            loss = F.cross_entropy(model(x), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return run
+
+
+def _milliseconds(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: 1e3 * value for name, value in seconds.items()}
+
+
+def weights_of(model: nn.Module) -> int:
+    """Parameters of all linear layers and products."""
+    layers = [module for module in model.modules() if isinstance(module, (nn.Linear, KroneckerLinear))]
+    return sum(parameter.numel() for layer in layers for parameter in layer.parameters())

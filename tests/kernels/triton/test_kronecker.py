@@ -1,0 +1,225 @@
+"""Products with Kronecker-sparse factors on a GPU against dense matrices in float64.
+
+With TRITON_INTERPRET=1, the kernels as Triton interprets them on the CPU.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tamis.kronecker.backends import BATCH_FIRST, BATCH_LAST, LAYOUTS, as_matrix
+from tamis.kronecker.layer import KroneckerLinear
+from tamis.kronecker.multiply import multiply
+from tamis.kronecker.pattern import Pattern
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+pytest.importorskip("triton", reason="triton is not installed")
+if not torch.cuda.is_available() and not INTERPRETED:
+    pytest.skip("there is no GPU here, and TRITON_INTERPRET=1 is not set", allow_module_level=True)
+if INTERPRETED and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
+    pytest.skip("the interpreter of this Triton needs numpy < 2.4", allow_module_level=True)
+
+import tamis.kronecker.triton as backend  # noqa: E402
+from tamis.kernels.triton import kronecker as kernels  # noqa: E402
+from tamis.kernels.triton.kronecker_tiles import Tile  # noqa: E402
+
+DEVICE = "cpu" if INTERPRETED else "cuda"
+# The interpreter does not multiply bfloat16 numbers.
+ALLOWED = {torch.float32: 1e-6, torch.float16: 2e-3} | ({} if INTERPRETED else {torch.bfloat16: 1.6e-2})
+PATTERNS = [
+    Pattern(1, 1, 1, 1),
+    Pattern(2, 16, 16, 1),
+    Pattern(1, 33, 20, 2),
+    Pattern(1, 5, 7, 3),
+    Pattern(2, 8, 48, 4),
+    Pattern(1, 3, 1, 6),
+    Pattern(1, 1, 40, 8),
+    Pattern(3, 20, 17, 12),
+    Pattern(1, 70, 10, 16),
+    Pattern(2, 2, 2, 5),
+]
+if not INTERPRETED:
+    PATTERNS += [Pattern(2, 96, 1024, 1), Pattern(1, 130, 1024, 4), Pattern(1, 64, 1024, 16), Pattern(1, 2, 2, 257)]
+BATCHES = [0, 1, 7] if INTERPRETED else [0, 1, 7, 300]
+TILES = [
+    Tile("rows", 16, 16, 16, 1, 4, 2),
+    Tile("filled", 16, 32, 16, 1, 4, 2),
+    Tile("turned", 32, 16, 16, 1, 4, 2),
+    Tile("columns", 32, 16, 16, 2, 2, 1),
+    Tile("columns", 16, 32, 32, 4, 4, 1),
+    Tile("columns", 16, 16, 16, 8, 8, 1),
+]
+# numpy, in which the interpreter computes, warns of infinities that are meant, and of numbers in arrays of one entry.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.* encountered in .*:RuntimeWarning", "ignore:Conversion of an array:DeprecationWarning"
+)
+needs_gpu = pytest.mark.skipif(INTERPRETED, reason="there is no GPU here")
+
+
+def drawn(pattern: Pattern, layout: str, batch: int, dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """An input and a weight."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(batch, pattern.columns, generator=generator)
+    weight = torch.randn(pattern.shape, generator=generator)
+    x = x if layout == BATCH_FIRST else x.T.contiguous()
+    return x.to(DEVICE, dtype), weight.to(DEVICE, dtype)
+
+
+def by_dense(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+    matrix = as_matrix(weight.double(), pattern)
+    return x.double() @ matrix.T if layout == BATCH_FIRST else matrix @ x.double()
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    """‖found − wanted‖ / ‖wanted‖."""
+    assert found.shape == wanted.shape
+    return float((found.double() - wanted).norm() / wanted.norm().clamp_min(1e-300))
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_the_product_is_that_of_the_dense_matrix(pattern: Pattern, layout: str, dtype: torch.dtype) -> None:
+    for batch in BATCHES:
+        x, weight = drawn(pattern, layout, batch, dtype)
+        y = multiply(x, weight, pattern, layout, backend="triton")
+        assert y.dtype == dtype
+        assert error(y, by_dense(x, weight, pattern, layout)) <= ALLOWED[dtype]
+
+
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
+def test_gradients_are_those_of_the_dense_matrix(pattern: Pattern, layout: str, dtype: torch.dtype) -> None:
+    for batch in BATCHES:
+        x, weight = (tensor.requires_grad_() for tensor in drawn(pattern, layout, batch, dtype))
+        y = multiply(x, weight, pattern, layout, backend="triton")
+        upstream = torch.randn_like(y)
+        found = torch.autograd.grad(y, (x, weight), upstream)
+        wanted = torch.autograd.grad(by_dense(x, weight, pattern, layout), (x, weight), upstream.double())
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert error(ours, theirs.double()) <= 1.5 * ALLOWED[dtype]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("pattern", [Pattern(2, 20, 37, 2), Pattern(1, 17, 20, 4), Pattern(1, 18, 33, 9)], ids=str)
+def test_every_way_and_tile_gives_the_same(pattern: Pattern, tile: Tile) -> None:
+    x, weight = drawn(pattern, BATCH_FIRST, 37, torch.float32)
+    y = kernels.multiply(x, weight, False, False, tile)
+    assert error(y, by_dense(x, weight, pattern, BATCH_FIRST)) <= 1e-6
+    found = kernels.weight_gradient(x, y, pattern.shape, False, False, tile)
+    wide = weight.double().requires_grad_()
+    (wanted,) = torch.autograd.grad(by_dense(x, wide, pattern, BATCH_FIRST), wide, y.double())
+    assert error(found, wanted) <= 1e-6
+
+
+def test_programs_that_take_turns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    pattern = Pattern(2, 20, 17, 16)
+    x, weight = drawn(pattern, BATCH_FIRST, 210, torch.float32)
+    monkeypatch.setattr(kernels, "CACHED", 32 * 17 * 64 * 3)  # of four tiles of the batch, three together
+    assert error(kernels.multiply(x, weight, False, False), by_dense(x, weight, pattern, BATCH_FIRST)) <= 1e-6
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_inputs_need_not_be_contiguous(layout: str) -> None:
+    pattern = Pattern(2, 5, 6, 4)
+    x, weight = drawn(pattern, layout, 10, torch.float32)
+    apart = torch.stack((x, x), -1)[..., 0]
+    turned = weight.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0)
+    assert not apart.is_contiguous() and not turned.is_contiguous()
+    y = multiply(x, weight, pattern, layout, backend="triton")
+    assert torch.equal(multiply(apart, turned, pattern, layout, backend="triton"), y)
+    expanded = weight[:1].expand(2, -1, -1, -1)
+    assert (
+        error(multiply(x, expanded, pattern, layout, backend="triton"), by_dense(x, expanded, pattern, layout))
+        <= ALLOWED[torch.float32]
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pattern", [Pattern(1, 3, 2, 1), Pattern(2, 2, 3, 2)], ids=str)
+def test_gradcheck(pattern: Pattern, layout: str) -> None:
+    """Differences of a product of two are exact but for rounding, however large the step."""
+    x, weight = (tensor.requires_grad_() for tensor in drawn(pattern, layout, 2, torch.float32))
+    with pytest.warns(UserWarning, match="double precision"):
+        assert torch.autograd.gradcheck(
+            lambda x, weight: multiply(x, weight, pattern, layout, backend="triton"), (x, weight), eps=0.5, atol=1e-4
+        )
+
+
+def test_gradients_of_gradients() -> None:
+    pattern = Pattern(2, 3, 4, 3)
+    inputs = tuple(tensor.requires_grad_() for tensor in drawn(pattern, BATCH_FIRST, 5, torch.float32))
+    wide = tuple(tensor.detach().double().requires_grad_() for tensor in inputs)
+
+    def second(x: Tensor, weight: Tensor, name: str) -> tuple[Tensor, ...]:
+        y = multiply(x, weight, pattern, backend=name)
+        first = torch.autograd.grad(y.square().sum(), (x, weight), create_graph=True)
+        return torch.autograd.grad(sum(each.square().sum() for each in first), (x, weight))
+
+    for ours, theirs in zip(second(*inputs, "triton"), second(*wide, "reference"), strict=True):
+        assert error(ours, theirs) <= 3e-6
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_gradients_are_the_same_in_every_run(layout: str) -> None:
+    pattern = Pattern(1, 16, 24, 2)
+    x, weight = drawn(pattern, layout, 400 if INTERPRETED else 20_000, torch.float32)
+    gradient = multiply(x, weight, pattern, layout, backend="triton")
+    runs = [kernels.weight_gradient(x, gradient, pattern.shape, layout == BATCH_LAST, False) for _ in range(3)]
+    assert all(torch.equal(runs[0], run) for run in runs)
+
+
+def test_infinities_and_nans_stay_what_they_are() -> None:
+    pattern = Pattern(1, 2, 3, 2)
+    x = torch.ones(3, 6, device=DEVICE)
+    x[0, 0], x[1, 0] = torch.inf, torch.nan
+    y = multiply(x, torch.ones(pattern.shape, device=DEVICE), pattern, backend="triton")
+    wanted = torch.full((3, 4), 3.0)
+    wanted[0, ::2], wanted[1, ::2] = torch.inf, torch.nan
+    assert torch.equal(y.cpu().nan_to_num(nan=-1), wanted.nan_to_num(nan=-1))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_operators_are_what_torch_wants_them_to_be(layout: str) -> None:
+    pattern, last = Pattern(2, 3, 4, 2), layout == BATCH_LAST
+    x, weight = drawn(pattern, layout, 6, torch.float32)
+    y = multiply(x, weight, pattern, layout, backend="triton")
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(
+        backend.kronecker_multiply, (x.requires_grad_(), weight.requires_grad_(), last), test_utils=tests
+    )
+    torch.library.opcheck(backend.kronecker_weight_gradient, (x, y, list(pattern.shape), last), test_utils=tests)
+
+
+@needs_gpu
+def test_tf32_is_used_where_it_is_allowed() -> None:
+    pattern = Pattern(1, 64, 256, 4)
+    x, weight = drawn(pattern, BATCH_FIRST, 64, torch.float32)
+    wanted = by_dense(x, weight, pattern, BATCH_FIRST)
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("high")
+        assert 1e-5 < error(multiply(x, weight, pattern, backend="triton"), wanted) <= 2e-3
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert error(multiply(x, weight, pattern, backend="triton"), wanted) <= 1e-6
+
+
+@needs_gpu
+def test_layers_compile_and_export() -> None:
+    layer = KroneckerLinear([(1, 12, 6, 2), (2, 6, 8, 1)], backend="triton", device="cuda")
+    x = torch.randn(5, 16, device="cuda")
+    compiled = torch.compile(layer, fullgraph=True)
+    y = compiled(x)
+    assert torch.allclose(y, layer(x), atol=1e-5)
+    y.sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+    exported = torch.export.export(layer, (x,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    other = torch.randn(9, 16, device="cuda")
+    assert torch.allclose(exported.module()(other), layer(other), atol=1e-5)
