@@ -23,6 +23,7 @@ EXPERIMENTS = (
     "gpfq",
     "bounds",
     "short_codes",
+    "short_codes_randomised",
     "l1inf",
     "architecture",
     "xnor",
