@@ -31,6 +31,7 @@ COMMANDS = (
     "verify",
     "report",
     "compress",
+    "sweep",
     "recipes",
     "reproduce",
     "doctor",

@@ -97,7 +97,7 @@ def test_a_lock_repeats_the_run(model: nn.Module, whole: str) -> None:
 def test_a_finished_run_is_not_repeated(
     model: nn.Module, whole: str, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tamis.recipe.run, "_run", lambda *_: pytest.fail("a step was run"))
+    monkeypatch.setattr(tamis.recipe.run, "run_plan", lambda *_: pytest.fail("a step was run"))
     done = compress(model, CHAIN, out=whole, **quick)
     assert done.small.masks.sparsity == pytest.approx(0.5, abs=1e-3)
     assert done.certificate.content == Certificate.load(f"{whole}/{CERTIFICATE}").content

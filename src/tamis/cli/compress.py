@@ -40,7 +40,7 @@ def compress(
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
     where = parse_device(device)
     with Console(stderr=True).status(Text(f"reading {model}")):
-        given, example = _model(model, weights, shape)
+        given, example = model_of(model, weights, shape)
     called = model if weights is None else f"{model} --weights {weights}"
     done = compress_model(
         given, recipe, data, out, test=test, **budget, example=example, device=where, called=called, progress=True
@@ -53,7 +53,7 @@ def compress(
         raise typer.Exit(1)
 
 
-def _model(model: str, weights: Path | None, shape: str | None) -> tuple[nn.Module | Network, Tensor | None]:
+def model_of(model: str, weights: Path | None, shape: str | None) -> tuple[nn.Module | Network, Tensor | None]:
     """The module, where there is one, with an input for it where the user gives its shape; or else the program."""
     if model.endswith(".pt2"):
         return load_network(model, weights, shape).network, None

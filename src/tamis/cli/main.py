@@ -475,6 +475,45 @@ def compile(
 
 
 @app.command()
+def online(
+    data: Annotated[
+        str,
+        typer.Option(
+            metavar="DATA", help="The stream: images by a name or a path, as mnist:train, or series, or graph."
+        ),
+    ],
+    space: Annotated[str, typer.Option(metavar="dense|conv1d|conv2d|graph|xnor", help="Which networks to learn with.")],
+    rounds: Annotated[int, typer.Option(metavar="N", help="How many; with more, a run that is over goes on.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to keep rounds and results.")] = Path(
+        "out/online"
+    ),
+    batch: Annotated[int, typer.Option(metavar="N", help="Examples in a round.")] = 16,
+    particles: Annotated[int, typer.Option(metavar="N", help="How many networks stand for the posterior.")] = 100,
+    lam: Annotated[float, typer.Option(metavar="LAMBDA", help="How much a round counts; 1 or less.")] = 1.0,
+    tau: Annotated[float, typer.Option(metavar="TAU", help="The scale of the weights' prior.")] = 0.3,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of the order of the examples and of all draws.")] = 0,
+    layers: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Of the union of networks, as 1,2,3.")] = None,
+    filters: Annotated[str | None, typer.Option(metavar="NUMBERS", help="In a layer, as 2,4.")] = None,
+    sizes: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Of filters, as 3,5.")] = None,
+    pool: Annotated[int, typer.Option(metavar="N", help="Take the mean of N x N pixels for one.")] = 1,
+    subsample: Annotated[
+        int,
+        typer.Option(metavar="N", help="How many past rounds a move of particles sees; 0 for all, exact and slower."),
+    ] = 32,
+    as_json: Json = False,
+) -> None:
+    """Learn from a stream round by round, over networks of several architectures, beside a bound of what that costs.
+
+    After Ctrl-C or a kill, the same command goes on from the last round, to the same result.
+    """
+    from tamis.cli.online import online
+
+    stream = {"data": data, "pool": pool, "rounds": rounds, "batch": batch, "seed": seed}
+    union = {"space": space, "layers": layers, "filters": filters, "sizes": sizes}
+    online(out, as_json, **stream, **union, particles=particles, lam=lam, tau=tau, subsample=subsample)
+
+
+@app.command()
 def certify(
     model: Model,
     small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
@@ -615,6 +654,51 @@ def recipes(
     from tamis.cli.recipes import recipes
 
     recipes(name, schema)
+
+
+class SweepCommands(TyperGroup):
+    """`tamis sweep FILE` stands for `tamis sweep run FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = args and args[0] in ("-h", "--help", *self.commands)
+        return super().parse_args(ctx, args if named or not args else ["run", *args])
+
+
+sweep = typer.Typer(
+    cls=SweepCommands,
+    help="Make many small networks of one model, compare them, and certify the best: `tamis sweep SPEC -o DIR`.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(sweep, name="sweep")
+SweepSpec = Annotated[Path, typer.Argument(metavar="SPEC", help="A .yaml file that says what to try, and on what.")]
+SweepFolder = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to write to.")]
+Storage = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="The database, as postgresql://user@host/name. Default: DIR/sweep.db, by SQLite."),
+]
+
+
+@sweep.command("run")
+def sweep_run(
+    spec: SweepSpec, out: SweepFolder, storage: Storage = None, device: Device = "cpu", as_json: Json = False
+) -> None:
+    """Make what SPEC asks for, together with all workers, and certify the best.
+
+    The word `run` may be left out. DIR then has results.json, report.html, and a folder for each network made here.
+    After a kill, the same command goes on. Where no network is within the limits of SPEC, the exit code is 1.
+    """
+    from tamis.cli.sweep import run
+
+    run(spec, out, storage, device, as_json)
+
+
+@sweep.command("worker")
+def sweep_worker(spec: SweepSpec, out: SweepFolder, storage: Storage = None, device: Device = "cpu") -> None:
+    """Help with the sweep of SPEC, here or on another machine, until all networks are made."""
+    from tamis.cli.sweep import worker
+
+    worker(spec, out, storage, device)
 
 
 kronecker = typer.Typer(

@@ -104,8 +104,8 @@ def compress(
     wanted, given_lock, path = _wanted(recipe, data, test, target_bytes, max_disagreement)
     splits = _load(wanted)
     called = called or type(model).__name__
-    net, module = _network(model, example, splits, called)
-    _check(wanted, module, net, splits, called)
+    net, module = network_of(model, example, splits, called)
+    check_plan(wanted, module, net, splits, called)
     where = torch.device(device) if device is not None else next(iter(net.params.values())).device
     if given_lock is not None:
         given_lock.check_made_for(net, splits, path)
@@ -118,7 +118,7 @@ def compress(
     lock = space.begin(Lock({**lock.content, "threads": threads}))
     _note_versions(given_lock, lock, progress)
     with _threads(lock.threads), space.given_up_on_errors():
-        state = _run(wanted.plan, State(Compressed(net), net, module), splits, where, space, progress)
+        state = run_plan(wanted.plan, State(Compressed(net), net, module), splits, where, space, progress)
         return _finish(folder, space, lock, net, state, wanted, splits, progress)
 
 
@@ -178,7 +178,7 @@ def _load(recipe: Recipe) -> Splits:
     return splits
 
 
-def _network(model: Any, example: Any, data: Splits, called: str) -> tuple[Network, nn.Module | None]:
+def network_of(model: Any, example: Any, data: Splits, called: str) -> tuple[Network, nn.Module | None]:
     """The graph, and the module where there is one."""
     if isinstance(model, Network):
         return model, None
@@ -192,7 +192,7 @@ def _network(model: Any, example: Any, data: Splits, called: str) -> tuple[Netwo
         raise InvalidInput(f"{called} does not take inputs as those of '{data.train.name}': {error}") from error
 
 
-def _check(recipe: Recipe, module: nn.Module | None, net: Network, data: Splits, called: str) -> None:
+def check_plan(recipe: Recipe, module: nn.Module | None, net: Network, data: Splits, called: str) -> None:
     """Refuse what would fail later, before anything is written."""
     for step in recipe.plan:
         if module is None and (step.trains or step.rebuilds):
@@ -210,7 +210,7 @@ def _check(recipe: Recipe, module: nn.Module | None, net: Network, data: Splits,
 # -- the work ----------------------------------------------------------------------------------------------------------
 
 
-def _run(
+def run_plan(
     plan: list[Step], state: State, data: Splits, device: torch.device, space: Workspace, progress: Listener
 ) -> State:
     """Every step, or what an earlier run has left of it."""

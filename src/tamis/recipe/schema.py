@@ -129,7 +129,7 @@ def _located(error: ValidationError, document: Document) -> RecipeError:
     errors = error.errors(include_url=False)
     first = errors[0]
     kind = first["type"]
-    path: Path_ = _in_document(first["loc"], document.data)
+    path: Path_ = in_document(first["loc"], document.data)
     if kind == "missing":
         message = f"'{first['loc'][-1]}' is missing; {_keys(path, document.data)}"
     elif kind == "extra_forbidden":
@@ -138,16 +138,16 @@ def _located(error: ValidationError, document: Document) -> RecipeError:
         message, path = _unknown_step(path, document.data)
     elif kind == "value_error":
         message = str(first["ctx"]["error"])
-        path = _blamed(path, message, document.data)
+        path = blamed(path, message, document.data)
     else:
-        here = [each["msg"] for each in errors if _in_document(each["loc"], document.data) == path]
-        message = f"it should be {' or '.join(dict.fromkeys(map(_wish, here)))}; got {first['input']!r:.60}"
-    others = len({_in_document(each["loc"], document.data) for each in errors}) - 1
+        here = [each["msg"] for each in errors if in_document(each["loc"], document.data) == path]
+        message = f"it should be {' or '.join(dict.fromkeys(map(wish, here)))}; got {first['input']!r:.60}"
+    others = len({in_document(each["loc"], document.data) for each in errors}) - 1
     more = f" ({others} more after this one)" if others and kind != "union_tag_invalid" else ""
     return document.error(path, message + more, key=kind == "extra_forbidden")
 
 
-def _in_document(location: Sequence[str | int], data: Any) -> tuple[str | int, ...]:
+def in_document(location: Sequence[str | int], data: Any) -> tuple[str | int, ...]:
     """Pydantic's location without what is no key of the document: a choice between types, and what is missing."""
     path: list[str | int] = []
     for part in location:
@@ -196,7 +196,7 @@ def _unknown_step(path: Path_, data: Any) -> tuple[str, Path_]:
     return f"there is no step '{data['step']!s:.60}'; {meant}steps are {known}", (*path, "step")
 
 
-def _blamed(path: Path_, message: str, data: Any) -> Path_:
+def blamed(path: Path_, message: str, data: Any) -> Path_:
     """The key that a message begins with, if it is one of those at the place."""
     for part in path:
         data = data[part]
@@ -204,6 +204,6 @@ def _blamed(path: Path_, message: str, data: Any) -> Path_:
     return (*path, word) if isinstance(data, Mapping) and word in data else path
 
 
-def _wish(message: str) -> str:
+def wish(message: str) -> str:
     """What pydantic's message says that there should be."""
     return message.removeprefix("Input should be ").split(", unable", 1)[0].split(", got", 1)[0]

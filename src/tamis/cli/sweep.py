@@ -1,0 +1,99 @@
+"""`tamis sweep`: try many recipes on one model, alone or with workers elsewhere, and certify the best."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tamis.cli.compress import model_of
+from tamis.cli.display import console, facts, table
+from tamis.cli.train import parse_device
+from tamis.errors import InvalidInput
+from tamis.sweep.run import RESULTS, Row, Swept, as_plain_data, sweep, work
+from tamis.sweep.space import described
+from tamis.sweep.spec import read_sweep
+from tamis.sweep.study import imported_optuna
+
+MOST_ROWS = 40
+
+
+def run(spec: Path, out: Path, storage: str | None, device: str, as_json: bool) -> None:
+    """The command; arguments as on the command line."""
+    found = sweep(**_arguments(spec, out, storage, device))
+    if as_json:
+        print(json.dumps(as_plain_data(found), indent=2, allow_nan=False))
+    else:
+        show(found, console())
+    if not found.certified:
+        raise typer.Exit(1)
+
+
+def worker(spec: Path, out: Path, storage: str | None, device: str) -> None:
+    """The command; arguments as on the command line."""
+    work(**_arguments(spec, out, storage, device))
+
+
+def _arguments(path: Path, out: Path, storage: str | None, device: str) -> dict[str, Any]:
+    """What `sweep` and `work` take."""
+    imported_optuna()
+    if out.exists() and not out.is_dir():
+        raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
+    where, spec = parse_device(device), read_sweep(path)
+    said = spec.spec
+    if said.model is None:
+        raise InvalidInput(f"{path}: 'model' is missing: a .pt2 file, or package.module:factory")
+    weights = None if said.weights is None else Path(said.weights)
+    with Console(stderr=True).status(Text(f"reading {said.model}")):
+        model, example = model_of(said.model, weights, said.shape)
+    called = said.model if weights is None else f"{said.model} --weights {weights}"
+    places = {"out": out, "storage": storage, "device": where}
+    return {"model": model, "spec": spec, "example": example, "called": called, **places}
+
+
+def show(found: Swept, out: Console) -> None:
+    """Print the candidates, what is certified, and where everything is."""
+    out.print(_table(found))
+    out.print()
+    for point, why in found.failed:
+        out.print(f"not made: {described(point)}: {why}", soft_wrap=True)
+    lines = {"folder": str(found.folder), "results": RESULTS, "page": "report.html"}
+    if not found.certified:
+        out.print("no candidate is within the limits: nothing was certified")
+        del lines["page"]
+    else:
+        lines["certified"] = (
+            f"{len(found.certified)}; each certificate pays for {found.compared} compared on the test data"
+        )
+    out.print(facts(lines))
+
+
+def _table(found: Swept) -> Table:
+    """The candidates, those on the front with a mark; held-out figures first, then what is certified."""
+    rows = table()
+    rows.add_column("")
+    rows.add_column("tried", overflow="fold")
+    names = [name for name in ("bytes", "accuracy", "disagreement", "latency") if name in found.rows[0].figures]
+    for name in names:
+        rows.add_column("differs ≤" if name == "disagreement" else name, justify="right")
+    rows.add_column("certified: differs ≤", justify="right")
+    for row in found.rows[:MOST_ROWS]:
+        mark = Text("*", style="bold green") if row.front else ""
+        rows.add_row(mark, Text(described(row.point)), *(_figure(row, name) for name in names), _certified(row))
+    return rows
+
+
+def _figure(row: Row, name: str) -> str:
+    value = row.figures[name]
+    if name == "bytes":
+        return f"{value:,}"
+    return f"{1e3 * value:.3g} ms" if name == "latency" else f"{value:.2%}"
+
+
+def _certified(row: Row) -> str:
+    return "" if row.certificate is None else f"{row.certificate['disagreement'].bound.value:.2%}"

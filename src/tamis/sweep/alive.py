@@ -1,0 +1,106 @@
+"""Who is at work: a worker holds a lock for as long as it lives, and its trials have a pulse."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+INTERVAL = 5.0  # seconds between two beats
+GRACE = 30.0  # seconds without a beat after which a worker elsewhere counts as dead
+SEPARATOR = "~"  # between the parts of a worker's name
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    """Hold a lock, once nobody else does; the system takes it back when the process ends, however it ends."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds a lock."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+class Workers:
+    """The workers of a folder, this process among them.
+
+    Args:
+        folder: where their locks are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.own = SEPARATOR.join((socket.gethostname(), str(os.getpid()), secrets.token_hex(4)))
+
+    @contextmanager
+    def enlisted(self) -> Iterator[None]:
+        """Be one of them meanwhile."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with held(self._lock(self.own)):
+            yield
+        self._lock(self.own).unlink(missing_ok=True)  # not after an error: what was begun is to be found dead
+
+    def lives(self, worker: str) -> bool | None:
+        """Whether a worker is there; None where only its pulse can tell: of another machine, or another folder."""
+        same_machine = worker.split(SEPARATOR)[0] == socket.gethostname()
+        if not same_machine or not self._lock(worker).exists():
+            return None
+        return worker == self.own or is_held(self._lock(worker))
+
+    def _lock(self, worker: str) -> Path:
+        return self.folder / f"{worker}.lock"
+
+
+class Pulses:
+    """Pulses as seen from here: by one's own clock, so that clocks of other machines need not agree."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, tuple[object, float]] = {}
+
+    def silent(self, trial: int, beat: object) -> bool:
+        """Whether a trial's last beat has been the same for too long."""
+        now = time.monotonic()
+        last, since = self._seen.setdefault(trial, (beat, now))
+        if last != beat:
+            self._seen[trial] = (beat, now)
+            return False
+        return now - since > GRACE
+
+
+@contextmanager
+def beating(beat: Callable[[int], None]) -> Iterator[None]:
+    """Call `beat(1)`, `beat(2)`, … now and then, meanwhile; it says with `StopIteration` that nobody listens."""
+    over = threading.Event()
+
+    def go_on() -> None:
+        count = 0
+        while not over.wait(INTERVAL):
+            count += 1
+            try:
+                beat(count)
+            except StopIteration:
+                return
+            except Exception:  # a database that does not answer now may do so next time
+                continue
+
+    thread = threading.Thread(target=go_on, daemon=True, name="pulse")
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

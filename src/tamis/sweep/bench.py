@@ -1,0 +1,191 @@
+"""One candidate: the network that a recipe makes, its file, and how good it is on the held-out data."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor, nn
+
+from tamis.artifact.atomic import replacing
+from tamis.artifact.compressed import Compressed
+from tamis.bounds.disagreement import disagreement
+from tamis.certify.evidence import classes_of, gather_evidence
+from tamis.errors import InvalidInput, TamisError
+from tamis.graph.network import Network
+from tamis.recipe.lock import Lock, model_facts, sha256_of
+from tamis.recipe.run import SMALL, architecture_of, check_plan, network_of, run_plan
+from tamis.recipe.schema import DataSection, Recipe
+from tamis.recipe.splits import Splits, load_splits
+from tamis.recipe.state import DELTA, State
+from tamis.recipe.workspace import Workspace
+from tamis.report.comparison import latencies
+from tamis.sweep.alive import held
+
+FIGURES, RECIPE_FILE, BUSY = "figures.json", "recipe.yaml", ".lock"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A candidate that lies in a folder.
+
+    Attributes:
+        folder: where small.tamis, recipe.yaml and figures.json are.
+        figures: bytes, sha256, samples (held-out ones), different (answers), disagreement (its bound), and where they
+            were asked for or can be known accuracy and latency.
+    """
+
+    folder: Path
+    figures: Mapping[str, Any]
+
+    @property
+    def file(self) -> Path:
+        """The network."""
+        return self.folder / SMALL
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where candidates of one model are made and measured.
+
+    Attributes:
+        net: the network before.
+        module: its module, where there is one.
+        data: the parts of the data.
+        section: what the sweep says of the data.
+        device: where steps train.
+        called: what messages call the model.
+        measured: names of what must be known of each candidate.
+        folder: where candidates go.
+    """
+
+    net: Network
+    module: nn.Module | None
+    data: Splits
+    section: DataSection
+    device: torch.device
+    called: str
+    measured: tuple[str, ...]
+    folder: Path
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module | Network,
+        section: DataSection,
+        measured: tuple[str, ...],
+        folder: Path,
+        example: Tensor | tuple[Tensor, ...] | None,
+        device: str | torch.device | None,
+        called: str | None,
+    ) -> Bench:
+        """Load the data, and refuse what cannot be measured on it."""
+        data = load_splits(**section.model_dump())
+        called = called or type(model).__name__
+        net, module = network_of(model, example, data, called)
+        where = torch.device(device) if device is not None else next(iter(net.params.values())).device
+        bench = cls(net, module, data, section, where, called, measured, folder)
+        if classes_of(net) is None:
+            raise InvalidInput(f"a sweep compares answers, and {called} has no score for each of several classes")
+        if "accuracy" in measured and not bench.has_labels:
+            raise InvalidInput(f"'{bench.searched.name}' has no labels, which accuracy needs; ask for disagreement")
+        return bench
+
+    @property
+    def searched(self) -> Any:
+        """What candidates are compared on."""
+        return self.data.held_out
+
+    @cached_property
+    def has_labels(self) -> bool:
+        """Whether it has labels."""
+        return self.data.test_has_labels if self.section.held_out_from == "test" else self.data.has_labels
+
+    def facts(self) -> dict[str, Any]:
+        """What says which model and data it is about."""
+        return {"model": model_facts(self.net), "data": {**self.section.model_dump(), **self.data.digests}}
+
+    def check(self, recipes: Sequence[Recipe]) -> None:
+        """Refuse recipes that the model or the data are not fit for."""
+        for recipe in recipes:
+            check_plan(recipe, self.module, self.net, self.data, self.called)
+            trains = [step.step for step in recipe.plan if step.trains]
+            if trains and not self.data.has_labels:
+                raise InvalidInput(f"'{self.section.train}' has no labels, which the step '{trains[0]}' needs to train")
+
+    def make(self, recipe: Recipe) -> Made:
+        """Make a candidate, or go on with one that was broken off, or read one that was made.
+
+        Its numbers are written last: where they are, all of it is.
+        """
+        lock = Lock.of(recipe, self.net, self.called, self.data, self.device)
+        folder = self.folder / _key(lock)
+        folder.mkdir(parents=True, exist_ok=True)
+        figures = folder / FIGURES
+        with held(folder / BUSY):  # another worker may be at the same one
+            if not _all_known(figures, self.measured):
+                self._make(recipe, lock, folder)
+        return Made(folder, json.loads(figures.read_text(encoding="utf-8")))
+
+    def architecture(self, recipe: Recipe) -> nn.Module | None:
+        """That of a candidate's file, where it is not the model's."""
+        if self.module is None or not any(step.rebuilds for step in recipe.plan):
+            return None
+        return architecture_of(self.module, recipe, self.data.train.example)
+
+    def _make(self, recipe: Recipe, lock: Lock, folder: Path) -> None:
+        space = Workspace(folder)
+        space.begin(lock)
+        begun = State(Compressed(self.net), self.net, self.module)
+        try:
+            state = run_plan(recipe.plan, begun, self.data, self.device, space, False)
+        except TamisError:
+            space.remove()
+            raise
+        state.small.save(folder / SMALL)
+        with replacing(folder / RECIPE_FILE) as part:
+            part.write_text(yaml.safe_dump(recipe.resolved(), sort_keys=False, allow_unicode=True, width=120))
+        found = {"bytes": (folder / SMALL).stat().st_size, "sha256": sha256_of(folder / SMALL)}
+        found |= self._compared(state) | self._timed(state, recipe)
+        with replacing(folder / FIGURES) as part:
+            part.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        space.remove()
+
+    def _compared(self, state: State) -> dict[str, Any]:
+        data = self.searched if self.has_labels else self.searched.normalised()
+        seen = gather_evidence(self.net, state.small.network, data)
+        different = seen.different(0)
+        bound = disagreement(different, seen.samples, DELTA).value
+        found: dict[str, Any] = {"samples": seen.samples, "different": different, "disagreement": bound}
+        return found | ({"accuracy": 1 - seen.errors(0) / seen.samples} if self.has_labels else {})
+
+    def _timed(self, state: State, recipe: Recipe) -> dict[str, float]:
+        """Seconds for one input: of a binary network on packed bits, of others by torch in floats."""
+        if "latency" not in self.measured:
+            return {}
+        timed: list[Any] = [state.small.network]
+        if any(step.step == "binarize" for step in recipe.plan):
+            from tamis.binary.compile import compile
+
+            timed.append(compile(state.trainable()))
+        return {"latency": latencies(tuple(timed), 1)[-1]}
+
+
+def _all_known(figures: Path, measured: Sequence[str]) -> bool:
+    return figures.exists() and set(measured) <= set(json.loads(figures.read_text(encoding="utf-8")))
+
+
+def _key(lock: Lock) -> str:
+    """The same for the same candidate."""
+    content = lock.content
+    recipe = {name: value for name, value in content["recipe"].items() if name not in ("name", "description")}
+    model = {name: value for name, value in content["model"].items() if name != "name"}
+    said = {"recipe": recipe, "model": model, "data": content["data"], "device": content["device"]}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
