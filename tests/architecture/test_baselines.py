@@ -70,6 +70,7 @@ def by_hand(model: nn.Module, sparsity: float, rounds: int) -> dict[str, Tensor]
     return masks
 
 
+@pytest.mark.slow
 def test_it_is_iterative_magnitude_pruning_written_out() -> None:
     found = magnitude_architecture(a_model(), DATA, 0.83, SETTINGS, rounds=3, progress=False)
     expected = by_hand(a_model(), sparsity=0.83, rounds=3)
@@ -77,10 +78,8 @@ def test_it_is_iterative_magnitude_pruning_written_out() -> None:
     assert all(torch.equal(found.masks[name], mask) for name, mask in expected.items())
 
 
-@pytest.mark.parametrize(
-    ("taken", "rounds"),
-    [(0, 1), pytest.param(3, 5, marks=pytest.mark.slow), (301, 2), pytest.param(443, 2, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("taken", "rounds"), [(0, 1), (3, 5), (301, 2), (443, 2)])
 def test_the_sparsity_is_exact_to_one_connection(taken: int, rounds: int) -> None:
     """Where each round's fraction of a connection is rounded up, too: 3 of 444 in 5 rounds are 0.6 a round."""
     settings = replace(SETTINGS, epochs=1)
@@ -88,6 +87,7 @@ def test_the_sparsity_is_exact_to_one_connection(taken: int, rounds: int) -> Non
     assert (found.masks.total, found.masks.pruned) == (444, taken)
 
 
+@pytest.mark.slow
 def test_the_layers_are_those_of_a_search() -> None:
     model = digits_cnn(2)
     found = magnitude_architecture(model, DATA, 0.5, SETTINGS, rounds=1, progress=False)
@@ -117,6 +117,7 @@ def stop_after(epochs: int) -> Callable[[Progress], None]:
     return listen
 
 
+@pytest.mark.slow
 def test_broken_off_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         magnitude_architecture(a_model(), DATA, 0.8, SETTINGS, rounds=2, directory=tmp_path, progress=stop_after(3))

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from torchrun import team_of
 
@@ -12,6 +13,7 @@ from tamis.train.models import mlp
 SCRIPT = Path(__file__).with_name("ddp_certify.py")
 
 
+@pytest.mark.slow
 def test_two_processes_issue_the_same_certificate(tmp_path: Path) -> None:
     torch.manual_seed(0)
     data = load_data("digits:test")

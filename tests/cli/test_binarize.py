@@ -75,6 +75,7 @@ def test_the_file_holds_what_the_library_trains_with_a_bit_for_each_weight() -> 
     assert "linear2.weight" in text and max(map(len, text.splitlines())) <= 100
 
 
+@pytest.mark.slow
 def test_every_choice_reaches_the_library() -> None:
     options = ("--scale", "channel", "--estimator", "rsign", "--keep", "last,linear2", "--activation-epochs", 0)
     told = json.loads(run(MLP, *QUICK, *options, "--dir", "kept", "-o", "small.tamis", "--json"))

@@ -79,6 +79,7 @@ def test_it_makes_binary_what_was_made_binary(how: dict[str, Any]) -> None:
     assert told["kernel"]["name"] == binary_kernel()[0] and told["file"] is None
 
 
+@pytest.mark.slow
 def test_the_program_that_it_writes_computes_the_same() -> None:
     model = write(digits_cnn, "small.tamis")
     assert "saved new/compiled.pt2, " in run(CNN, "small.tamis", "-o", "new/compiled.pt2")

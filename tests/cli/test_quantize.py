@@ -248,6 +248,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(path.name for path in Path().iterdir()) == ["small.tamis", "whole.tamis"]
 
 
+@pytest.mark.slow
 def test_a_kill_loses_no_finished_layer() -> None:
     script = f"""
 import os, sys

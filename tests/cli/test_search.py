@@ -141,6 +141,7 @@ def test_what_the_masks_do_not_reach_is_said_in_one_line() -> None:
 # -- going on ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_to_the_same_bytes() -> None:
     arguments = [MLP, *map(str, QUICK), "-o", "found.architecture"]
     environment = {**os.environ, "PYTHONPATH": str(Path(tamis.__file__).parents[1]), "OMP_NUM_THREADS": "1"}

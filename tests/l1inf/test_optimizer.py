@@ -324,6 +324,7 @@ def test_it_says_what_it_is() -> None:
     assert "SGD" in text and "'3'" in text and "0.4" in text
 
 
+@pytest.mark.slow
 def test_a_team_ends_with_the_same_weights_within_the_ball(tmp_path: Path) -> None:
     done = team_of(2, tmp_path, script=Path(__file__).with_name("ddp_l1inf.py"), seconds=120)
     assert done.returncode == 0, done.stdout

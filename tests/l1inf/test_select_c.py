@@ -100,6 +100,7 @@ def test_files_that_are_not_scores_are_named(content: str, tmp_path: Path) -> No
         select_c(closeness, 12, [0.1], folds=3, directory=tmp_path, progress=False)
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_table(tmp_path: Path) -> None:
     alone = select_c(negative_loss, 24, [0.001, 1.0], folds=2, progress=False)
     assert alone.c == 1.0  # under the other, the network is next to constant
