@@ -1,14 +1,14 @@
 """How time and memory grow with width, depth and samples, and what follows for networks of 7 and 70 billion weights.
 
-    python benchmarks/scaling.py [--store] [--rounds 2] [--largest 2048] [--check 11008x4096]
+    python benchmarks/scaling.py [--store] [--rounds 2] [--largest 1024] [--check 11008x4096]
 
 Multilayer perceptrons of growing width and depth, growing calibration sets. Each row is one thread's CPU time, the best
 of rounds in which the sizes take turns, and the largest memory held beyond what was there before. Exponents are slopes
 of a least-squares line through the logarithms of the larger half of the sizes, where lower-order terms are small.
 
-A layer of n inputs and k outputs, quantized on m samples, is predicted by the floors n²m (its Gram matrix) and n³, n²k
-(its factorization, the feedback of errors), with rates measured here; --check quantizes one layer of that size for the
-comparison of what was predicted and what it took.
+A layer of n inputs and k outputs, quantized by GPFQ on m ≥ n samples, is predicted by the two things that it must do,
+n²m multiplications for its Gram matrix and n²k for the choice of weights, with rates measured here on a small layer;
+--check quantizes one layer of that size on 2n samples, for the comparison of what was predicted and what it took.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 
 import torch
 from measure import best_cpu_seconds, peak_memory, store
-from torch import Tensor, nn
+from torch import nn
 
 import tamis
 
-WIDTHS = (256, 512, 1024, 2048)
-DEPTHS = (4, 8, 16, 32)
+WIDTHS = (128, 256, 512, 1024)
+DEPTHS = (2, 4, 8, 16)
 SAMPLES = (512, 1024, 2048, 4096)
-WIDTH, DEPTH, COUNT = 512, 4, 1024  # of what is not varied
+WIDTH, DEPTH, COUNT = 256, 2, 1024  # of what is not varied
 LAYERS = {  # the largest of a network's linear layers, inputs × outputs, and how many blocks it has
     "7 B": ((11008, 4096), 32),
     "70 B": ((28672, 8192), 80),
@@ -91,40 +91,36 @@ def exponent(values: dict[str, float] | dict[str, int]) -> float:
     return top / sum((a - mean_x) ** 2 for a in x)
 
 
-def one_layer(inputs: int, outputs: int, samples: int, method: str) -> tuple[float, int]:
-    """CPU seconds and peak bytes of quantizing one linear layer."""
+def one_layer(inputs: int, outputs: int, samples: int) -> tuple[float, int]:
+    """CPU seconds and peak bytes of quantizing one linear layer by GPFQ."""
     torch.manual_seed(0)
     net = tamis.trace(nn.Linear(inputs, outputs, bias=False), torch.zeros(1, inputs))
-    x: Tensor = torch.randn(samples, inputs)
+    x = torch.randn(samples, inputs)
     start = time.thread_time()
-    memory = peak_memory(lambda: tamis.quantize(net, x, 4, method=method, c_alpha=3, progress=False))  # type: ignore[arg-type]
+    memory = peak_memory(lambda: tamis.quantize(net, x, 4, method="gpfq", c_alpha=3, progress=False))
     return time.thread_time() - start, memory
 
 
-def rates(method: str, largest: int) -> dict[str, float]:
-    """Seconds for each n²m and for each n²(n + k), and bytes for each n², from layers of two sizes."""
-    few, many = 256, 4096
-    small, _ = one_layer(largest, largest, few, method)
-    more, memory = one_layer(largest, largest, many, method)
-    gram = (more - small) / (largest**2 * (many - few))
-    return {
-        "gram": gram,
-        "rest": (small - gram * largest**2 * few) / (2 * largest**3),
-        "bytes": memory / largest**2,
-    }
+def rates(width: int) -> dict[str, float]:
+    """Seconds for each of n²m and of n²k, and bytes for each of n², from one layer and two numbers of samples."""
+    few, many = 4 * width, 16 * width
+    less, _ = one_layer(width, width, few)
+    more, memory = one_layer(width, width, many)
+    gram = (more - less) / (width**2 * (many - few))
+    return {"gram": gram, "choice": (less - gram * width**2 * few) / width**3, "bytes": memory / width**2}
 
 
 def predicted(rate: dict[str, float], inputs: int, outputs: int, samples: int) -> tuple[float, float]:
     """Seconds of one thread and bytes for one layer."""
-    seconds = rate["gram"] * inputs**2 * samples + rate["rest"] * inputs**2 * (inputs + outputs)
-    return seconds, rate["bytes"] * inputs * max(inputs, outputs)
+    seconds = inputs**2 * (rate["gram"] * samples + rate["choice"] * outputs)
+    return seconds, rate["bytes"] * inputs**2
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", action="store_true", help="write docs/results/scaling.json")
     parser.add_argument("--rounds", type=int, default=2, help="of which the best counts")
-    parser.add_argument("--largest", type=int, default=2048, help="width of the layer that rates are measured on")
+    parser.add_argument("--largest", type=int, default=1024, help="width of the layer that rates are measured on")
     parser.add_argument("--check", default="11008x4096", help="inputs × outputs of the layer to compare with, or none")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -134,26 +130,25 @@ def main() -> None:
             "depth": measured("depth", DEPTHS, options.rounds, Path(folder)),
             "samples": measured("samples", SAMPLES, options.rounds, Path(folder)),
         }
-    figures["rates"] = {method: rates(method, options.largest) for method in ("gpfq", "optq")}
+    figures["rates"] = rates(options.largest)
     figures["networks"] = {}
     for name, ((inputs, outputs), blocks) in LAYERS.items():
-        seconds, memory = predicted(figures["rates"]["gpfq"], inputs, outputs, CALIBRATION)
+        seconds, memory = predicted(figures["rates"], inputs, outputs, CALIBRATION)
         figures["networks"][name] = {"layer": [inputs, outputs], "blocks": blocks, "seconds": seconds, "bytes": memory}
-        print(
-            f"{name}: its largest layer, {inputs} × {outputs}: {seconds:,.0f} s of one thread, {memory / 2**30:.1f} GiB"
-        )
+        held = memory / 2**30
+        print(f"{name}: its largest layer, {inputs} × {outputs}: {seconds:,.0f} s of one thread, {held:.1f} GiB")
     if options.check != "none":
         inputs, outputs = map(int, options.check.split("x"))
-        seconds, memory = predicted(figures["rates"]["gpfq"], inputs, outputs, 1024)
-        took, held = one_layer(inputs, outputs, 1024, "gpfq")
+        seconds, memory = predicted(figures["rates"], inputs, outputs, 2 * inputs)
+        took, held = one_layer(inputs, outputs, 2 * inputs)
         figures["check"] = {
             "layer": [inputs, outputs],
-            "samples": 1024,
+            "samples": 2 * inputs,
             "predicted": {"seconds": seconds, "bytes": memory},
             "measured": {"seconds": took, "bytes": held},
         }
         print(
-            f"{inputs} × {outputs}, 1024 samples: predicted {seconds:.0f} s and {memory / 2**30:.1f} GiB, took "
+            f"{inputs} × {outputs}, {2 * inputs} samples: predicted {seconds:.0f} s and {memory / 2**30:.1f} GiB, took "
             f"{took:.0f} s and {held / 2**30:.1f} GiB"
         )
     if options.store:

@@ -70,7 +70,9 @@ class BinaryLayer:
 
     Lengths are numbers of entries, 0 where there are none: x (float32), thresholds (float32) and flips (bool), or bits
     (64-bit words); weights (64-bit words); alpha, full, beta, gamma (float32); out (float32), or out_bits (64-bit
-    words) with thresholds and flips.
+    words) with thresholds and flips; and what follows where numbers come out, a bias, a slope and a shift of each
+    channel and numbers to add (float32): value + bias, · slope + shift in one rounding or in two, + added, no less than
+    0 with `relu`.
     """
 
     def __init__(
@@ -87,26 +89,18 @@ class BinaryLayer:
         batch: int,
         out_groups: int,
         lengths: Sequence[int],
+        one_rounding: bool,
+        relu: bool,
     ) -> None: ...
-    def run(
-        self,
-        threads: int,
-        x: int,
-        thresholds: int,
-        flips: int,
-        bits: int,
-        weights: int,
-        alpha: int,
-        full: int,
-        beta: int,
-        gamma: int,
-        out: int,
-        out_bits: int,
-        out_thresholds: int,
-        out_flips: int,
-        /,
-    ) -> None:
-        """Run the convolution on the addresses of contiguous memory of these lengths, 0 where there is none."""
+    def run(self, threads: int, addresses: Sequence[int], /) -> None:
+        """Run the convolution on the addresses of contiguous memory of these lengths, in their order; 0 for none."""
+
+class BoundLayer:
+    """A binary convolution with the addresses of all but its input, its result, and what is added, which are 0."""
+
+    def __init__(self, layer: BinaryLayer, addresses: Sequence[int]) -> None: ...
+    def run(self, threads: int, input: int, result: int, added: int, /) -> None:
+        """Run the convolution on these addresses, and on those that stay."""
 
 def binary_pack(
     kernel: str, threads: int, shape: Sequence[int], groups: int, x: int, thresholds: int, flips: int, bits: int
@@ -114,6 +108,44 @@ def binary_pack(
     """Write the bits of float32 numbers of a shape (images, channels, pixels), packed for a layer of so many groups.
 
     Memory is contiguous and given by its address.
+    """
+
+def kronecker_kernels() -> list[str]:
+    """The kernels of Kronecker-sparse products that this processor can run, the fastest first."""
+
+def kronecker_multiply(
+    kernel: str,
+    threads: int,
+    pattern: Sequence[int],
+    batch: int,
+    batch_last: bool,
+    transposed: bool,
+    x: int,
+    x_row: int,
+    weight: int,
+    y: int,
+) -> None:
+    """Write y = x Kᵀ, or x K for the transposed matrix, for a pattern (a, b, c, d) and a batch of at least 1.
+
+    Memory is given by its address: x (batch, inputs), or (inputs, batch) in the layout batch last, with rows `x_row`
+    numbers apart; the weight (a, b, c, d) and y contiguous.
+    """
+
+def kronecker_weight_gradient(
+    kernel: str,
+    threads: int,
+    pattern: Sequence[int],
+    batch: int,
+    batch_last: bool,
+    x: int,
+    x_row: int,
+    y: int,
+    y_row: int,
+    weight: int,
+) -> None:
+    """Write the gradient (a, b, c, d) of `kronecker_multiply` in the weight, from x and the gradient in y.
+
+    The result is the same for any number of threads.
     """
 
 def max_pool(
@@ -124,5 +156,13 @@ def max_pool(
     dilation: Sequence[int],
     out: NDArray[Any],
     threads: int,
+    slope: NDArray[Any] | None = None,
+    shift: NDArray[Any] | None = None,
+    one_rounding: bool = False,
+    relu: bool = False,
 ) -> None:
-    """Write the largest entry of each window of planes, (planes, rows, columns) in float32; what is no number wins."""
+    """Write the largest entry of each window of planes, (planes, rows, columns) in float32; what is no number wins.
+
+    Before that, entries become x · slope + shift of their channel, in one rounding or in two, and no less than 0 with
+    `relu`; planes are of channels 0, 1, … again and again.
+    """

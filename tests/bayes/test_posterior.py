@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 import torch
 from bayes.toys import Lines, energies, enumerated, every_sign, integrated, seeded, some_rounds
+from scipy.stats import chisquare
+from torch import Tensor
 
 from tamis.bayes.moves import drawn_from_prior
 from tamis.bayes.networks import Dense
 from tamis.bayes.posterior import Posterior, Sampling
 from tamis.bayes.prior import REAL, SIGN, Prior
-from tamis.bayes.space import Space
-from tamis.bayes.target import Rounds
+from tamis.bayes.space import Space, Structure
+from tamis.bayes.target import Rounds, Target
 from tamis.bayes.xnor import Xnor
 from tamis.errors import InvalidInput
 
@@ -123,6 +125,119 @@ def test_networks_against_many_draws_from_the_prior(space: Space) -> None:
         assert near(estimates, float(shares[number] / shares.sum()), 0.02)
 
 
+class Likelihood(Lines):
+    """Losses with ℓ + (λ/2)ℓ² = −log p(y|x, w)/λ where the drawn loss is 0: exp(−λδ) is a likelihood."""
+
+    lam = 1.0
+
+    def round_losses(self, structure: Structure, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        surprise = super().round_losses(structure, flat, x, y) / self.lam
+        return ((1 + 2 * self.lam * surprise).sqrt() - 1) / self.lam
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [REAL, SIGN], ids=["real", "sign"])
+def test_calibration_by_simulation(kind: int) -> None:
+    """Networks drawn from the prior, labels drawn by them: among draws from the posterior, theirs has any rank.
+
+    The statistic is w_1 + w_2 / 2 + the structure's number / 4, with ties broken at random.
+    """
+    space, runs, draws = Likelihood([1, 2], kind, [0.4, 0.6]), 200, 19
+    ranks = []
+    for seed in range(runs):
+        generator = seeded(seed)
+        truth = drawn_from_prior(space, PRIOR, 1, generator)
+        number = int(truth.structures[0])
+        structure = space.structures[number]
+        kinds = space.kinds(structure)
+        w = PRIOR.weights(truth.latent[0, : len(kinds)], kinds)
+        inputs = [torch.randn(1, 2, generator=generator, dtype=torch.float64) * 2 for _ in range(12)]
+        chances = [space.forward(structure, {"weight": w}, x).softmax(-1)[0] for x in inputs]
+        labels = [torch.multinomial(chance, 1, generator=generator) for chance in chances]
+        posterior = run(space, Rounds(inputs, labels, [0.0] * 12), 1.0, 80, seed)
+        places = torch.multinomial(posterior.log_weights.exp(), draws, replacement=True, generator=generator)
+        flat = PRIOR.weights(posterior.population.latent, torch.tensor([kind, kind]))
+        flat[posterior.population.structures == 0, 1] = 0.0
+
+        def statistic(weights: Tensor, of: Tensor) -> Tensor:
+            return weights[:, 0] + weights[:, 1] / 2 + of / 4
+
+        own = float(statistic(torch.nn.functional.pad(w, (0, 2 - len(w)))[None], truth.structures)[0])
+        others = statistic(flat, posterior.population.structures)[places]
+        ties = int(((others - own).abs() < 1e-12).sum())
+        ranks.append(int((others < own - 1e-12).sum()) + int(torch.randint(ties + 1, (), generator=generator)))
+    counts = np.bincount(np.array(ranks) // 4, minlength=5)
+    assert chisquare(counts).pvalue > 1e-3
+
+
+@pytest.mark.slow
+def test_moves_by_some_rounds_are_near_the_exact_law() -> None:
+    """60 rounds of which a move sees 20: the mean within 0.4 standard deviations, the spread within a factor 1.4."""
+    space, lam = Lines([1], REAL), 0.5
+    plain = some_rounds(1, 60)
+    turned = [torch.where(torch.rand(3, generator=seeded(k)) < 0.3, 1 - y, y) for k, y in enumerate(plain.labels)]
+    rounds = Rounds(plain.inputs, turned, plain.drawn)
+    grid, mass, log_normaliser = integrated(space, PRIOR, rounds, lam)
+    mean = float(mass @ grid)
+    deviation = math.sqrt(float(mass @ (grid - mean) ** 2))
+    means, spreads, normalisers = [], [], []
+    for seed in SEEDS:
+        posterior = run(space, rounds, lam, 300, seed, Sampling(threshold=0.97, sweeps=5, subsample=20))
+        w, shares = posterior.weights(0, torch.arange(300))[:, 0], posterior.log_weights.exp()
+        assert posterior.resampled > 3
+        means.append(float(shares @ w))
+        spreads.append(math.sqrt(float(shares @ (w - mean) ** 2)))
+        normalisers.append(posterior.log_normaliser)
+    assert abs(np.mean(means) - mean) < 0.4 * deviation
+    assert deviation / 1.4 < np.mean(spreads) < 1.4 * deviation
+    assert abs(np.mean(normalisers) - log_normaliser) < 0.3
+
+
+@pytest.mark.parametrize("space", [Dense((2,), 2, [1, 2], [2]), Xnor((2,), 2, [3], [1, 2])], ids=["dense", "xnor"])
+def test_moves_by_some_rounds_do_not_cost_more_as_rounds_go_by(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many rounds a network is computed for when particles are moved, after 20 rounds and after 200."""
+    seen: list[int] = []
+    computed = type(space).round_losses
+
+    def counted(self: Space, structure: Structure, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        seen.append(len(x))
+        return computed(self, structure, flat, x, y)
+
+    monkeypatch.setattr(type(space), "round_losses", counted)
+
+    def most(count: int, subsample: int | None) -> int:
+        posterior = Posterior.initial(space, PRIOR, 0.01, 6, seeded(), Sampling(sweeps=1, subsample=subsample))
+        seen.clear()
+        posterior._renewed(Target(space, PRIOR, some_rounds(2, count), 0.01), seeded(1))
+        return max(seen)
+
+    assert most(20, 8) == most(200, 8) == 9
+    assert most(20, None) == 20 and most(200, None) == 200
+
+
+def test_sparsity_counts_weights_above_a_threshold() -> None:
+    space = Xnor((2,), 2, [3, 4], [1, 2])
+    posterior = Posterior.initial(space, PRIOR, 1.0, 50, seeded())
+    posterior = replace(posterior, log_weights=torch.randn(50, generator=seeded(1)).double().log_softmax(0))
+    found = posterior.sparsity(0.2)
+    nonzero = weights = signs = 0.0
+    for place, share in enumerate(posterior.log_weights.exp().tolist()):
+        number = int(posterior.population.structures[place])
+        kinds = space.kinds(space.structures[number])
+        w = posterior.weights(number, torch.tensor([place]))[0]
+        nonzero += share * float((w[kinds != SIGN].abs() > 0.2).sum())
+        weights += share * float((kinds != SIGN).sum())
+        signs += share * float((kinds == SIGN).sum())
+    assert math.isclose(found.nonzero, nonzero) and math.isclose(found.weights, weights)
+    assert math.isclose(found.signs, signs) and math.isclose(found.sign_cost, signs * math.log(2))
+    assert math.isclose(found.share, nonzero / weights)
+    probabilities = posterior.probabilities()
+    assert math.isclose(sum(probabilities[each] * count for each, count in found.by_structure.items()), nonzero)
+    assert math.isclose(posterior.sparsity(0.0).share, 1) and posterior.sparsity(3.0).nonzero == 0
+    with pytest.raises(InvalidInput, match="threshold"):
+        posterior.sparsity(-0.1)
+
+
 def test_a_strong_increment_is_tempered() -> None:
     space, rounds, lam = Lines([5], SIGN), some_rounds(5, 1), 20.0
     rounds.drawn[0] = 0.0
@@ -186,3 +301,7 @@ def test_what_is_refused() -> None:
         Sampling(threshold=1.0)
     with pytest.raises(InvalidInput, match="sweeps"):
         Sampling(sweeps=-1)
+    with pytest.raises(InvalidInput, match="leapfrog"):
+        Sampling(leapfrog=0)
+    with pytest.raises(InvalidInput, match="subsample"):
+        Sampling(subsample=3)

@@ -189,6 +189,58 @@ def test_theorem_3_2_term_by_term() -> None:
     assert loss == pytest.approx(measured.terms["mean loss under ρ"])
 
 
+class Uniform:
+    """A law over two given vectors of signs of a structure, each as likely."""
+
+    def __init__(self, signs: torch.Tensor, share: float) -> None:
+        self.signs, self.share = signs, share
+
+    def sample(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return self.signs[torch.randint(2, (count,), generator=generator)]
+
+    def kl(self) -> float:
+        return math.log(0.5 / (self.share * 0.5 ** self.signs.shape[1]))
+
+
+def test_theorem_4_1_for_any_law() -> None:
+    space, rounds = Lines([2, 3], SIGN, [0.4, 0.6]), some_rounds(3, 6)
+    regret = Regret(space, PRIOR, LAM, rounds, (0.0,) * 6)
+    rho = Uniform(every_sign(3)[[6, 7]], 0.6)
+    table = losses(space, 1, rho.signs, rounds)
+    drawn = torch.tensor(rounds.drawn, dtype=torch.float64)
+    exact = float((table + LAM / 2 * (table - drawn) ** 2).sum(1).mean()) + rho.kl() / LAM
+    bound = regret.theorem_4_1_under(space.structures[1], rho, draws=400)
+    assert abs(bound.value - exact) < 4 * bound.terms[ERROR]
+    masses = torch.tensor([space.probabilities[each] * 0.5**each.filters for each in space.structures])
+    h = [(losses(space, n, every_sign(s.filters), rounds), masses[n]) for n, s in enumerate(space.structures)]
+    total = sum(float((mass * (-LAM * (each + LAM / 2 * (each - drawn) ** 2).sum(1)).exp()).sum()) for each, mass in h)
+    assert exact >= -math.log(total) / LAM - 1e-9  # the least over all laws
+
+
+def test_the_best_particle_lost_least() -> None:
+    learner = told(Dense((3,), 2, [1, 2], [2]), (3,))
+    best = learner.regret.best_particle()
+    assert math.isclose(best.loss, learner.regret.comparator(best.structure, best.weights))
+    assert best.loss == pytest.approx(float(learner.posterior.round_losses(learner.regret.seen).sum(1).min()))
+    with pytest.raises(InvalidInput, match="OnlineLearner"):
+        Regret(learner.space, PRIOR, LAM, learner.regret.seen, ()).best_particle()
+
+
+@pytest.mark.parametrize("space", [Dense((3,), 2, [1, 2], [2]), Xnor((3,), 2, [3], [3])], ids=["dense", "xnor"])
+def test_a_network_trained_offline_loses_little(space: Space) -> None:
+    regret = told(space, (3,), rounds=6).regret
+    for structure in space.structures:
+        offline = regret.offline(structure, steps=150, seed=1)
+        assert offline.loss == regret.comparator(structure, offline.weights)
+        assert offline.loss < 0.7 * regret.uniform_loss and offline.loss < regret.expected_loss
+        kinds = space.kinds(structure)
+        assert torch.isfinite(PRIOR.log_density(offline.weights, kinds))
+        assert bool((offline.weights[kinds == SIGN].abs() == 1).all())
+        assert regret.theorem_4_1(structure, offline.weights).value > 0
+        again = regret.offline(structure, steps=150, seed=1)
+        assert torch.equal(again.weights, offline.weights)
+
+
 @pytest.mark.slow
 def test_the_learner_keeps_to_theorem_4_1() -> None:
     """The mean loss over seeds of a learner by particles, against the bound for several experts."""

@@ -62,3 +62,32 @@ def test_without_rounds_there_is_no_energy() -> None:
     target = Target(Lines([2], REAL), PRIOR, Rounds(), 1.0)
     energy, gradient = target.energy_and_gradient(0, torch.randn(3, 2, dtype=torch.float64))
     assert not bool(energy.any()) and not bool(gradient.any())
+
+
+def test_some_rounds_estimate_all() -> None:
+    """The mean over draws of rounds is h, and doubt is half the variance of λ times a difference."""
+    space, rounds, lam = Lines([2], REAL), some_rounds(2, 13), 0.7
+    target = Target(space, PRIOR, rounds, lam, last=0.25)
+    latent = torch.randn(2, 2, generator=seeded(), dtype=torch.float64)
+    exact = target.energy(0, latent)
+    generator, estimates, changes, doubts = seeded(1), [], [], []
+    for _ in range(2000):
+        some = target.of_some(6, generator)
+        terms = some.terms(0, latent)
+        assert some.partial and some.past == 2 and len(some.rounds) == 7 and some.rounds.drawn[-1] == rounds.drawn[-1]
+        estimates.append(terms.sum(1))
+        change = terms[1:] - terms[:1]
+        changes.append(lam * change.sum(1))
+        doubts.append(some.doubt(change))
+    found = torch.stack(estimates)
+    assert torch.all((found.mean(0) - exact).abs() < 4 * found.std(0) / 2000**0.5)
+    assert torch.allclose(torch.stack(doubts).mean(), torch.stack(changes).var() / 2, rtol=0.15)
+    some = target.of_some(6, generator)
+    assert torch.allclose(some.energy(0, latent), some.terms(0, latent).sum(1))
+    assert some.halved().past == 4 and len(some.halved().rounds) == 4
+
+
+def test_few_rounds_are_all_seen() -> None:
+    target = Target(Lines([2], REAL), PRIOR, some_rounds(2, 5), 0.7)
+    assert target.of_some(4, seeded()) is target
+    assert not target.partial and not bool(target.doubt(torch.randn(3, 5)).any())

@@ -15,6 +15,7 @@ from tamis.binary.compile import compile
 from tamis.binary.exchange import least_input
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLinear
 from tamis.binary.packed_layers import packed_layers
+from tamis.kernels import dispatch
 
 NUMBERS = st.floats(width=32, allow_nan=False)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -92,6 +93,8 @@ class Choosing(Doubled):
         [nn.ReLU6(), nn.Identity()],
         [nn.Hardtanh(-0.5, 0.25)],
         [nn.Sequential(nn.Dropout(), nn.ReLU())],
+        [nn.BatchNorm2d(70)],
+        [nn.BatchNorm2d(70), nn.ReLU(), nn.BatchNorm2d(70, affine=False), nn.Hardtanh()],
     ],
 )
 @pytest.mark.parametrize("bias", [False, True])
@@ -111,7 +114,14 @@ def test_three_layers_signals_and_linear_layers() -> None:
 
 @pytest.mark.parametrize(
     "between",
-    [[nn.BatchNorm2d(6)], [nn.MaxPool2d(2)], [nn.GELU()], [nn.Tanh()], [nn.BatchNorm2d(6), nn.ReLU()], [nn.Flatten(2)]],
+    [
+        [nn.InstanceNorm2d(6)],
+        [nn.MaxPool2d(2)],
+        [nn.GELU()],
+        [nn.Tanh()],
+        [nn.BatchNorm2d(6), nn.Tanh()],
+        [nn.Flatten(2)],
+    ],
 )
 def test_what_needs_floats_keeps_them(between: list[nn.Module]) -> None:
     last = BinaryConv1d(6, 6, 1) if isinstance(between[0], nn.Flatten) else BinaryConv2d(6, 6, 1)
@@ -139,6 +149,21 @@ def test_a_hook_between_them_sees_floats() -> None:
     model = nn.Sequential(BinaryConv2d(6, 6, 1), nn.ReLU(), BinaryConv2d(6, 6, 1))
     model[1].register_forward_hook(lambda _module, given, _result: given[0] * 3)
     assert exchanged(shaken(model), torch.randn(2, 6, 5, 5)) == [(False, False)] * 2
+
+
+@pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
+def test_bits_through_norms_of_every_slope() -> None:
+    torch.manual_seed(0)
+    for convolution, norm, size in ((BinaryConv2d, nn.BatchNorm2d, (9, 9)), (BinaryConv1d, nn.BatchNorm1d, (40,))):
+        model = shaken(nn.Sequential(convolution(5, 66, 3), norm(66), nn.ReLU(), convolution(66, 7, 3)))
+        with torch.no_grad():
+            model[1].weight[::5] = 0.0
+            model[1].weight[1::5] *= 1e-8
+            model[1].weight[2::5] *= 1e8
+            model[3].norm.weight[::3] = 0.0
+            model[3].norm.bias[::2] = 0.0
+            model[3].norm.running_mean[::2] = 0.0  # compares with 0, which a ReLU gives often
+        assert exchanged(model, torch.randn(6, 5, *size)) == [(False, True), (True, False)]
 
 
 # -- thresholds --------------------------------------------------------------------------------------------------------

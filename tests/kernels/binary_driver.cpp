@@ -1,5 +1,6 @@
-// Runs every binary kernel of this processor on random layers, in all forms, against a literal convolution. Compiled by
-// test_sanitizers.py with the address and undefined-behaviour sanitizers; every array has exactly its size.
+// Runs every binary kernel of this processor on random layers, in all forms, against a literal convolution, and max-pooling
+// on random planes against a literal one. Compiled by test_sanitizers.py with the address and undefined-behaviour
+// sanitizers; every array has exactly its size.
 
 #include <cmath>
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "binary_conv.h"
+#include "pool.h"
 
 using namespace tamis;
 
@@ -148,6 +150,8 @@ void run_layer(bool wide) {
     const auto alpha = numbers(s.outputs, false), full = numbers(s.outputs * plane, false);
     const auto beta = numbers(plane, false), by_row = numbers(height, false), by_column = numbers(width, false);
     const std::size_t out_groups = draw() % 2 ? 1 : s.groups;
+    const auto bias = numbers(s.outputs, false), slope = numbers(s.outputs, false), shift = numbers(s.outputs, false);
+    const auto added = numbers(batch * s.outputs * plane, true);
     const auto out_thresholds = numbers(s.outputs, true);
     const auto out_flips = truths(s.outputs);
     const BinaryPlan plan(s);
@@ -164,6 +168,15 @@ void run_layer(bool wide) {
         const auto wanted_bits = pack(wanted, out_thresholds, out_flips, batch, out_groups, s.outputs / out_groups, plane);
         for (const BinaryKernel* kernel : binary_kernels())
             for (int ends = 0; ends < 4; ++ends) {
+                const std::size_t after = ends & 1 ? 0 : draw() % 32;  // which steps follow
+                auto last = wanted;
+                for (std::size_t i = 0; i < last.size(); ++i) {
+                    const std::size_t o = i / plane % s.outputs;
+                    if (after & 1) last[i] += bias[o];
+                    if (after & 2) last[i] = after & 16 ? std::fma(last[i], slope[o], shift[o]) : last[i] * slope[o] + shift[o];
+                    if (after & 4) last[i] += added[i];
+                    if (after & 8 && last[i] < 0) last[i] = 0;
+                }
                 std::vector<float> out(ends & 1 ? 0 : wanted.size(), 77.0f);
                 std::vector<std::uint64_t> out_bits(ends & 1 ? wanted_bits.size() : 0, 77);
                 BinaryCall call{};
@@ -187,10 +200,15 @@ void run_layer(bool wide) {
                     call.out_groups = out_groups;
                 } else {
                     call.out = room(out);
+                    if (after & 1) call.bias = part(bias);
+                    if (after & 2) call.slope = part(slope), call.shift = part(shift);
+                    if (after & 4) call.added = part(added);
+                    call.relu = after & 8;
+                    call.one_rounding = after & 16;
                 }
                 if (batch > 0) plan.run(call, *kernel, between(1, 3));
                 if (ends & 1) compare(wanted_bits, out_bits, s, kernel->name, "to bits");
-                else compare(wanted, out, s, kernel->name, "to numbers");
+                else compare(last, out, s, kernel->name, "to numbers");
             }
     }
     for (const BinaryKernel* kernel : binary_kernels()) {
@@ -201,12 +219,56 @@ void run_layer(bool wide) {
     }
 }
 
+void run_pooling() {
+    Pooling p{};
+    for (int axis = 0; axis < 2; ++axis) {
+        p.size[axis] = between(1, 40);
+        p.kernel[axis] = between(1, 4);
+        p.stride[axis] = between(1, 3);
+        p.dilation[axis] = between(1, 2);
+        p.padding[axis] = between(0, p.kernel[axis] / 2);
+        const std::size_t reach = (p.kernel[axis] - 1) * p.dilation[axis] + 1, room = p.size[axis] + 2 * p.padding[axis];
+        if (room < reach) return;
+        p.out_size[axis] = (room - reach) / p.stride[axis] + 1;
+    }
+    const std::size_t channels = between(1, 4), planes = channels * between(1, 3);
+    const auto slope = numbers(channels, true), shift = numbers(channels, true);
+    const auto in = numbers(planes * p.size[0] * p.size[1], true);
+    const bool sloped = draw() % 2;
+    const Before before{sloped ? slope.data() : nullptr, sloped ? shift.data() : nullptr, sloped ? channels : 1,
+                        draw() % 2 == 0, draw() % 2 == 0};
+    std::vector<float> wanted, found(planes * p.out_size[0] * p.out_size[1], 77.0f);
+    for (std::size_t plane = 0; plane < planes; ++plane)
+        for (std::size_t y = 0; y < p.out_size[0]; ++y)
+            for (std::size_t x = 0; x < p.out_size[1]; ++x) {
+                float largest = -std::numeric_limits<float>::infinity();
+                for (std::size_t tap = 0; tap < p.kernel[0] * p.kernel[1]; ++tap) {
+                    const std::size_t row = y * p.stride[0] + tap / p.kernel[1] * p.dilation[0] - p.padding[0];
+                    const std::size_t column = x * p.stride[1] + tap % p.kernel[1] * p.dilation[1] - p.padding[1];
+                    if (row >= p.size[0] || column >= p.size[1]) continue;  // below 0, too: it has wrapped around
+                    float value = in[(plane * p.size[0] + row) * p.size[1] + column];
+                    const std::size_t c = plane % channels;
+                    if (sloped) value = before.one_rounding ? std::fma(value, slope[c], shift[c]) : value * slope[c] + shift[c];
+                    if (before.relu && value < 0) value = 0;
+                    if (value > largest || value != value) largest = value;
+                }
+                wanted.push_back(largest);
+            }
+    max_pool(in.data(), planes, p, before, found.data(), between(1, 3));
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+        if (wanted[i] != found[i] && (wanted[i] == wanted[i] || found[i] == found[i])) {
+            std::printf("pooling %zu × %zu: entry %zu is %g, not %g\n", p.size[0], p.size[1], i, found[i], wanted[i]);
+            std::exit(1);
+        }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
     const int layers = count > 1 ? std::atoi(arguments[1]) : 300;
     draw.seed(count > 2 ? std::atoi(arguments[2]) : 0);
     for (int i = 0; i < layers; ++i) run_layer(i % 100 == 50);
+    for (int i = 0; i < 3 * layers; ++i) run_pooling();
     for (const BinaryKernel* kernel : binary_kernels()) std::printf("%s ", kernel->name);
     std::printf("agree on %d layers\n", layers);
 }

@@ -374,31 +374,36 @@ def test_the_extension_itself_checks_lengths_and_addresses() -> None:
     extension = dispatch.native()
     if extension is None:
         pytest.skip(dispatch.native_reason())
-    good = [4 * 25, 4, 4, 0, 1 * 1 * 12 * 8, 8, 0, 0, 0, 8 * 25, 0, 0, 0]
+    good = [4 * 25, 4, 4, 0, 1 * 1 * 12 * 8, 8, 0, 0, 0, 8 * 25, 0, 0, 0, 8, 8, 8, 8 * 25]
     geometry = (8, 4, 1, (5, 5), (3, 3), (1, 1), (1, 1), (1, 1), 1, 1)
     addresses = [64 if length else 0 for length in good]
-    for place in range(13):
+    for place in range(17):
         lengths = list(good)
         lengths[place] += 1
         wrong = [address or 64 * (place == i) for i, address in enumerate(addresses)]
         if place in (3, 10):  # bits in place of numbers, of the wrong length
             lengths[0 if place == 3 else 9] = wrong[0 if place == 3 else 9] = 0
-        layer = extension.BinaryLayer(KERNELS[1], *geometry, lengths)
+        layer = extension.BinaryLayer(KERNELS[1], *geometry, lengths, True, True)
         if place in (7, 8, 6, 3, 10) or good[place]:
             with pytest.raises(ValueError, match="binary_conv2d got"):
-                layer.run(1, *wrong)
-    layer = extension.BinaryLayer(KERNELS[1], *geometry, good)
+                layer.run(1, wrong)
+    layer = extension.BinaryLayer(KERNELS[1], *geometry, good, True, True)
     with pytest.raises(ValueError, match="address"):
-        layer.run(1, *(0 for _ in good))
+        layer.run(1, [0] * 17)
     with pytest.raises(ValueError, match="address"):
-        layer.run(1, *(address + 1 if address else 0 for address in addresses))
+        layer.run(1, [address + 1 if address else 0 for address in addresses])
+    with pytest.raises(ValueError, match="address"):
+        extension.BoundLayer(layer, addresses).run(1, 64, 0, 64)
+    to_bits = [*good[:9], 0, 25, 8, 8, *good[13:]]
+    with pytest.raises(ValueError, match="what follows on bits"):
+        extension.BinaryLayer(KERNELS[1], *geometry, to_bits, True, True).run(1, [64 if n else 0 for n in to_bits])
     with pytest.raises(ValueError, match="no binary kernel"):
-        extension.BinaryLayer("abacus", *geometry, good)
+        extension.BinaryLayer("abacus", *geometry, good, True, True)
     for place, value in ((0, 0), (2, 3), (3, (1 << 40, 5)), (4, (9, 9)), (5, (0, 1)), (7, (1 << 40, 1))):
         wrong_geometry = list(geometry)
         wrong_geometry[place] = value
         with pytest.raises(ValueError, match="binary_conv2d"):
-            extension.BinaryLayer(KERNELS[1], *wrong_geometry, good)
+            extension.BinaryLayer(KERNELS[1], *wrong_geometry, good, True, True)
 
 
 def test_the_environment_names_the_kernel() -> None:

@@ -1,4 +1,4 @@
-"""The binary kernels under the sanitizers of the compiler: no memory but their own, no behaviour left undefined."""
+"""The CPU kernels under the sanitizers of the compiler: no memory but their own, no behaviour left undefined."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ FLAGS = {
     "binary_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vpopcntdq", "-mprfchw"],
     "binary_avx2": ["-mavx2"],
     "binary_popcnt": ["-mpopcnt"],
+    "kronecker_avx512": ["-mavx512f", "-mavx512dq"],
+    "kronecker_avx2": ["-mavx2", "-mfma"],
 }
 FILES = ["binary_avx512", "binary_avx2", "binary_popcnt", "binary_neon", "binary_plain", "binary_conv", "workers"]
+FILES += ["pool", "pool_avx512", "pool_avx2"]
+KRONECKER = ["kronecker_avx512", "kronecker_avx2", "kronecker_plain", "kronecker", "kronecker_gradient", "workers"]
 
 
-def build(folder: Path, sanitizers: str) -> Path:
+def build(folder: Path, sanitizers: str, files: list[str], driver_file: str) -> Path:
     x86 = platform.machine() in ("x86_64", "AMD64")
     common = ["-std=c++20", "-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all", f"-I{CPU}"]
     objects = []
-    for path in [*(CPU / f"{name}.cpp" for name in FILES), Path(__file__).with_name("binary_driver.cpp")]:
+    for path in [*(CPU / f"{name}.cpp" for name in files), Path(__file__).with_name(driver_file)]:
         objects.append(folder / f"{path.stem}.o")
         own = ["-ffp-contract=off", *(FLAGS.get(path.stem, []) if x86 else [])]
         subprocess.run([COMPILER, *common, *own, "-c", path, "-o", objects[-1]], check=True)  # type: ignore[list-item]
     driver = folder / "driver"
-    subprocess.run([COMPILER, *common, *objects, "-pthread", "-o", driver], check=True)  # type: ignore[list-item]
+    subprocess.run([COMPILER, *common, *objects, "-pthread", "-ldl", "-o", driver], check=True)  # type: ignore[list-item]
     return driver
 
 
@@ -39,7 +43,17 @@ def build(folder: Path, sanitizers: str) -> Path:
 @pytest.mark.skipif(COMPILER is None, reason="no C++ compiler was found")
 @pytest.mark.parametrize(("sanitizers", "layers"), [("address,undefined", 300), ("thread", 60)])
 def test_every_kernel_on_random_layers(tmp_path: Path, sanitizers: str, layers: int) -> None:
-    driver = build(tmp_path, sanitizers)
+    driver = build(tmp_path, sanitizers, FILES, "binary_driver.cpp")
     run = subprocess.run([driver, str(layers), "7"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.endswith(f"agree on {layers} layers\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler was found")
+@pytest.mark.parametrize(("sanitizers", "patterns"), [("address,undefined", 300), ("thread", 60)])
+def test_every_kronecker_kernel_on_random_patterns(tmp_path: Path, sanitizers: str, patterns: int) -> None:
+    driver = build(tmp_path, sanitizers, KRONECKER, "kronecker_driver.cpp")
+    run = subprocess.run([driver, str(patterns), "7"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.endswith(f"agree on {patterns} patterns\n")

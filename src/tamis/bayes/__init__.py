@@ -3,6 +3,7 @@
 Reference: chee2021xnor.
 """
 
+from tamis.bayes.journal import Journal as Journal
 from tamis.bayes.networks import Conv1d as Conv1d
 from tamis.bayes.networks import Conv2d as Conv2d
 from tamis.bayes.networks import Dense as Dense
@@ -14,4 +15,16 @@ from tamis.bayes.prior import Prior as Prior
 from tamis.bayes.space import Structure as Structure
 from tamis.bayes.xnor import Xnor as Xnor
 
-__all__ = ["Conv1d", "Conv2d", "Dense", "Graph", "OnlineLearner", "Prior", "Sampling", "Structure", "Xnor", "tuned"]
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Dense",
+    "Graph",
+    "Journal",
+    "OnlineLearner",
+    "Prior",
+    "Sampling",
+    "Structure",
+    "Xnor",
+    "tuned",
+]

@@ -6,7 +6,8 @@ cancel against the prior, so that the jump from s to s' is accepted with probabi
 
     r = exp(−λ(h(w') − h(w))) · π(s')/π(s) · n(s)/n(s'),
 
-where n counts neighbours.
+where n counts neighbours. Of a target that sees some rounds only, h(w') − h(w) is estimated by the same rounds for
+both, and `Target.doubt` taken from log r.
 """
 
 from __future__ import annotations
@@ -34,18 +35,37 @@ def jump(target: Target, population: Population, generator: torch.Generator) -> 
             proposal = target.prior.sample_latent(kinds, len(there), generator).to(device)
             proposal[:, theirs] = population.latent[there][:, ours]
             latent[there, : len(kinds)] = proposal
-    energy = torch.zeros_like(population.energy)
-    proposed = Population(aims, latent, energy)
-    for aim, places in proposed.groups():
-        energy[places] = target.energy(aim, latent[places, : space.count(space.structures[aim])])
+    energy, rise = _rise(target, population, aims, latent)
     worth = _log_worth(space).to(device)
-    log_ratio = worth[aims] - worth[population.structures] - target.lam * (energy - population.energy)
+    log_ratio = worth[aims] - worth[population.structures] - rise
     accepted, mean = decided(log_ratio, generator)
     return Population(
         torch.where(accepted, aims, population.structures),
         torch.where(accepted[:, None], latent, population.latent),
         torch.where(accepted, energy, population.energy),
     ), mean
+
+
+def _rise(target: Target, population: Population, aims: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
+    """h of what is proposed, and λ(h(w') − h(w)) for the ratio; (N,) both."""
+    proposed = Population(aims, latent, population.energy)
+    if not target.partial:
+        energy = torch.zeros_like(population.energy)
+        for aim, places in proposed.groups():
+            energy[places] = target.energy(aim, latent[places, : target.space.count(target.space.structures[aim])])
+        return energy, target.lam * (energy - population.energy)
+    terms = _terms(target, proposed)
+    change = terms - _terms(target, population)
+    return terms.sum(1), target.lam * change.sum(1) + target.doubt(change)
+
+
+def _terms(target: Target, population: Population) -> Tensor:
+    """What each round adds to h of each particle, (N, rounds)."""
+    found = population.latent.new_zeros(len(population), len(target.rounds))
+    for number, places in population.groups():
+        latent = population.latent[places, : target.space.count(target.space.structures[number])]
+        found[places] = target.terms(number, latent)
+    return found
 
 
 def _log_worth(space: Space) -> Tensor:

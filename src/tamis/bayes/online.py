@@ -109,6 +109,7 @@ class OnlineLearner:
         self._rounds = Rounds()
         self._expected: list[float] = []
         self._members = [self._draw()]
+        self._architectures: list[list[float]] = []
 
     @property
     def rounds(self) -> int:
@@ -123,7 +124,17 @@ class OnlineLearner:
     @property
     def regret(self) -> Regret:
         """What was lost so far, and what theorems say of it."""
-        return Regret(self.space, self.prior, self.lam, self._rounds, tuple(self._expected))
+        return Regret(self.space, self.prior, self.lam, self._rounds, tuple(self._expected), self.posterior)
+
+    @property
+    def architectures(self) -> tuple[dict[Structure, float], ...]:
+        """The posterior probability of each structure after each round.
+
+        Example:
+            >>> [shares[space.structures[0]] for shares in learner.architectures]
+            [0.25, 0.31, 0.4]
+        """
+        return tuple(dict(zip(self.space.structures, shares, strict=True)) for shares in self._architectures)
 
     def predict(self, x: Tensor) -> Tensor:
         """Class probabilities (batch, classes) by the network drawn for this round.
@@ -151,13 +162,18 @@ class OnlineLearner:
             x: the mini-batch, as `predict` takes it.
             y: its labels, integers (batch,) from 0 to classes − 1.
         """
-        x, y = self._inputs(x), self._labels(y, x)
+        x, y = self.checked(x, y)
         before = self._generator.get_state()
         try:
             self._learn(x, y)
         except BaseException:
             self._generator.set_state(before)
             raise
+
+    def checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """A round's inputs and labels as they are computed with; InvalidInput for what `update` refuses."""
+        x = self._inputs(x)
+        return x, self._labels(y, x)
 
     def average(self) -> Average:
         """Mirror averaging: the mean prediction of ŵ_1, …, ŵ_T, the networks drawn for the rounds so far.
@@ -183,6 +199,7 @@ class OnlineLearner:
         self.posterior, self._rounds = posterior, rounds
         self._expected.append(expected)
         self._members.append(member)
+        self._architectures.append(list(posterior.probabilities().values()))
 
     def _draw(self, posterior: Posterior | None = None) -> Member:
         posterior = posterior or self.posterior
@@ -231,6 +248,7 @@ class OnlineLearner:
             "log_weights": posterior.log_weights.cpu().clone(),
             "step": posterior.pace.step.clone(),
             "reserve": posterior.pace.reserve.clone(),
+            "curvature": posterior.pace.curvature.clone(),
             "log_normaliser": posterior.log_normaliser,
             "resampled": posterior.resampled,
             "jumps": posterior.jumps,
@@ -238,6 +256,7 @@ class OnlineLearner:
             "labels": [y.cpu().clone() for y in self._rounds.labels],
             "drawn": list(self._rounds.drawn),
             "expected": list(self._expected),
+            "architectures": [list(shares) for shares in self._architectures],
             "member_structures": [self.space.structures.index(member.structure) for member in self._members],
             "member_weights": [member.weights.cpu().clone() for member in self._members],
         }
@@ -256,7 +275,7 @@ class OnlineLearner:
             self.posterior,
             population=population,
             log_weights=state["log_weights"].to(self.device),
-            pace=Pace(state["step"].clone(), state["reserve"].clone()),
+            pace=Pace(*(state[name].clone() for name in ("step", "reserve", "curvature"))),
             log_normaliser=state["log_normaliser"],
             resampled=state["resampled"],
             jumps=state["jumps"],
@@ -265,6 +284,7 @@ class OnlineLearner:
         inputs, labels = ([each.to(self.device) for each in state[name]] for name in ("inputs", "labels"))
         self._rounds = Rounds(inputs, labels, list(state["drawn"]))
         self._expected = list(state["expected"])
+        self._architectures = [list(shares) for shares in state["architectures"]]
         pairs = zip(state["member_structures"], state["member_weights"], strict=True)
         self._members = [Member(self.space.structures[number], flat.to(self.device)) for number, flat in pairs]
 

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from tamis.bayes.jumps import jump
-from tamis.bayes.moves import Pace, Population, drawn_from_prior, within
+from tamis.bayes.moves import Manner, Pace, Population, drawn_from_prior, within
 from tamis.bayes.prior import Prior
 from tamis.bayes.resampling import effective_size, largest_part, systematic
 from tamis.bayes.space import Space, Structure
+from tamis.bayes.sparsity import Sparsity, sparsity
 from tamis.bayes.target import Rounds, Target, losses
 from tamis.bounds.arguments import check_count, check_positive
 from tamis.errors import InvalidInput
@@ -34,15 +35,29 @@ class Sampling:
     Attributes:
         threshold: resample when the effective sample size falls below this share of the particles.
         sweeps: how often each particle is moved after a resampling; a sweep is a jump, a Langevin step, and flips.
+        leapfrog: gradient steps in one proposal of real weights: one is a Langevin step, more are Hamiltonian ones.
+        subsample: how many past rounds each move sees, drawn anew; None for all of them, which is exact and costs O(t).
+            With some, a round's cost does not grow with t, and moves keep a law that is near Gibbs_λ(h_t) only: see
+            `tamis.bayes.moves`.
     """
 
     threshold: float = 0.5
     sweeps: int = 5
+    leapfrog: int = 1
+    subsample: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.threshold < 1:
             raise InvalidInput(f"threshold must lie between 0 and 1, got threshold = {self.threshold!r}")
         check_count("sweeps", self.sweeps, least=0)
+        check_count("leapfrog", self.leapfrog)
+        if self.subsample is not None:
+            check_count("subsample", self.subsample, least=4)  # for the variance of what they add, and of half of them
+
+    @property
+    def manner(self) -> Manner:
+        """How a sweep goes."""
+        return Manner(self.leapfrog, self.subsample)
 
 
 @dataclass(frozen=True)
@@ -134,11 +149,11 @@ class Posterior:
     def _renewed(self, target: Target, generator: torch.Generator) -> Posterior:
         """Resampled, all weights equal, and moved."""
         population, pace, jumps = self.population.taken(systematic(self.log_weights, generator)), self.pace, self.jumps
-        several = len(self.space.structures) > 1
+        manner, several = self.sampling.manner, len(self.space.structures) > 1
         for _ in range(self.sampling.sweeps):
             if several:
-                population, jumps = jump(target, population, generator)
-            population, pace = within(target, population, pace, generator)
+                population, jumps = jump(manner.seen(target, generator), population, generator)
+            population, pace = within(target, population, pace, generator, manner)
         return replace(
             self,
             population=population,
@@ -181,3 +196,7 @@ class Posterior:
         shares = torch.zeros(len(self.space.structures), dtype=torch.float64)
         shares.index_add_(0, self.population.structures.cpu(), self.log_weights.exp().cpu())
         return dict(zip(self.space.structures, shares.tolist(), strict=True))
+
+    def sparsity(self, threshold: float) -> Sparsity:
+        """How many weights are above a threshold: `tamis.bayes.sparsity.sparsity`."""
+        return sparsity(self, threshold)

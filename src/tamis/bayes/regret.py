@@ -12,11 +12,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from tamis.bayes.networks import Chain
+from tamis.bayes.offline import trained
+from tamis.bayes.posterior import Posterior
 from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertLaw, Prior
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.target import Rounds, losses
@@ -33,6 +36,25 @@ MEASURED = "the expectations over ρ are means over draws: the value may be off 
 ERROR = "standard error of the means over draws"
 
 
+class Law(Protocol):
+    """A law over the weights of one structure."""
+
+    def sample(self, count: int, generator: torch.Generator) -> Tensor:
+        """Independent draws (count, p)."""
+
+    def kl(self) -> float:
+        """Its divergence from the prior over all structures."""
+
+
+@dataclass(frozen=True)
+class Comparator:
+    """A network that the learner is compared with, and Σ_t ℓ_t(w), what it would have lost."""
+
+    structure: Structure
+    weights: Tensor
+    loss: float
+
+
 @dataclass(frozen=True)
 class Regret:
     """The rounds of a learner, as `OnlineLearner.regret` gives them.
@@ -41,6 +63,7 @@ class Regret:
         space, prior, lam: of the learner.
         seen: the rounds.
         expected_losses: E_{π_t} ℓ_t for each round, over the particles.
+        posterior: the particles after the last round, for `best_particle`.
     """
 
     space: Space
@@ -48,6 +71,7 @@ class Regret:
     lam: float
     seen: Rounds
     expected_losses: tuple[float, ...]
+    posterior: Posterior | None = None
 
     @property
     def rounds(self) -> int:
@@ -88,6 +112,30 @@ class Regret:
         """
         return float(self._losses(structure, self._expert(structure, weights)[None]).sum())
 
+    def best_particle(self) -> Comparator:
+        """Of the particles that are alive, the one with the least Σ_t ℓ_t(w)."""
+        self._begun()
+        if self.posterior is None:
+            raise InvalidInput("best_particle needs the particles: take `regret` from an OnlineLearner")
+        totals = self.posterior.round_losses(self.seen).sum(1)
+        place = int(totals.argmin())
+        number = int(self.posterior.population.structures[place])
+        weights = self.posterior.weights(number, torch.tensor([place]))[0].cpu()
+        return Comparator(self.space.structures[number], weights, float(totals[place]))
+
+    def offline(self, structure: Structure, *, steps: int = 500, seed: int = 0) -> Comparator:
+        """A network of a structure that was trained on the whole sequence (`tamis.bayes.offline.trained`).
+
+        Args:
+            structure: of the network, one of the space's.
+            steps: of training.
+            seed: of its first weights.
+        """
+        self._begun()
+        self._member(structure)
+        weights = trained(self.space, self.prior, self.seen, structure, steps=steps, seed=seed).cpu()
+        return Comparator(structure, weights, self.comparator(structure, weights))
+
     def theorem_3_1(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
         """Theorem 3.1, corrected (ERRATA 1 to 4, 7), for an expert of a space of dense or convolutional networks:
 
@@ -108,7 +156,7 @@ class Regret:
                 "theorem_4_1 holds for any"
             )
         expert = self._expert(structure, weights)
-        found = self._under_law(structure, expert, draws, seed)
+        found = self._under_law(structure, self._law(structure, expert), draws, seed)
         bound = sparse_regret(
             self.comparator(structure, weights),
             penalties(self._layers(structure, expert)),
@@ -132,7 +180,7 @@ class Regret:
         if not isinstance(self.space, Xnor):
             raise InvalidInput(f"Theorem 3.2 speaks of XNOR networks, not of {type(self.space).__name__}")
         expert, kinds = self._expert(structure, weights), self.space.kinds(structure)
-        found = self._under_law(structure, expert, draws, seed)
+        found = self._under_law(structure, self._law(structure, expert), draws, seed)
         loss = self.comparator(structure, weights)
         bound = xnor_regret(
             loss,
@@ -161,26 +209,44 @@ class Regret:
 
         Reference: chee2021xnor.
         """
-        expert = self._expert(structure, weights)
-        found = self._under_law(structure, expert, draws, seed)
+        return self.theorem_4_1_under(
+            structure, self._law(structure, self._expert(structure, weights)), draws=draws, seed=seed
+        )
+
+    def theorem_4_1_under(self, structure: Structure, rho: Law, *, draws: int = 200, seed: int = 0) -> Bound:
+        """Theorem 4.1 for any law ρ over the weights of one structure; its terms as those of `theorem_4_1`.
+
+        Args:
+            structure: of the networks, one of the space's.
+            rho: ρ: `sample(count, generator)` gives weights (count, p), and `kl()` is KL(ρ, π), π the whole prior, so
+                that it has −log of the structure's probability in it.
+            draws, seed: as of `theorem_3_1`.
+
+        Reference: chee2021xnor.
+        """
+        self._begun()
+        self._member(structure)
+        found = self._under_law(structure, rho, draws, seed)
         bound = gibbs_bound(
-            float(found.totals.mean()),
-            float(found.squares.mean()),
-            self._law(structure, expert).kl(),
-            self.lam,
-            self.uniform_loss,
+            float(found.totals.mean()), float(found.squares.mean()), rho.kl(), self.lam, self.uniform_loss
         )
         return _with_error(bound, found.totals + self.lam / 2 * found.squares)
 
     def _expert(self, structure: Structure, weights: Tensor) -> Tensor:
-        if structure not in self.space.probabilities:
-            raise InvalidInput(f"{structure} is none of the {len(self.space.structures)} structures of the space")
-        if not self.rounds:
-            raise InvalidInput("there is nothing to compare before the first update")
+        self._member(structure)
+        self._begun()
         count = self.space.count(structure)
         if tuple(weights.shape) != (count,):
             raise InvalidInput(f"an expert of {structure} has weights of shape ({count},), got {tuple(weights.shape)}")
         return weights.detach().cpu().double()
+
+    def _member(self, structure: Structure) -> None:
+        if structure not in self.space.probabilities:
+            raise InvalidInput(f"{structure} is none of the {len(self.space.structures)} structures of the space")
+
+    def _begun(self) -> None:
+        if not self.rounds:
+            raise InvalidInput("there is nothing to compare before the first update")
 
     def _law(self, structure: Structure, expert: Tensor) -> ExpertLaw:
         return ExpertLaw(self.prior, self.space.kinds(structure), expert, self.space.probabilities[structure])
@@ -190,9 +256,9 @@ class Regret:
         device = self.seen.labels[0].device
         return losses(self.space, self.space.structures.index(structure), weights.to(device), self.seen).cpu()
 
-    def _under_law(self, structure: Structure, expert: Tensor, draws: int, seed: int) -> _UnderLaw:
+    def _under_law(self, structure: Structure, rho: Law, draws: int, seed: int) -> _UnderLaw:
         check_count("draws", draws, least=2)
-        drawn = self._law(structure, expert).sample(draws, torch.Generator().manual_seed(seed))
+        drawn = rho.sample(draws, torch.Generator().manual_seed(seed))
         found = self._losses(structure, drawn)
         learner = torch.tensor(self.seen.drawn, dtype=torch.float64)
         return _UnderLaw(found.sum(1), ((found - learner) ** 2).sum(1))

@@ -2,15 +2,17 @@
 
     h_t(w) = Σ_{s≤t} ℓ_s(w) + (λ/2) (ℓ_s(w) − ℓ_s(ŵ_s))²
 
-ℓ_s is the mean cross-entropy over the mini-batch of round s, and ŵ_s what the learner drew.
+ℓ_s is the mean cross-entropy over the mini-batch of round s, and ŵ_s what the learner drew. Of a long run a `Target`
+may see a few rounds only, drawn at random, each of which stands for several.
 
 Reference: chee2021xnor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -32,6 +34,11 @@ class Rounds:
 
     def __len__(self) -> int:
         return len(self.drawn)
+
+    def taken(self, places: Sequence[int]) -> Rounds:
+        """The rounds at these places."""
+        inputs, labels = ([tensors[place] for place in places] for tensors in (self.inputs, self.labels))
+        return Rounds(inputs, labels, [self.drawn[place] for place in places])
 
     def with_round(self, x: Tensor, y: Tensor, drawn: float) -> Rounds:
         """These rounds and one more."""
@@ -85,6 +92,7 @@ class Target:
         rounds: what was seen.
         lam: λ.
         last: the part of the last round that counts, while its increment is tempered.
+        past: how many rounds each round but the last stands for; 1 where these are all rounds.
     """
 
     space: Space
@@ -92,6 +100,30 @@ class Target:
     rounds: Rounds
     lam: float
     last: float = 1.0
+    past: float = 1.0
+
+    @property
+    def partial(self) -> bool:
+        """Whether rounds are left out, so that energies are estimates."""
+        return self.past != 1
+
+    def of_some(self, count: int, generator: torch.Generator) -> Target:
+        """The same of `count` rounds before the last, drawn at random without replacement, and of the last.
+
+        Its energy ĥ is h in expectation over the draw. Where there are no more than `count`, it is the target itself.
+        """
+        before = len(self.rounds) - 1
+        if before <= count:
+            return self
+        seed = int(torch.randint(1 << 62, (), generator=generator))
+        places = sorted(random.Random(seed).sample(range(before), count))  # without touching all, as randperm would
+        return replace(self, rounds=self.rounds.taken([*places, before]), past=before / count)
+
+    def halved(self) -> Target:
+        """Of a partial target, the same of every other of its rounds, each of which stands for twice as many."""
+        before = len(self.rounds) - 1
+        places = range(0, before, 2)
+        return replace(self, rounds=self.rounds.taken([*places, before]), past=self.past * before / len(places))
 
     def energy(self, number: int, latent: Tensor) -> Tensor:
         """h(w), (n,), of n networks of one structure with latent coordinates (n, p)."""
@@ -103,13 +135,38 @@ class Target:
         gradient, energy = torch.func.vmap(both, chunk_size=_chunk(self.rounds))(latent)
         return energy, gradient
 
+    def terms(self, number: int, latent: Tensor) -> Tensor:
+        """What each round adds to h(w), (n, rounds)."""
+        kinds = self.space.kinds(self.space.structures[number]).to(latent.device)
+        found = losses(self.space, number, self.prior.weights(latent, kinds), self.rounds)
+        drawn, shares = (each.to(latent.device) for each in (self._drawn(), self._shares()))
+        return shares * (found + self.lam / 2 * (found - drawn) ** 2)
+
+    def doubt(self, change: Tensor) -> Tensor:
+        """Half the variance of λ(ĥ(w') − ĥ(w)) over which rounds are drawn, (n,), by what each adds to it (n, rounds).
+
+        With this taken from the logarithm of Metropolis' ratio, a move by an estimate with normal errors keeps the law
+        that it estimates: E min(1, exp(−X − σ²/2)) for X ~ N(δ, σ²) is exp(−δ) times that for N(−δ, σ²).
+        """
+        if not self.partial:
+            return torch.zeros_like(change[:, 0])
+        before = change.shape[1] - 1
+        left_out = 1 - 1 / self.past  # the correction for draws without replacement
+        return self.lam**2 / 2 * before * change[:, :-1].var(1) * left_out
+
+    def _drawn(self) -> Tensor:
+        return torch.tensor(self.rounds.drawn, dtype=torch.float64)
+
+    def _shares(self) -> Tensor:
+        shares = torch.full((len(self.rounds),), self.past, dtype=torch.float64)
+        if len(shares):
+            shares[-1] = self.last
+        return shares
+
     def _of_one(self, number: int) -> Callable[[Tensor], Tensor]:
         structure = self.space.structures[number]
         kinds = self.space.kinds(structure)
-        drawn = torch.tensor(self.rounds.drawn, dtype=torch.float64)
-        shares = torch.ones_like(drawn)
-        if len(shares):
-            shares[-1] = self.last
+        drawn, shares = self._drawn(), self._shares()
 
         def energy(latent: Tensor) -> Tensor:
             weights = self.prior.weights(latent, kinds.to(latent.device))
@@ -125,4 +182,4 @@ class Target:
 
 def _chunk(rounds: Rounds) -> int:
     """How many networks to compute together."""
-    return max(1, AT_ONCE // max(1, sum(x.numel() for x in rounds.inputs)))
+    return max(1, AT_ONCE // max(1, sum(x.numel() for _, x, _ in rounds.stacks)))

@@ -7,6 +7,7 @@ import copy
 from torch import nn
 
 from tamis.binary.exchange import exchanges
+from tamis.binary.following import followings, with_sums
 from tamis.binary.layers import binary_layers
 from tamis.binary.packed_layers import packed_layer
 from tamis.binary.pooling import fast_pools
@@ -19,8 +20,10 @@ def compile(model: nn.Module) -> nn.Module:
     It computes what the model does in evaluation, to the bit: each binary layer is one call that compares its input
     with τ, convolves bits by XNOR and popcount, corrects for zeros around the input, and scales. Where a binary layer
     is all that reads another one's output, bits go from one to the other, also through what does nothing in evaluation
-    (`nn.Identity`, dropout) and through `nn.ReLU`, `nn.ReLU6` and `nn.Hardtanh`, which are part of the comparison then.
-    Everything else stays as it is, in floats; max-pooling has a kernel of its own.
+    (`nn.Identity`, dropout) and through `nn.ReLU`, `nn.ReLU6`, `nn.Hardtanh` and batch normalizations, which are part
+    of the comparison then. Batch normalizations, sums with a shortcut and ReLU after other layers are part of their
+    call; blocks whose code adds a shortcut become `torch.fx.GraphModule`s for it. Max-pooling has a kernel of its own,
+    with what comes before it. Everything else stays as it is, in floats.
 
     `tamis.kernels.dispatch.binary_kernel()` says which kernel runs. The result can be moved, copied, pickled, given to
     `torch.compile` and to `torch.export.export`; there are no gradients through its binary layers.
@@ -35,13 +38,20 @@ def compile(model: nn.Module) -> nn.Module:
 
     Reference: chee2021xnor.
     """
-    layers = binary_layers(model)
-    compiled = copy.deepcopy(model).eval()
-    made = fast_pools(compiled)
-    packed = {compiled.get_submodule(name): packed_layer(layer, name) for name, layer in layers.items()}
+    binary_layers(model)  # or there is nothing to compile
+    compiled, sums = with_sums(copy.deepcopy(model).eval())
+    packed = {layer: packed_layer(layer, name) for name, layer in binary_layers(compiled).items()}
+    made: dict[nn.Module, nn.Module] = {}
+    for layer, following in sums.items():
+        packed[layer].follow_with(following.norm, following.line, following.relu)
     for exchange in exchanges(compiled):
         giver, reader = packed[exchange.giver], packed[exchange.reader]
-        giver.out_thresholds, giver.out_flips = exchange.thresholds()
-        giver.bias, giver.out_groups, reader.reads_bits = None, reader.groups, True
+        giver.give_bits(*exchange.thresholds(), reader.groups)
+        reader.reads_bits = True
         made |= {module: nn.Identity() for module in exchange.between}
+    givers = {layer for layer, one in packed.items() if one.gives_bits}
+    for layer, (following, gone) in followings(compiled, without=givers).items():
+        packed[layer].follow_with(following.norm, following.line, following.relu)
+        made |= {module: nn.Identity() for module in gone}
+    made |= fast_pools(compiled, taken={*made})
     return substituted(compiled, made | packed).eval()

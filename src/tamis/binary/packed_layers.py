@@ -7,15 +7,29 @@ f of the reader: see `tamis.kernels.binary` for their layout.
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 import torch
 from torch import Tensor, nn
 
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, thresholds
+from tamis.binary.line import Line
 from tamis.binary.scales import analytic_scale
 from tamis.errors import InvalidInput
-from tamis.kernels.binary import binary_conv2d, pack_weight
+from tamis.kernels.binary import binary_conv2d, pack_weight, watched
+from tamis.kernels.binary_here import LayerHere
 
 BITS = torch.int64  # the dtype of packed bits, by which a layer knows them
+KEPT = (
+    "bits",
+    "thresholds",
+    "flips",
+    "out_thresholds",
+    "out_flips",
+    "bias",
+    "slope",
+    "shift",
+)  # as LayerHere takes them
 MOST_PRODUCTS = 1 << 22  # that the kernels sum
 
 
@@ -28,6 +42,8 @@ class PackedLayer(nn.Module):
         bias: added after the scale, or None; where the output is bits, it is part of `out_thresholds`.
         out_thresholds, out_flips: τ and f of the layer that reads the output as bits, or None.
         reads_bits: whether another layer gives its bits to this one.
+        norm: the batch normalization that follows, or None; slope and shift are those of its line.
+        relu: whether a ReLU follows.
     """
 
     bits: Tensor
@@ -36,6 +52,8 @@ class PackedLayer(nn.Module):
     bias: Tensor | None
     out_thresholds: Tensor | None
     out_flips: Tensor | None
+    slope: Tensor | None
+    shift: Tensor | None
 
     def __init__(self, layer: BinaryLayer, name: str) -> None:
         super().__init__()
@@ -47,30 +65,69 @@ class PackedLayer(nn.Module):
         if isinstance(layer, BinaryConv2d):
             self.stride, self.dilation = _pair(layer.stride, 1), _pair(layer.dilation, 1)
             self.padding = _pair(layer.padding, 0)
-        self.reads_bits, self.out_groups = False, 1
+        self.reads_bits, self.out_groups, self.relu = False, 1, False
         self.register_buffer("bits", pack_weight(weight.reshape(shape), self.groups))
         scales = _scales(layer)
         for place, factor in enumerate(scales):
             self.register_buffer(f"scale{place}", factor)
-        self.factors = len(scales)
+        self.scale_names = [f"scale{place}" for place in range(len(scales))]
         tau, flips = thresholds(layer)
         self.register_buffer("thresholds", tau)
         self.register_buffer("flips", flips)
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
-        self.register_buffer("out_thresholds", None)
-        self.register_buffer("out_flips", None)
+        for absent in ("out_thresholds", "out_flips", "slope", "shift"):
+            self.register_buffer(absent, None)
+        self.kept = itemgetter(*KEPT, *self.scale_names)
+        self.norm: nn.Module | None = None
+        self.here = LayerHere(shape, self.stride, self.padding, self.dilation)
 
     @property
     def gives_bits(self) -> bool:
         """Whether the output is packed bits."""
         return self.out_thresholds is not None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def give_bits(self, thresholds: Tensor, flips: Tensor, groups: int) -> None:
+        """Give the bits of the layer that reads the output, which has these τ and f, and so many groups."""
+        self.out_thresholds, self.out_flips = thresholds, flips
+        self.bias, self.out_groups, self.here.out_groups = None, groups, groups
+
+    def follow_with(self, norm: nn.Module | None, line: Line | None, relu: bool) -> None:
+        """Do what follows in the network in the same pass: a batch normalization, with its line, and a ReLU.
+
+        A second argument of a call is added between the two.
+        """
+        self.norm, self.relu, self.here.relu = norm, relu, relu
+        if line is not None:
+            self.slope, self.shift, self.here.one_rounding = line.slope, line.shift, line.one_rounding
+
+    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+        y = None if watched() or self._derived(added) else self._result_here(x, added)
+        return self._result_elsewhere(x, added) if y is None else y
+
+    def _derived(self, added: Tensor | None) -> bool:
+        """Whether there will be gradients of what follows: there are none through the layer itself."""
+        if not torch.is_grad_enabled() or (added is None and self.norm is None):
+            return False
+        weights = [] if self.norm is None else self.norm.parameters()
+        return any(tensor is not None and tensor.requires_grad for tensor in (added, *weights))
+
+    def _result_here(self, x: Tensor, added: Tensor | None) -> Tensor | None:
+        """The output from the extension; None where it cannot run this."""
+        images = x if x.dtype is BITS else self._as_images(x)
+        y = self.here(images, None if added is None else self._as_images(added), self.kept(self._buffers))
+        return y if y is None or y.dtype is BITS else self._from_images(y)
+
+    def _result_elsewhere(self, x: Tensor, added: Tensor | None) -> Tensor:
+        """The output, in operations of PyTorch's: what it can compile, export, and run on any device."""
+        return self._followed(self._product(x), added)
+
+    def _product(self, x: Tensor) -> Tensor:
+        """Packed bits, or numbers with the bias added."""
         bits = x.dtype is BITS
         y = binary_conv2d(
             x if bits else self._as_images(x),
             self.bits,
-            [self.get_buffer(f"scale{place}") for place in range(self.factors)],
+            [self.get_buffer(name) for name in self.scale_names],
             self.weight_shape,
             thresholds=None if bits else self.thresholds,
             flips=None if bits else self.flips,
@@ -87,10 +144,18 @@ class PackedLayer(nn.Module):
             y = y + self.bias[:, None, None]
         return self._from_images(y)
 
+    def _followed(self, y: Tensor, added: Tensor | None) -> Tensor:
+        if self.norm is not None:
+            y = self.norm(y)
+        if added is not None:
+            y = y + added
+        return torch.relu(y) if self.relu else y
+
     def extra_repr(self) -> str:
         geometry = [f"{name}={getattr(self, name)}" for name in ("stride", "padding", "dilation", "groups")]
         given, taken = ("bits" if bits else "floats" for bits in (self.gives_bits, self.reads_bits))
-        return ", ".join([f"weight={self.weight_shape}", *geometry, f"{taken} in", f"{given} out"])
+        relu = ["ReLU"] if self.relu else []
+        return ", ".join([f"weight={self.weight_shape}", *geometry, f"{taken} in", *relu, f"{given} out"])
 
     def _as_images(self, x: Tensor) -> Tensor:
         """What the layer takes as (N, C, H, W)."""
@@ -120,10 +185,16 @@ class PackedLinear(PackedLayer):
     Packed bits are (…, 1, words, 1, 1), so that the reader knows the axes before the features.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
+    def _result_here(self, x: Tensor, added: Tensor | None) -> Tensor | None:
+        plain = x.dim() == (
+            5 if x.dtype is BITS else 2
+        )  # others have axes that a batch normalization would take for its
+        return super()._result_here(x, added) if plain else None
+
+    def _product(self, x: Tensor) -> Tensor:
         own = 4 if x.dtype is BITS else 1
         leading, kept = x.shape[: x.dim() - own], x.shape[x.dim() - own :]
-        y = super().forward(x.reshape(-1, *kept))
+        y = super()._product(x.reshape(-1, *kept))
         return y.reshape(*leading, *y.shape[1:])
 
     def _as_images(self, x: Tensor) -> Tensor:

@@ -2,49 +2,116 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
+from tamis.binary.line import Line, line_of
+from tamis.binary.tracing import called, reader_of, traced, uses_of
 from tamis.kernels import dispatch
 from tamis.kernels.binary import watched
 
 
 class FastMaxPool2d(nn.Module):
-    """What a max-pooling gives, bit for bit.
+    """What a max-pooling gives, bit for bit; a batch normalization and a ReLU before it are part of the same pass.
 
     On a CPU PyTorch compares single numbers: for 64 channels of 112 × 112, the first of ResNet-18, it takes longer than
     all the binary layers after it.
+
+    Args:
+        pool: the pooling.
+        norm: the batch normalization before it, or None; with its line.
+        relu: whether a ReLU comes between the two.
     """
 
-    def __init__(self, pool: nn.MaxPool2d) -> None:
+    slope: Tensor | None
+    shift: Tensor | None
+
+    def __init__(
+        self, pool: nn.MaxPool2d, norm: nn.Module | None = None, line: Line | None = None, relu: bool = False
+    ) -> None:
         super().__init__()
-        self.pool = pool
+        self.pool, self.norm, self.relu = pool, norm, relu
+        self.register_buffer("slope", None if line is None else line.slope)
+        self.register_buffer("shift", None if line is None else line.shift)
+        self.one_rounding = line is not None and line.one_rounding
         lengths = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
         self.lengths = [(length, length) if isinstance(length, int) else tuple(length) for length in lengths]
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled: Tensor = self.pool(x) if watched() else self._pooled(x)
-        return pooled
+        pooled = None if watched() else self._pooled_here(x)
+        return self._pooled_elsewhere(x) if pooled is None else pooled
 
-    def _pooled(self, x: Tensor) -> Tensor:
+    def extra_repr(self) -> str:
+        return "ReLU" if self.relu else ""
+
+    def _pooled_here(self, x: Tensor) -> Tensor | None:
+        """What the extension gives, or None where it cannot be asked."""
         extension = dispatch.native()
         plain = type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.dim() == 4 and x.numel() > 0
-        derived = torch.is_grad_enabled() and x.requires_grad
         sizes = [self._length(axis, x.shape[2 + axis]) for axis in (0, 1)] if plain else [0]
-        if extension is None or derived or self.pool.ceil_mode or min(sizes) < 1:
-            pooled: Tensor = self.pool(x)  # which also says what is wrong with a size
-            return pooled
+        if extension is None or self._derived(x) or self.pool.ceil_mode or min(sizes) < 1:
+            return None
+        slope, shift = self.slope, self.shift
+        if slope is not None and not (slope.is_cpu and len(slope) == x.shape[1] and _in_an_order_of_lines(x)):
+            return None
         out = x.new_empty(*x.shape[:2], *sizes)
-        planes, results = x.contiguous().flatten(0, 1), out.flatten(0, 1)
-        extension.max_pool(planes.numpy(), *self.lengths, results.numpy(), torch.get_num_threads())
+        planes, results = x.detach().contiguous().flatten(0, 1), out.flatten(0, 1)
+        line = [None if vector is None else vector.contiguous().numpy() for vector in (slope, shift)]
+        arguments = (planes.numpy(), *self.lengths, results.numpy(), torch.get_num_threads())
+        extension.max_pool(*arguments, *line, self.one_rounding, self.relu)
         return out
+
+    def _pooled_elsewhere(self, x: Tensor) -> Tensor:
+        """The same in operations of PyTorch's, which also say what is wrong with a size."""
+        if self.norm is not None:
+            x = self.norm(x)
+        pooled: Tensor = self.pool(torch.relu(x) if self.relu else x)
+        return pooled
+
+    def _derived(self, x: Tensor) -> bool:
+        """Whether there will be gradients."""
+        weights = [] if self.norm is None else self.norm.parameters()
+        return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights))
 
     def _length(self, axis: int, length: int) -> int:
         kernel, stride, padding, dilation = (each[axis] for each in self.lengths)
         return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def fast_pools(model: nn.Module) -> dict[nn.Module, nn.Module]:
-    """The max-poolings of a model, each with what may stand in its place."""
+def _in_an_order_of_lines(x: Tensor) -> bool:
+    """Whether PyTorch's batch normalization of a tensor is the line of `tamis.binary.line`."""
+    return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+
+
+def fast_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.Module, nn.Module]:
+    """The max-poolings of a model, each with what may stand in its place; and what falls away before them.
+
+    Args:
+        model: in evaluation mode.
+        taken: modules that something else stands for already.
+    """
     pools = [module for module in model.modules() if type(module) is nn.MaxPool2d and not module.return_indices]
-    return {pool: FastMaxPool2d(pool) for pool in pools}
+    made: dict[nn.Module, nn.Module] = {pool: FastMaxPool2d(pool) for pool in pools}
+    graph = traced(model) if pools else None
+    if graph is None:
+        return made
+    uses = uses_of(model, graph)
+    for node in graph.nodes:
+        pool = called(model, node, uses)
+        if not isinstance(pool, nn.MaxPool2d) or pool not in made:
+            continue
+        before = node.args[0]
+        relu = called(model, before, uses)
+        if type(relu) is not nn.ReLU or relu in taken or reader_of(before) is not node:
+            relu = None
+        else:
+            node, before = before, before.args[0]
+        norm = called(model, before, uses)
+        line = line_of(norm) if isinstance(norm, nn.BatchNorm2d) and norm not in taken else None
+        if line is None or reader_of(before) is not node:
+            norm = line = None
+        made[pool] = FastMaxPool2d(pool, norm, line, relu is not None)
+        made |= {gone: nn.Identity() for gone in (norm, relu) if gone is not None}
+    return made

@@ -154,7 +154,7 @@ def _layers(module: nn.Module, compiled: nn.Module) -> list[Layer]:
             name,
             before[name].weight.numel(),
             _nbytes(before[name]),
-            _nbytes(layer),
+            _nbytes(layer) - (0 if layer.norm is None else _nbytes(layer.norm)),  # which was no part of it before
             "bits" if layer.reads_bits else "floats",
             "bits" if layer.gives_bits else "floats",
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +14,7 @@ from tamis import __version__
 from tamis.cli.display import console, facts
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
+from tamis.kronecker import tuning
 from tamis.train.data import data_folder
 
 
@@ -34,7 +36,9 @@ def findings() -> dict[str, Any]:
         "torch": torch.__version__,
         "extension": {"loaded": dispatch.native() is not None, "reason": dispatch.native_reason()},
         "cpu": {"processor": platform.machine(), "features": dispatch.cpu_features()},
-        "binary_kernel": _binary_kernel(),
+        "binary_kernel": _kernel(dispatch.binary_kernel),
+        "kronecker_kernel": _kernel(dispatch.kronecker_kernel),
+        "kronecker_tuned": _tuned(),
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())],
         "triton": find_spec("triton") is not None,
@@ -42,25 +46,46 @@ def findings() -> dict[str, Any]:
     }
 
 
-def _binary_kernel() -> dict[str, str | None]:
-    """The kernel of binary layers and why, or why there is none."""
+def _kernel(asked: Callable[[], tuple[str, str]]) -> dict[str, str | None]:
+    """The kernel of some layers and why, or why there is none."""
     try:
-        name, reason = dispatch.binary_kernel()
+        name, reason = asked()
     except InvalidInput as error:
         return {"name": None, "reason": str(error)}
     return {"name": name, "reason": reason}
 
 
+def _tuned() -> dict[str, Any]:
+    """Where the table of what was measured for Kronecker layers is, and how many entries it has."""
+    try:
+        here, everywhere = tuning.entries()
+    except InvalidInput:  # TAMIS_KERNEL names none, as is said of the kernel
+        here = everywhere = 0
+    return {"file": str(tuning.file()), "exists": tuning.file().exists(), "here": here, "everywhere": everywhere}
+
+
 def _in_words(found: dict[str, Any]) -> dict[str, str]:
-    kernel, data = found["binary_kernel"], found["data"]
+    data = found["data"]
     features = [name for name, there in found["cpu"]["features"].items() if there]
     return {
         "tamis": f"{found['tamis']}, with Python {found['python']} and torch {found['torch']}",
         "extension": found["extension"]["reason"],
         "processor": f"{found['cpu']['processor']}: {', '.join(features) or 'features unknown'}",
-        "binary layers": kernel["reason"] if kernel["name"] else f"cannot run: {kernel['reason']}",
+        "binary layers": _kernel_in_words(found["binary_kernel"]),
+        "Kronecker layers": _kernel_in_words(found["kronecker_kernel"]),
+        "tuned": _tuned_in_words(found["kronecker_tuned"]),
         "threads": str(found["threads"]),
         "gpu": ", ".join(found["gpus"]) or "none that torch can use",
         "triton": "installed" if found["triton"] else "not installed; kernels for GPUs need it",
         "data": f"{data['folder']}{'' if data['exists'] else ', which is not there yet; digits ships with tamis'}",
     }
+
+
+def _kernel_in_words(kernel: dict[str, str | None]) -> str:
+    return str(kernel["reason"]) if kernel["name"] else f"cannot run: {kernel['reason']}"
+
+
+def _tuned_in_words(tuned: dict[str, Any]) -> str:
+    if not tuned["exists"]:
+        return f"nothing yet; tamis kronecker bench --tune writes {tuned['file']}"
+    return f"{tuned['here']} entries for this processor, of {tuned['everywhere']} in {tuned['file']}"

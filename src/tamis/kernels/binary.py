@@ -335,13 +335,24 @@ def _prepared(
     out_thresholds: Kind | None,
     out_flips: Kind | None,
     out_groups: int,
+    follows: tuple[Any, ...] = (None, None, None, False, False, False),
 ) -> tuple[tuple[int, ...], Any]:
-    """The shape of the result, and what the extension prepares for tensors of these shapes; None for no images."""
+    """The shape of the result, and what the extension prepares for tensors of these shapes; None for no images.
+
+    What follows: the kinds of a bias, of slopes and of shifts, whether numbers are added, whether slopes and shifts are
+    rounded once, and whether nothing below 0 comes out.
+    """
     result = _result_shape(
         x, weight, scales, shape, thresholds, flips, stride, padding, dilation, out_thresholds, out_flips, out_groups
     )
     if x[0][0] == 0:
         return result, None
+    *vectors, added, one_rounding, relu = follows
+    for vector in vectors:
+        if vector is not None and (vector[0] != shape[:1] or vector[1] != torch.float32):
+            raise InvalidInput(
+                f"binary_conv2d is followed by float32 numbers of {shape[0]} channels, not {_said(vector)}"
+            )
     extension = dispatch.native()
     assert extension is not None
     full = len(scales[0][0]) == 3
@@ -350,7 +361,7 @@ def _prepared(
     bits, to_bits = x[1] == torch.int64, out_thresholds is not None
     lengths = [0 if bits else x[0].numel(), *map(_length, (thresholds, flips)), x[0].numel() if bits else 0]
     lengths += [weight[0].numel(), *factors, 0 if to_bits else prod(result), prod(result) if to_bits else 0]
-    lengths += map(_length, (out_thresholds, out_flips))
+    lengths += [*map(_length, (out_thresholds, out_flips, *vectors)), prod(result) if added else 0]
     outputs, each, *kernel_size = shape
     groups = weight[0][0]
     layer = extension.BinaryLayer(
@@ -366,6 +377,8 @@ def _prepared(
         x[0][0],
         out_groups,
         lengths,
+        one_rounding,
+        relu,
     )
     return result, layer
 
@@ -411,27 +424,28 @@ def _conv2d_cpu(
     if layer is None:
         return result
     # Tensors that are made contiguous must stay until the end, so all of them have names.
-    numbers = x.contiguous()
-    words = weight.contiguous()
+    numbers, words = x.contiguous(), weight.contiguous()
     factors = [scale.contiguous() for scale in scales]
     vectors = [_contiguous(vector) for vector in (thresholds, flips, out_thresholds, out_flips)]
-    tau, f, out_tau, out_f = [0 if vector is None else vector.data_ptr() for vector in vectors]
-    alpha, beta, gamma = [factor.data_ptr() for factor in factors] + [0] * (3 - len(factors))
-    alpha, full = (0, alpha) if factors[0].ndim == 3 else (alpha, 0)
-    source, target = numbers.data_ptr(), result.data_ptr()
-    layer.run(
-        torch.get_num_threads(),
-        *((0, tau, f, source) if x.dtype == torch.int64 else (source, tau, f, 0)),
-        words.data_ptr(),
-        alpha,
-        full,
-        beta,
-        gamma,
-        *((target, 0) if out_thresholds is None else (0, target)),
-        out_tau,
-        out_f,
-    )
+    addresses = addresses_of(words, factors, *vectors)
+    addresses[3 if x.dtype == torch.int64 else 0] = numbers.data_ptr()
+    addresses[9 if out_thresholds is None else 10] = result.data_ptr()
+    layer.run(torch.get_num_threads(), addresses)
     return result
+
+
+def addresses_of(weight: Tensor, scales: Sequence[Tensor], *vectors: Tensor | None) -> list[int]:
+    """What the extension takes: addresses of contiguous tensors, 0 for those that come and go, or that there are not.
+
+    Args:
+        weight, scales: those of `binary_conv2d`.
+        vectors: thresholds, flips, out_thresholds, out_flips, and bias, slope and shift where something follows.
+    """
+    tau, f, *others = [0 if vector is None else vector.data_ptr() for vector in vectors]
+    alpha, beta, gamma = [factor.data_ptr() for factor in scales] + [0] * (3 - len(scales))
+    alpha, full = (0, alpha) if scales[0].ndim == 3 else (alpha, 0)
+    addresses = [0, tau, f, 0, weight.data_ptr(), alpha, full, beta, gamma, 0, 0, *others]
+    return addresses + [0] * (17 - len(addresses))
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:

@@ -70,6 +70,28 @@ def binary_kernel() -> tuple[str, str]:
     return wanted, f"{wanted} is what TAMIS_KERNEL names; this processor can run {', '.join(names)}"
 
 
+def kronecker_kernel() -> tuple[str, str]:
+    """The kernel that the backend "cpu" of Kronecker-sparse products runs in, and one sentence saying why.
+
+    It is the fastest that the processor can run, or the one that the environment variable TAMIS_KERNEL names: avx512,
+    avx2 or plain; popcnt and neon, which binary layers have alone, stand for plain. Without the extension it is
+    "torch".
+    """
+    wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
+    if extension is None:
+        if wanted:
+            raise InvalidInput(f"TAMIS_KERNEL={wanted} names a kernel, but {native_reason()}")
+        return "torch", native_reason()
+    names: list[str] = extension.kronecker_kernels()
+    if not wanted:
+        return names[0], f"{names[0]} is the fastest of the kernels that this processor can run: {', '.join(names)}"
+    if wanted in names:
+        return wanted, f"{wanted} is what TAMIS_KERNEL names; this processor can run {', '.join(names)}"
+    if wanted in extension.binary_kernels():
+        return "plain", f"plain is the nearest to TAMIS_KERNEL={wanted}, which is a kernel of binary layers alone"
+    raise InvalidInput(f"TAMIS_KERNEL={wanted} is none of the kernels that this processor can run: {', '.join(names)}")
+
+
 def _load() -> tuple[ModuleType | None, str]:
     # Not cached: an import already done costs a dictionary lookup, and a test can hide the extension in sys.modules.
     name = "tamis._native"

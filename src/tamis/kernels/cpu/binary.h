@@ -27,6 +27,15 @@ struct Ahead {
     std::size_t channels, step, length;
 };
 
+// What follows in a network, each step rounded: value + bias, · slope + shift (in one rounding, or in two), + added, and
+// no less than 0. Null where there is no such step; a slope comes with a shift.
+struct After {
+    const float *bias, *slope, *shift;  // of channels
+    bool one_rounding;
+    const float* added;  // as `out` lies
+    bool relu;
+};
+
 // Patches of a number of pixels, the output channels [first, last) of one group, and what becomes of the counts. The
 // pixels lie side by side in one image or, where an image is one pixel, in different ones.
 struct BinaryBlock {
@@ -43,6 +52,8 @@ struct BinaryBlock {
     // value = (border − 2 count) · scale, with scale = full[c, p], or (alpha[c] · beta[p]) · gamma[p] as far as given
     const float *alpha, *full, *beta, *gamma;
     std::size_t plane;  // pixels of an image, which is the step between channels of `full` and of `out`
+    After after;         // not with marks
+    bool followed;       // whether it has any step
 
     float* out;                // value of channel c and pixel p at out + c plane + p; at out + p image where plane is 1
     std::size_t image;   // all output channels, of all groups
@@ -66,6 +77,10 @@ struct BinaryKernel {
     void (*copy)(const std::uint64_t* from, std::uint64_t* to, std::size_t count);
     // The third of three rows, xor the first two.
     void (*mix)(const std::uint64_t* first, const std::uint64_t* second, std::uint64_t* third, std::size_t count);
+    // Three rows of patches at once, mixed: of the words of a row of the image, those that are first, second and third from
+    // `start` on, which may be below 0; 0 for those outside the row. Null where the three above do it.
+    void (*three)(const std::uint64_t* row, std::ptrdiff_t start, std::size_t width, std::size_t count, std::uint64_t* to,
+                  std::size_t stride);
     void (*by_pixels)(const BinaryBlock&);    // pixels side by side in registers; they are of one image
     void (*by_channels)(const BinaryBlock&);  // channels side by side in registers
 };

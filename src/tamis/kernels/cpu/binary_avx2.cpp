@@ -3,7 +3,7 @@
 
 #include "binary.h"
 
-#if defined(__AVX2__)
+#if defined(__AVX2__) && defined(__FMA__)
 
 #include <immintrin.h>
 
@@ -86,6 +86,22 @@ TAMIS_INLINE __m256 entries_of(const float* table, __m256i places) {
     return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(places, 28)));
 }
 
+// What follows for eight channels, or for one of them.
+template <bool along_channels>
+TAMIS_INLINE __m256 followed(const After& after, std::size_t channel, std::size_t place, __m256i mask, __m256 values) {
+    const auto of_channels = [&](const float* numbers) {
+        return !along_channels ? _mm256_set1_ps(numbers[channel]) : _mm256_maskload_ps(numbers + channel, mask);
+    };
+    if (after.bias != nullptr) values = _mm256_add_ps(values, of_channels(after.bias));
+    if (after.slope != nullptr) {
+        const __m256 slope = of_channels(after.slope), shift = of_channels(after.shift);
+        values = after.one_rounding ? _mm256_fmadd_ps(values, slope, shift)
+                                    : _mm256_add_ps(_mm256_mul_ps(values, slope), shift);
+    }
+    if (after.added != nullptr) values = _mm256_add_ps(values, _mm256_maskload_ps(after.added + place, mask));
+    return after.relu ? _mm256_max_ps(_mm256_setzero_ps(), values) : values;  // what is not a number stays
+}
+
 // What becomes of up to 8 pixels of one channel.
 TAMIS_INLINE void finish_pixels(const BinaryBlock& block, std::size_t channel, std::size_t pixel, __m256i counts) {
     const std::size_t left = block.pixels - pixel;
@@ -101,14 +117,16 @@ TAMIS_INLINE void finish_pixels(const BinaryBlock& block, std::size_t channel, s
         if (block.beta != nullptr) scale = _mm256_mul_ps(scale, _mm256_maskload_ps(block.beta + pixel, mask));
         if (block.gamma != nullptr) scale = _mm256_mul_ps(scale, _mm256_maskload_ps(block.gamma + pixel, mask));
     }
-    const __m256 values = values_of(counts, borders, scale);
+    __m256 values = values_of(counts, borders, scale);
     if (block.marks != nullptr) {
         const __m256 set = _mm256_cmp_ps(values, _mm256_set1_ps(block.thresholds[channel]), _CMP_GE_OQ);
         std::uint16_t& marks = block.marks[channel * block.marks_stride + pixel / 16];
         marks = static_cast<std::uint16_t>(marks | static_cast<unsigned>(_mm256_movemask_ps(set)) << pixel % 16);
         return;
     }
-    float* const out = block.out + channel * block.plane + pixel;
+    const std::size_t place = channel * block.plane + pixel;
+    if (block.followed) values = followed<false>(block.after, channel, place, mask, values);
+    float* const out = block.out + place;
     if (left < 8) _mm256_maskstore_ps(out, mask, values);
     else if (block.past_cache && reinterpret_cast<std::uintptr_t>(out) % 32 == 0) _mm256_stream_ps(out, values);
     else _mm256_storeu_ps(out, values);
@@ -158,9 +176,11 @@ TAMIS_INLINE void finish_channels(const BinaryBlock& block, std::size_t channel,
     __m256 scale = _mm256_maskload_ps(factors + channel, mask);
     if (block.beta != nullptr) scale = _mm256_mul_ps(scale, _mm256_set1_ps(*block.beta));
     if (block.gamma != nullptr) scale = _mm256_mul_ps(scale, _mm256_set1_ps(*block.gamma));
-    const __m256 values = values_of(counts, _mm256_maskload_ps(block.borders + channel, mask), scale);
+    __m256 values = values_of(counts, _mm256_maskload_ps(block.borders + channel, mask), scale);
     if (block.marks == nullptr) {
-        _mm256_maskstore_ps(block.out + image * block.image + channel, mask, values);
+        const std::size_t place = image * block.image + channel;
+        if (block.followed) values = followed<true>(block.after, channel, place, mask, values);
+        _mm256_maskstore_ps(block.out + place, mask, values);
         return;
     }
     const __m256 thresholds = _mm256_maskload_ps(block.thresholds + channel, mask);
@@ -305,7 +325,7 @@ void mix(const std::uint64_t* first, const std::uint64_t* second, std::uint64_t*
     for (; i < count; ++i) third[i] ^= first[i] ^ second[i];
 }
 
-constexpr BinaryKernel kernel{"avx2", &pack, &join, &copy, &mix, &by_pixels, &by_channels};
+constexpr BinaryKernel kernel{"avx2", &pack, &join, &copy, &mix, nullptr, &by_pixels, &by_channels};
 
 }  // namespace
 

@@ -68,6 +68,22 @@ TAMIS_INLINE __m512 sums_of(__m512i counts, __m512 borders) {
     return _mm512_fnmadd_ps(_mm512_set1_ps(2.0f), _mm512_cvtepi32_ps(counts), borders);
 }
 
+// What follows for sixteen channels, or for one of them.
+template <bool along_channels>
+TAMIS_INLINE __m512 followed(const After& after, std::size_t channel, std::size_t place, __mmask16 mask, __m512 values) {
+    const auto of_channels = [&](const float* numbers) {
+        return !along_channels ? _mm512_set1_ps(numbers[channel]) : _mm512_maskz_loadu_ps(mask, numbers + channel);
+    };
+    if (after.bias != nullptr) values = _mm512_add_ps(values, of_channels(after.bias));
+    if (after.slope != nullptr) {
+        const __m512 slope = of_channels(after.slope), shift = of_channels(after.shift);
+        values = after.one_rounding ? _mm512_fmadd_ps(values, slope, shift)
+                                    : _mm512_add_ps(_mm512_mul_ps(values, slope), shift);
+    }
+    if (after.added != nullptr) values = _mm512_add_ps(values, _mm512_maskz_loadu_ps(mask, after.added + place));
+    return after.relu ? _mm512_max_ps(_mm512_setzero_ps(), values) : values;  // what is not a number stays
+}
+
 // What becomes of up to 16 pixels of one channel, in whatever form.
 void finish_pixels(const BinaryBlock& block, std::size_t channel, std::size_t pixel, __m512i counts) {
     const std::size_t left = block.pixels - pixel;
@@ -84,13 +100,15 @@ void finish_pixels(const BinaryBlock& block, std::size_t channel, std::size_t pi
         if (block.beta != nullptr) scale = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(mask, block.beta + pixel));
         if (block.gamma != nullptr) scale = _mm512_mul_ps(scale, _mm512_maskz_loadu_ps(mask, block.gamma + pixel));
     }
-    const __m512 values = _mm512_mul_ps(sums_of(counts, borders), scale);
+    __m512 values = _mm512_mul_ps(sums_of(counts, borders), scale);
     if (block.marks != nullptr) {
         const __m512 threshold = _mm512_set1_ps(block.thresholds[channel]);
         block.marks[channel * block.marks_stride + pixel / 16] = _mm512_cmp_ps_mask(values, threshold, _CMP_GE_OQ);
         return;
     }
-    float* const out = block.out + channel * block.plane + pixel;
+    const std::size_t place = channel * block.plane + pixel;
+    if (block.followed) values = followed<false>(block.after, channel, place, mask, values);
+    float* const out = block.out + place;
     if (left < 16) _mm512_mask_storeu_ps(out, mask, values);
     else if (block.past_cache && reinterpret_cast<std::uintptr_t>(out) % 64 == 0) _mm512_stream_ps(out, values);
     else _mm512_storeu_ps(out, values);
@@ -164,9 +182,12 @@ TAMIS_INLINE void pixel_tile(const BinaryBlock& block, const Row<words>& row, st
             if constexpr (common) {
                 const __m512i classes = _mm512_loadu_si512(block.classes + pixel + 8 * v);
                 const __m512 sums = sums_of(both, _mm512_permutexvar_ps(classes, row.borders[w]));
-                const __m512 values = _mm512_mul_ps(sums, row.alpha[w]);
+                const __mmask16 mask = whole ? lanes16(16) : lanes16(block.pixels - pixel - 8 * v);
+                __m512 values = _mm512_mul_ps(sums, row.alpha[w]);
+                if (block.followed)
+                    values = followed<false>(block.after, channel + w, (channel + w) * block.plane + pixel + 8 * v, mask, values);
                 float* const out = row.out[w] + pixel + 8 * v;
-                if constexpr (!whole) _mm512_mask_storeu_ps(out, lanes16(block.pixels - pixel - 8 * v), values);
+                if constexpr (!whole) _mm512_mask_storeu_ps(out, mask, values);
                 else if (row.past_cache) _mm512_stream_ps(out, values);
                 else _mm512_storeu_ps(out, values);
             } else {
@@ -236,8 +257,11 @@ void nine_rows(const BinaryBlock& block) {
             const __m512i counts = _mm512_add_epi32(narrow(sums[0], sums[1]), _mm512_add_epi32(carry, carry));
             if constexpr (common) {
                 const __m512 borders = _mm512_permutexvar_ps(classes, _mm512_loadu_ps(border));
-                const __m512 values = _mm512_mul_ps(sums_of(counts, borders), _mm512_set1_ps(block.alpha[channel]));
-                if (!whole) _mm512_mask_storeu_ps(out, lanes16(block.pixels - pixel), values);
+                __m512 values = _mm512_mul_ps(sums_of(counts, borders), _mm512_set1_ps(block.alpha[channel]));
+                const __mmask16 mask = lanes16(block.pixels - pixel);
+                if (block.followed)
+                    values = followed<false>(block.after, channel, channel * block.plane + pixel, mask, values);
+                if (!whole) _mm512_mask_storeu_ps(out, mask, values);
                 else if (past_cache) _mm512_stream_ps(out, values);
                 else _mm512_storeu_ps(out, values);
                 if (!past_cache) __builtin_prefetch(out + 32, 1);
@@ -317,9 +341,11 @@ TAMIS_INLINE void finish_channels(const BinaryBlock& block, std::size_t channel,
     if (block.beta != nullptr) scale = _mm512_mul_ps(scale, _mm512_set1_ps(*block.beta));
     if (block.gamma != nullptr) scale = _mm512_mul_ps(scale, _mm512_set1_ps(*block.gamma));
     const __m512 sums = sums_of(counts, _mm512_maskz_loadu_ps(mask, block.borders + channel));
-    const __m512 values = _mm512_mul_ps(sums, scale);
+    __m512 values = _mm512_mul_ps(sums, scale);
     if (block.marks == nullptr) {
-        _mm512_mask_storeu_ps(block.out + image * block.image + channel, mask, values);
+        const std::size_t place = image * block.image + channel;
+        if (block.followed) values = followed<true>(block.after, channel, place, mask, values);
+        _mm512_mask_storeu_ps(block.out + place, mask, values);
         return;
     }
     const __m512 thresholds = _mm512_maskz_loadu_ps(mask, block.thresholds + channel);
@@ -352,8 +378,10 @@ void finish_counts(const BinaryBlock& block, std::size_t channel) {
             for (std::size_t i = 0; i < columns; ++i) {
                 const std::size_t c = channel + half + i;
                 const __m512 borders = _mm512_permutexvar_ps(classes, _mm512_loadu_ps(block.borders + c * 16));
-                const __m512 values = _mm512_mul_ps(sums_of(counts[i], borders), _mm512_set1_ps(block.alpha[c]));
-                _mm512_mask_storeu_ps(block.out + c * block.plane + pixel, mask, values);
+                __m512 values = _mm512_mul_ps(sums_of(counts[i], borders), _mm512_set1_ps(block.alpha[c]));
+                const std::size_t place = c * block.plane + pixel;
+                if (block.followed) values = followed<false>(block.after, c, place, mask, values);
+                _mm512_mask_storeu_ps(block.out + place, mask, values);
             }
         }
     }
@@ -483,7 +511,35 @@ void mix(const std::uint64_t* first, const std::uint64_t* second, std::uint64_t*
     }
 }
 
-constexpr BinaryKernel kernel{"avx512", &pack, &join, &copy, &mix, &by_pixels, &by_channels};
+// Lanes [0, 8) whose columns from `column` on lie in a row.
+TAMIS_INLINE __mmask8 lanes_within(std::ptrdiff_t column, std::ptrdiff_t width) {
+    if (column >= width || column <= -8) return 0;
+    const auto past = static_cast<unsigned>(width - column >= 8 ? 0xFF : (1u << (width - column)) - 1);
+    return static_cast<__mmask8>(column >= 0 ? past : past & (0xFFu << -column));
+}
+
+void three(const std::uint64_t* row, std::ptrdiff_t start, std::size_t width, std::size_t count, std::uint64_t* to,
+           std::size_t stride) {
+    const auto end = static_cast<std::ptrdiff_t>(width);
+    for (std::size_t i = 0; i < count; i += 8) {
+        const std::ptrdiff_t column = start + static_cast<std::ptrdiff_t>(i);
+        __m512i words[3];
+        if (column >= 0 && column + 10 <= end) {
+#pragma GCC unroll 3
+            for (int k = 0; k < 3; ++k) words[k] = _mm512_loadu_si512(row + column + k);
+        } else {
+#pragma GCC unroll 3
+            for (int k = 0; k < 3; ++k)  // an address is never read where the mask is 0
+                words[k] = _mm512_maskz_loadu_epi64(lanes_within(column + k, end), row + (column + k));
+        }
+        words[2] = _mm512_ternarylogic_epi64(words[0], words[1], words[2], 0x96);
+        const __mmask8 mask = lanes8(count - i);
+#pragma GCC unroll 3
+        for (int k = 0; k < 3; ++k) _mm512_mask_storeu_epi64(to + k * stride + i, mask, words[k]);
+    }
+}
+
+constexpr BinaryKernel kernel{"avx512", &pack, &join, &copy, &mix, &three, &by_pixels, &by_channels};
 
 }  // namespace
 

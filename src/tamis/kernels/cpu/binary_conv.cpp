@@ -192,8 +192,17 @@ void BinaryPlan::check(const BinaryCall& call) const {
         check_length(call.out_bits, product_of(batch, product_of(words, plane_)), "packed results");
         check_length(call.out_thresholds, shape_.outputs, "thresholds of the result");
         check_length(call.out_flips, shape_.outputs, "flips of the result");
-    } else {
-        check_length(call.out, batch * shape_.outputs * plane_, "results");
+        for (const auto* follows : {&call.bias, &call.slope, &call.shift, &call.added})
+            check_length(*follows, 0, "what follows on bits");
+        return;
+    }
+    check_length(call.out, batch * shape_.outputs * plane_, "results");
+    if (call.bias.length > 0) check_length(call.bias, shape_.outputs, "a bias");
+    if (call.added.length > 0) check_length(call.added, call.out.length, "numbers to add");
+    check_length(call.slope, call.shift.length, "slopes");
+    if (call.slope.length > 0) {
+        check_length(call.slope, shape_.outputs, "slopes");
+        check_length(call.shift, shape_.outputs, "shifts");
     }
 }
 
@@ -225,10 +234,32 @@ void BinaryPlan::fill_borders(const std::uint64_t* weights, float* borders) cons
         }
 }
 
+// `fill_patches` where the three rows that are mixed are those of a row of the kernel.
+void BinaryPlan::fill_threes(const BinaryKernel& kernel, const std::uint64_t* planes, std::size_t first, std::size_t last,
+                             std::uint64_t* patches, std::size_t stride) const {
+    const BinaryShape& s = shape_;
+    for (std::size_t pixel = first; pixel < last;) {
+        const std::size_t y = pixel / out_width_, x = pixel % out_width_;
+        const std::size_t count = std::min(out_width_ - x, last - pixel);
+        const std::ptrdiff_t start = static_cast<std::ptrdiff_t>(x) - static_cast<std::ptrdiff_t>(s.padding_x);
+        for (std::size_t ky = 0; ky < s.kernel_height; ++ky) {
+            const std::size_t row = y * s.stride_y + ky * s.dilation_y;  // counted with the padding
+            std::uint64_t* const to = patches + ky * 3 * stride + (pixel - first);
+            if (row >= s.padding_y && row - s.padding_y < s.height)
+                kernel.three(planes + (row - s.padding_y) * s.width, start, s.width, count, to, stride);
+            else
+                for (std::size_t k = 0; k < 3; ++k) std::fill_n(to + k * stride, count, 0);
+        }
+        pixel += count;
+    }
+}
+
 // The words under the kernel for pixels [first, last) of one image, rows `stride` apart. `planes` are those of one group.
 void BinaryPlan::fill_patches(const BinaryKernel& kernel, const std::uint64_t* planes, std::size_t first,
                               std::size_t last, std::uint64_t* patches, std::size_t stride) const {
     const BinaryShape& s = shape_;
+    if (kernel.three != nullptr && words_ == 1 && s.kernel_width == 3 && s.stride_x == 1 && s.dilation_x == 1)
+        return fill_threes(kernel, planes, first, last, patches, stride);
     std::size_t pixel = first;
     while (pixel < last) {
         const std::size_t y = pixel / out_width_, x = pixel % out_width_;
@@ -316,7 +347,15 @@ BinaryBlock BinaryPlan::block_of(const Frame& frame, std::size_t group, std::siz
     block.image = shape_.outputs;
     block.past_cache = frame.past_cache;
     if (call.out_bits.entries == nullptr) {
-        block.out = call.out.entries + (image * shape_.outputs + channel) * plane_ + pixel;
+        const std::size_t place = (image * shape_.outputs + channel) * plane_ + pixel;
+        const auto from = [](const Part<const float>& part, std::size_t start) {
+            return part.entries == nullptr ? nullptr : part.entries + start;
+        };
+        block.out = call.out.entries + place;
+        block.after = {from(call.bias, channel), from(call.slope, channel), from(call.shift, channel),
+                       call.one_rounding,        from(call.added, place),   call.relu};
+        block.followed = call.relu || call.bias.entries != nullptr || call.slope.entries != nullptr ||
+                         call.added.entries != nullptr;
         return block;
     }
     block.thresholds = call.out_thresholds.entries + channel;
@@ -564,7 +603,7 @@ std::vector<const BinaryKernel*> binary_kernels() {
     add(binary_avx512(), __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                              __builtin_cpu_supports("avx512vpopcntdq"));
-    add(binary_avx2(), __builtin_cpu_supports("avx2"));
+    add(binary_avx2(), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
     add(binary_popcnt(), __builtin_cpu_supports("popcnt"));
 #endif
     add(binary_neon(), true);

@@ -37,6 +37,8 @@ struct BinaryCall {
     Part<const float> out_thresholds;
     Part<const std::uint8_t> out_flips;
     std::size_t out_groups;
+    Part<const float> bias, slope, shift, added;  // what follows, as in After of binary.h: with numbers out only
+    bool one_rounding, relu;
 };
 
 // All that depends on the shape alone. Throws std::invalid_argument where it cannot be run.
@@ -58,6 +60,8 @@ private:
     void fill_borders(const std::uint64_t* weights, float* borders) const;
     void fill_patches(const BinaryKernel& kernel, const std::uint64_t* planes, std::size_t first, std::size_t last,
                       std::uint64_t* patches, std::size_t stride) const;
+    void fill_threes(const BinaryKernel& kernel, const std::uint64_t* planes, std::size_t first, std::size_t last,
+                     std::uint64_t* patches, std::size_t stride) const;
     Range rows_under(std::size_t first, std::size_t last) const;
     void pack_rows(const Frame& frame, const float* image, std::size_t first, std::size_t last,
                    std::uint64_t* planes) const;

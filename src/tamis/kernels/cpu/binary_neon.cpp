@@ -57,7 +57,7 @@ void by_pixels(const BinaryBlock& block) {
     }
 }
 
-constexpr BinaryKernel kernel{"neon", &pack, &join, &copy, &mix, &by_pixels, &by_pixels};
+constexpr BinaryKernel kernel{"neon", &pack, &join, &copy, &mix, nullptr, &by_pixels, &by_pixels};
 
 }  // namespace
 

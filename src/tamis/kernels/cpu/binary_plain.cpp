@@ -16,7 +16,7 @@ std::int32_t ones(std::uint64_t word) {
 
 namespace tamis {
 namespace {
-constexpr BinaryKernel kernel{"plain", &pack, &join, &copy, &mix, &multiply, &multiply};
+constexpr BinaryKernel kernel{"plain", &pack, &join, &copy, &mix, nullptr, &multiply, &multiply};
 }
 const BinaryKernel* binary_plain() { return &kernel; }
 }  // namespace tamis

@@ -12,7 +12,7 @@ std::int32_t ones(std::uint64_t word) { return __builtin_popcountll(word); }
 
 namespace tamis {
 namespace {
-constexpr BinaryKernel kernel{"popcnt", &pack, &join, &copy, &mix, &multiply, &multiply};
+constexpr BinaryKernel kernel{"popcnt", &pack, &join, &copy, &mix, nullptr, &multiply, &multiply};
 }
 const BinaryKernel* binary_popcnt() { return &kernel; }
 }  // namespace tamis

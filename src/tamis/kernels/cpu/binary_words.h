@@ -3,10 +3,22 @@
 
 #pragma once
 
+#include <math.h>
+
 #include "binary.h"
 
 namespace tamis {
 namespace {
+
+float followed(const After& after, std::size_t channel, std::size_t place, float value) {
+    if (after.bias != nullptr) value += after.bias[channel];
+    if (after.slope != nullptr) {
+        const float slope = after.slope[channel], shift = after.shift[channel];
+        value = after.one_rounding ? fmaf(value, slope, shift) : value * slope + shift;
+    }
+    if (after.added != nullptr) value += after.added[place];
+    return after.relu && value < 0.0f ? 0.0f : value;  // what is not a number stays
+}
 
 // What becomes of one count.
 void finish(const BinaryBlock& block, std::size_t channel, std::size_t pixel, std::int32_t count) {
@@ -23,8 +35,8 @@ void finish(const BinaryBlock& block, std::size_t channel, std::size_t pixel, st
     }
     const float value = sum * scale;
     if (block.marks == nullptr) {
-        if (block.plane == 1) block.out[pixel * block.image + channel] = value;
-        else block.out[channel * block.plane + pixel] = value;
+        const std::size_t place = block.plane == 1 ? pixel * block.image + channel : channel * block.plane + pixel;
+        block.out[place] = block.followed ? followed(block.after, channel, place, value) : value;
         return;
     }
     std::uint16_t& marks = block.marks[channel * block.marks_stride + pixel / 16];

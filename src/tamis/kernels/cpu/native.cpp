@@ -16,6 +16,7 @@
 #include "binary_conv.h"
 #include "expand.h"
 #include "feedback.h"
+#include "kronecker.h"
 #include "l1ball.h"
 #include "pack.h"
 #include "pool.h"
@@ -213,41 +214,75 @@ class BinaryLayer {
 public:
     BinaryLayer(const char* kernel, std::size_t outputs, std::size_t channels, std::size_t groups, const Pair& size,
                 const Pair& kernel_size, const Pair& stride, const Pair& padding, const Pair& dilation, std::size_t batch,
-                std::size_t out_groups, const std::array<std::size_t, 13>& lengths)
+                std::size_t out_groups, const std::array<std::size_t, 17>& lengths, bool one_rounding, bool relu)
         : kernel_(kernel_named(kernel)),
           plan_({outputs, channels, size[0], size[1], kernel_size[0], kernel_size[1], stride[0], stride[1], padding[0],
                  padding[1], dilation[0], dilation[1], groups}),
           batch_(batch),
           out_groups_(out_groups),
-          lengths_(lengths) {}
+          lengths_(lengths),
+          one_rounding_(one_rounding),
+          relu_(relu) {}
 
-    void run(std::size_t threads, std::uintptr_t x, std::uintptr_t thresholds, std::uintptr_t flips, std::uintptr_t bits,
-             std::uintptr_t weights, std::uintptr_t alpha, std::uintptr_t full, std::uintptr_t beta, std::uintptr_t gamma,
-             std::uintptr_t out, std::uintptr_t out_bits, std::uintptr_t out_thresholds, std::uintptr_t out_flips) const {
-        const tamis::BinaryCall call{batch_,
-                                     part_of<const float>(x, lengths_[0]),
-                                     part_of<const float>(thresholds, lengths_[1]),
-                                     part_of<const std::uint8_t>(flips, lengths_[2]),
-                                     part_of<const std::uint64_t>(bits, lengths_[3]),
-                                     part_of<const std::uint64_t>(weights, lengths_[4]),
-                                     part_of<const float>(alpha, lengths_[5]),
-                                     part_of<const float>(full, lengths_[6]),
-                                     part_of<const float>(beta, lengths_[7]),
-                                     part_of<const float>(gamma, lengths_[8]),
-                                     part_of<float>(out, lengths_[9]),
-                                     part_of<std::uint64_t>(out_bits, lengths_[10]),
-                                     part_of<const float>(out_thresholds, lengths_[11]),
-                                     part_of<const std::uint8_t>(out_flips, lengths_[12]),
-                                     out_groups_};
+    // Checked, on the addresses of arrays of the lengths that the layer is for, in the order of `lengths`.
+    tamis::BinaryCall call_of(const std::array<std::uintptr_t, 17>& at) const {
+        return {batch_,
+                part_of<const float>(at[0], lengths_[0]),
+                part_of<const float>(at[1], lengths_[1]),
+                part_of<const std::uint8_t>(at[2], lengths_[2]),
+                part_of<const std::uint64_t>(at[3], lengths_[3]),
+                part_of<const std::uint64_t>(at[4], lengths_[4]),
+                part_of<const float>(at[5], lengths_[5]),
+                part_of<const float>(at[6], lengths_[6]),
+                part_of<const float>(at[7], lengths_[7]),
+                part_of<const float>(at[8], lengths_[8]),
+                part_of<float>(at[9], lengths_[9]),
+                part_of<std::uint64_t>(at[10], lengths_[10]),
+                part_of<const float>(at[11], lengths_[11]),
+                part_of<const std::uint8_t>(at[12], lengths_[12]),
+                out_groups_,
+                part_of<const float>(at[13], lengths_[13]),
+                part_of<const float>(at[14], lengths_[14]),
+                part_of<const float>(at[15], lengths_[15]),
+                part_of<const float>(at[16], lengths_[16]),
+                one_rounding_,
+                relu_};
+    }
+
+    void run(std::size_t threads, const std::array<std::uintptr_t, 17>& addresses) const {
+        const tamis::BinaryCall call = call_of(addresses);
         nb::gil_scoped_release released;
         plan_.run(call, kernel_, threads);
     }
+
+    bool from_bits() const { return lengths_[3] > 0; }
+    bool to_bits() const { return lengths_[10] > 0; }
 
 private:
     const tamis::BinaryKernel& kernel_;
     tamis::BinaryPlan plan_;
     std::size_t batch_, out_groups_;
-    std::array<std::size_t, 13> lengths_;
+    std::array<std::size_t, 17> lengths_;
+    bool one_rounding_, relu_;
+};
+
+// A layer and the addresses of all that stays from call to call: to hand over one number takes a twentieth of a microsecond.
+class BoundLayer {
+public:
+    BoundLayer(const BinaryLayer& layer, const std::array<std::uintptr_t, 17>& addresses)
+        : layer_(layer), addresses_(addresses) {}
+
+    void run(std::size_t threads, std::uintptr_t input, std::uintptr_t result, std::uintptr_t added) const {
+        std::array<std::uintptr_t, 17> addresses = addresses_;
+        addresses[layer_.from_bits() ? 3 : 0] = input;
+        addresses[layer_.to_bits() ? 10 : 9] = result;
+        addresses[16] = added;
+        layer_.run(threads, addresses);
+    }
+
+private:
+    const BinaryLayer& layer_;  // which Python keeps for as long as this
+    std::array<std::uintptr_t, 17> addresses_;
 };
 
 void binary_pack(const char* kernel, std::size_t threads, const std::array<std::size_t, 3>& shape, std::size_t groups,
@@ -262,15 +297,70 @@ void binary_pack(const char* kernel, std::size_t threads, const std::array<std::
                        part_of<std::uint64_t>(bits, words), chosen, threads);
 }
 
+nb::typed<nb::list, nb::str> kronecker_kernels() {
+    nb::typed<nb::list, nb::str> names;
+    for (const auto* kernel : tamis::kronecker_kernels()) names.append(kernel->name);
+    return names;
+}
+
+const tamis::KroneckerKernel& kronecker_kernel_named(const char* name) {
+    static const auto kernels = tamis::kronecker_kernels();
+    for (const auto* kernel : kernels)
+        if (std::string_view(kernel->name) == name) return *kernel;
+    throw std::invalid_argument(std::string("no Kronecker kernel of this processor is called ") + name);
+}
+
+template <typename Entry>
+Entry* floats_at(std::uintptr_t address) {
+    if (address == 0 || address % alignof(float) != 0)
+        throw std::invalid_argument("a Kronecker product got an address that is missing or not aligned");
+    return reinterpret_cast<Entry*>(address);
+}
+
+tamis::KroneckerShape kronecker_shape(const std::array<std::size_t, 4>& pattern, std::size_t batch, bool batch_last,
+                                      std::size_t inputs, std::size_t row) {
+    const auto [a, b, c, d] = pattern;
+    if (std::min({a, b, c, d, batch}) < 1 || row < (batch_last ? batch : inputs))
+        throw std::invalid_argument("a Kronecker product got sizes that do not agree");
+    return {a, b, c, d, batch, batch_last};
+}
+
+void kronecker_multiply(const char* kernel, std::size_t threads, const std::array<std::size_t, 4>& pattern,
+                        std::size_t batch, bool batch_last, bool transposed, std::uintptr_t x, std::size_t x_row,
+                        std::uintptr_t weight, std::uintptr_t y) {
+    const auto& chosen = kronecker_kernel_named(kernel);
+    const std::size_t inputs = pattern[0] * pattern[transposed ? 1 : 2] * pattern[3];
+    const auto shape = kronecker_shape(pattern, batch, batch_last, inputs, x_row);
+    nb::gil_scoped_release released;
+    tamis::kronecker_multiply(shape, transposed, floats_at<const float>(x), x_row, floats_at<const float>(weight),
+                              floats_at<float>(y), chosen, threads);
+}
+
+void kronecker_weight_gradient(const char* kernel, std::size_t threads, const std::array<std::size_t, 4>& pattern,
+                               std::size_t batch, bool batch_last, std::uintptr_t x, std::size_t x_row, std::uintptr_t y,
+                               std::size_t y_row, std::uintptr_t weight) {
+    const auto& chosen = kronecker_kernel_named(kernel);
+    const auto shape = kronecker_shape(pattern, batch, batch_last, pattern[0] * pattern[2] * pattern[3], x_row);
+    kronecker_shape(pattern, batch, batch_last, pattern[0] * pattern[1] * pattern[3], y_row);
+    nb::gil_scoped_release released;
+    tamis::kronecker_weight_gradient(shape, floats_at<const float>(x), x_row, floats_at<const float>(y), y_row,
+                                     floats_at<float>(weight), chosen, threads);
+}
+
 // (planes, rows, columns)
 using Planes = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using PooledPlanes = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 
-void max_pool(const Planes& in, const tamis::Lengths& kernel, const tamis::Lengths& stride, const tamis::Lengths& padding,
-              const tamis::Lengths& dilation, const PooledPlanes& out, std::size_t threads) {
-    const tamis::Pooling pooling{{in.shape(1), in.shape(2)}, kernel, stride, padding, dilation,
-                                 {out.shape(1), out.shape(2)}};
-    bool fits = in.shape(0) == out.shape(0);
+void max_pool(const Planes& in, const Pair& kernel, const Pair& stride, const Pair& padding,
+              const Pair& dilation, const PooledPlanes& out, std::size_t threads, const RowOf<const float>& slope,
+              const RowOf<const float>& shift, bool one_rounding, bool relu) {
+    const tamis::Pooling pooling{{in.shape(1), in.shape(2)}, {kernel[0], kernel[1]},     {stride[0], stride[1]},
+                                 {padding[0], padding[1]},   {dilation[0], dilation[1]}, {out.shape(1), out.shape(2)}};
+    const bool sloped = slope.is_valid();
+    const tamis::Before before{sloped ? slope.data() : nullptr, sloped && shift.is_valid() ? shift.data() : nullptr,
+                               sloped ? slope.size() : 1, one_rounding, relu};
+    bool fits = in.shape(0) == out.shape(0) && sloped == shift.is_valid();
+    if (sloped && fits) fits = slope.size() == shift.size() && slope.size() > 0 && in.shape(0) % slope.size() == 0;
     for (int axis = 0; axis < 2; ++axis) {
         constexpr std::size_t most = 1u << 24;  // keeps sums of products below from wrapping
         const std::size_t length = pooling.size[axis] + 2 * padding[axis];
@@ -281,7 +371,7 @@ void max_pool(const Planes& in, const tamis::Lengths& kernel, const tamis::Lengt
     }
     if (!fits) throw std::invalid_argument("max_pool got sizes that do not agree");
     nb::gil_scoped_release released;
-    tamis::max_pool(in.data(), in.shape(0), pooling, out.data(), threads);
+    tamis::max_pool(in.data(), in.shape(0), pooling, before, out.data(), threads);
 }
 
 }  // namespace
@@ -318,15 +408,29 @@ NB_MODULE(_native, module) {
                "The kernels of binary layers that this processor can run, the fastest first.");
     nb::class_<BinaryLayer>(module, "BinaryLayer", "A binary convolution of one shape, for arrays of certain lengths.")
         .def(nb::init<const char*, std::size_t, std::size_t, std::size_t, const Pair&, const Pair&, const Pair&, const Pair&,
-                      const Pair&, std::size_t, std::size_t, const std::array<std::size_t, 13>&>(),
+                      const Pair&, std::size_t, std::size_t, const std::array<std::size_t, 17>&, bool, bool>(),
              nb::arg("kernel"), nb::arg("outputs"), nb::arg("channels"), nb::arg("groups"), nb::arg("size"),
              nb::arg("kernel_size"), nb::arg("stride"), nb::arg("padding"), nb::arg("dilation"), nb::arg("batch"),
-             nb::arg("out_groups"), nb::arg("lengths"))
+             nb::arg("out_groups"), nb::arg("lengths"), nb::arg("one_rounding"), nb::arg("relu"))
         .def("run", &BinaryLayer::run, "Run the convolution on the addresses of arrays, 0 for those that there are not.");
+    nb::class_<BoundLayer>(module, "BoundLayer", "A binary convolution with the addresses of all but what comes and goes.")
+        .def(nb::init<const BinaryLayer&, const std::array<std::uintptr_t, 17>&>(), nb::keep_alive<1, 2>(),
+             nb::arg("layer"), nb::arg("addresses"))
+        .def("run", &BoundLayer::run, "Run the convolution on the addresses of an input, a result, and what is added.");
     module.def("binary_pack", &binary_pack, nb::arg("kernel"), nb::arg("threads"), nb::arg("shape"), nb::arg("groups"),
                nb::arg("x"), nb::arg("thresholds"), nb::arg("flips"), nb::arg("bits"),
                "Write the bits of numbers, packed for a binary layer.");
+    module.def("kronecker_kernels", &kronecker_kernels,
+               "The kernels of Kronecker-sparse products that this processor can run, the fastest first.");
+    module.def("kronecker_multiply", &kronecker_multiply, nb::arg("kernel"), nb::arg("threads"), nb::arg("pattern"),
+               nb::arg("batch"), nb::arg("batch_last"), nb::arg("transposed"), nb::arg("x"), nb::arg("x_row"),
+               nb::arg("weight"), nb::arg("y"), "Write a product by a Kronecker-sparse matrix, or by its transpose.");
+    module.def("kronecker_weight_gradient", &kronecker_weight_gradient, nb::arg("kernel"), nb::arg("threads"),
+               nb::arg("pattern"), nb::arg("batch"), nb::arg("batch_last"), nb::arg("x"), nb::arg("x_row"), nb::arg("y"),
+               nb::arg("y_row"), nb::arg("weight"), "Write the gradient of such a product in its weight.");
     module.def("max_pool", &max_pool, nb::arg("planes").noconvert(), nb::arg("kernel"), nb::arg("stride"),
                nb::arg("padding"), nb::arg("dilation"), nb::arg("out").noconvert(), nb::arg("threads"),
-               "Write the largest entry of each window of planes of floats.");
+               nb::arg("slope").noconvert() = nb::none(), nb::arg("shift").noconvert() = nb::none(),
+               nb::arg("one_rounding") = false, nb::arg("relu") = false,
+               "Write the largest entry of each window of planes of floats, after a line and a ReLU if wanted.");
 }

@@ -1,6 +1,11 @@
-// Workers look for new work for a short while before they sleep, since waking one up takes as long as a small layer does.
-// Tasks are handed out one by one from a counter: a worker that comes late, or that the system has put aside, finds less to
-// do, and the caller waits only for tasks that were begun.
+// Tasks are handed out one by one from a counter: a thread that comes late, or that the system has put aside, finds less to
+// do.
+//
+// Where PyTorch runs on OpenMP, tasks run on its threads. Those look for new work for some milliseconds after each of
+// PyTorch's operations, and threads of our own would have to share the processor with them. Elsewhere, and in a child
+// process, where OpenMP's threads are gone and it does not know, there are workers: they look for new work for a short
+// while before they sleep, since waking one up takes as long as a small layer does, and the caller waits only for tasks
+// that were begun.
 
 #include "workers.h"
 
@@ -13,6 +18,7 @@
 #include <thread>
 
 #if defined(__unix__) || defined(__APPLE__)
+#include <dlfcn.h>
 #include <pthread.h>
 #endif
 #if defined(__x86_64__) || defined(_M_X64)
@@ -130,17 +136,40 @@ Workers& the_workers() {
     Workers* here = workers.load(std::memory_order_acquire);
     if (here != nullptr) return *here;
     auto* fresh = new Workers;
-    if (workers.compare_exchange_strong(here, fresh, std::memory_order_acq_rel)) {
-#if defined(__unix__) || defined(__APPLE__)
-        static std::once_flag once;
-        std::call_once(once, [] {
-            pthread_atfork(nullptr, nullptr, [] { workers.store(nullptr, std::memory_order_release); });
-        });
-#endif
-        return *fresh;
-    }
+    if (workers.compare_exchange_strong(here, fresh, std::memory_order_acq_rel)) return *fresh;
     delete fresh;
     return *here;
+}
+
+// Runs a function on every thread of a team, the calling one among them. PyTorch makes its OpenMP library known to all.
+using Team = void (*)(void (*)(void*), void*, unsigned, unsigned);
+std::atomic<Team> team{nullptr};
+
+void find_team() {
+#if defined(__unix__) || defined(__APPLE__)
+    team.store(reinterpret_cast<Team>(dlsym(RTLD_DEFAULT, "GOMP_parallel")));
+    pthread_atfork(nullptr, nullptr, [] {
+        team.store(nullptr);
+        workers.store(nullptr, std::memory_order_release);
+    });
+#endif
+}
+
+struct Round {
+    void (*task)(void*, std::size_t);
+    void* context;
+    std::size_t tasks;
+    std::atomic<std::size_t> places, next{0};
+};
+
+void take_part(void* given) {
+    auto& round = *static_cast<Round*>(given);
+    std::size_t left = round.places.load(std::memory_order_relaxed);
+    while (left > 0 && !round.places.compare_exchange_weak(left, left - 1, std::memory_order_relaxed)) {
+    }
+    if (left == 0) return;
+    for (std::size_t i; (i = round.next.fetch_add(1, std::memory_order_relaxed)) < round.tasks;)
+        round.task(round.context, i);
 }
 
 }  // namespace
@@ -150,7 +179,12 @@ void run_tasks(std::size_t threads, std::size_t tasks, void (*task)(void*, std::
         for (std::size_t i = 0; i < tasks; ++i) task(context, i);
         return;
     }
-    the_workers().run(threads, tasks, task, context);
+    static std::once_flag once;
+    std::call_once(once, find_team);
+    const Team run = team.load(std::memory_order_acquire);
+    if (run == nullptr) return the_workers().run(threads, tasks, task, context);
+    Round round{task, context, tasks, threads};
+    run(&take_part, &round, 0, 0);  // all threads, as PyTorch has it: for a team of another size some would be made anew
 }
 
 }  // namespace tamis

@@ -1,0 +1,144 @@
+"""How long products by Kronecker-sparse matrices take in float32 on a CPU, beside what else computes them.
+
+    python benchmarks/kronecker.py [--store] [--seconds 2]
+
+Patterns are those of the vision transformer of Table 5.5 of the thesis (gonon2024thesis), one by one and as the
+products that stand for its linear layers of 384 → 384 and 384 → 1536; and matrices of 4096 × 4096: a butterfly of 12
+factors and a Monarch matrix of 64 blocks. The batch is first, as torch has it.
+
+Floors. Arithmetic: a vector takes abcd multiplications; AVX-512 does 16 in an instruction, and a processor that begins
+one of these in a cycle (Zen 4; others begin two) does 59 · 10⁹ in a second at 3.7 GHz: 80 µs for (1, 192, 48, 2) and a
+batch of 256 with one thread, 1280 µs for (1, 768, 192, 2). Bytes: inputs are read and outputs written once, abd + acd
+numbers of a vector. At 20 GB/s a factor of a butterfly of 4096 takes 7 ms for a batch of 4096, where no cache holds
+64 MB twice, and its arithmetic 0.6 ms. So butterflies wait for memory, and the patterns of the transformer for
+arithmetic: where torch's batched product copies nothing (d = 1) and reaches 70 % of the peak, no more than 1.4 × is to
+be had.
+
+Peers: the dense product, by the matrix multiplied out before; batched products of the blocks with the permutations that
+they need ("bmm"); one contraction ("einsum"); and what `tamis.kronecker.multiply` chooses by itself, with nothing
+tuned. "training" is the product and its gradients in the input and the weights. Seconds are wall-clock, the best of
+rounds in which peers take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from measure import best_seconds, store
+from torch import Tensor
+from torch.nn import functional as F
+
+from tamis.kernels import dispatch
+from tamis.kronecker import Pattern, butterfly, monarch, multiply
+from tamis.kronecker.backends import as_matrix
+
+TRANSFORMER = [(1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (6, 64, 256, 1)]
+PRODUCTS: dict[str, Sequence[Pattern]] = {
+    **{str(shape): [Pattern(*shape)] for shape in TRANSFORMER},
+    "384 → 384": [Pattern(1, 192, 48, 2), Pattern(2, 48, 192, 1)],
+    "384 → 1536": [Pattern(1, 768, 192, 2), Pattern(6, 64, 64, 1)],
+    "butterfly of 4096": butterfly(4096),
+    "Monarch matrix of 4096": monarch(4096, 4096, 64),
+}
+BATCHES = (256, 4096)
+THREADS = (1, 2)
+GOAL = 1.5  # times faster than the best of dense and bmm, with two threads
+WARM = 0.5  # seconds below which a task runs once before it is timed, to bring its threads and its data back
+SHORT = 0.01  # seconds below which it is timed several times in a row
+PEERS: dict[str, str | None] = {"bmm": "bmm", "einsum": "reference", "tamis": None}
+
+
+def tasks_for(patterns: Sequence[Pattern], batch: int, training: bool) -> dict[str, Callable[[], Any]]:
+    """Every peer: the product of factors, leftmost first, with a batch."""
+    x = torch.randn(batch, patterns[-1].columns, requires_grad=training)
+    weights = [
+        ((2 * torch.rand(each.shape) - 1) / each.c**0.5).requires_grad_(training) for each in patterns
+    ]  # as in appendix D.2.1
+    gradient = torch.randn(batch, patterns[0].rows)
+    with torch.no_grad():
+        matrices = [as_matrix(weight, pattern) for weight, pattern in zip(weights, patterns, strict=True)]
+        whole = torch.linalg.multi_dot(matrices) if len(matrices) > 1 else matrices[0]
+        del matrices
+    whole.requires_grad_(training)
+
+    def product(backend: str | None) -> Tensor:
+        y = x
+        for weight, pattern in reversed(list(zip(weights, patterns, strict=True))):
+            y = multiply(y, weight, pattern, backend=backend)
+        return y
+
+    def task(compute: Callable[[], Tensor], parameters: Sequence[Tensor]) -> Any:
+        return torch.autograd.grad(compute(), (x, *parameters), gradient) if training else compute()
+
+    with torch.no_grad():
+        error = (product(None) - F.linear(x, whole)).norm() / gradient.norm()
+    assert error < 1e-5, f"the products differ by {error}"
+    tasks: dict[str, Callable[[], Any]] = {"dense": lambda: task(lambda: F.linear(x, whole), [whole])}
+    for name, backend in PEERS.items():
+        tasks[name] = lambda backend=backend: task(lambda: product(backend), weights)
+    return tasks
+
+
+def measure(patterns: Sequence[Pattern], batch: int, training: bool, seconds: float) -> dict[str, float]:
+    """Seconds of every peer, in rounds that take so long together; two rounds at least."""
+    tasks = tasks_for(patterns, batch, training)
+    best = best_seconds(tasks, 1)
+    began, rounds = time.perf_counter(), 0
+    while rounds < 1 or time.perf_counter() - began < seconds:
+        for name, task in tasks.items():
+            if best[name] < WARM:
+                task()
+            times = 5 if best[name] < SHORT else 1
+            best[name] = min(best[name], best_seconds({name: task}, times)[name])
+        rounds += 1
+    return best
+
+
+def ratio(row: dict[str, float]) -> float:
+    """How many times faster than the best of dense and bmm."""
+    return min(row["dense"], row["bmm"]) / row["tamis"]
+
+
+def report(figures: dict[str, dict[str, float]]) -> None:
+    """A table in microseconds, with the goal for two threads."""
+    names = list(next(iter(figures.values())))
+    print(f"{'':56s}" + "".join(f"{name:>12s}" for name in names) + "    × best")
+    for title, row in figures.items():
+        times = "".join(f"{1e6 * row[name]:9.0f} µs" for name in names)
+        verdict = "" if "2 threads" not in title else "met" if ratio(row) >= GOAL else "MISSED"
+        print(f"{title:56s}{times}    {ratio(row):6.2f}   {verdict}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=2.0, help="of rounds for each line of the table, about")
+    parser.add_argument("--store", action="store_true", help="write docs/results/kronecker_cpu.json")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    print(dispatch.kronecker_kernel()[1])
+    figures = {}
+    with tempfile.TemporaryDirectory() as nothing_tuned:
+        os.environ["TAMIS_CACHE"] = nothing_tuned
+        for name, patterns in PRODUCTS.items():
+            for batch in BATCHES:
+                for training in (False, True):
+                    for threads in THREADS:
+                        torch.set_num_threads(threads)
+                        does = "training" if training else "forward"
+                        title = f"{name}, batch {batch}, {does}, {threads} thread{'s' * (threads > 1)}"
+                        figures[title] = measure(patterns, batch, training, arguments.seconds)
+                        print(f"{title:56s}{ratio(figures[title]):6.2f}", flush=True)
+    print()
+    report(figures)
+    if arguments.store:
+        print(f"\nstored in {store('kronecker_cpu', figures)}")
+
+
+if __name__ == "__main__":
+    main()

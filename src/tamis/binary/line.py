@@ -1,0 +1,105 @@
+"""The line that a batch normalization is in evaluation, rounded as PyTorch rounds it.
+
+x · slope + shift, for a slope and a shift of each channel. Whether PyTorch rounds that once, as processors with fused
+multiplications do, or twice, and how it rounds the slope and the shift themselves, depends on how it was built and on
+the processor. So they are read off what it gives, and every line is compared with it, bit for bit, before it is used.
+That is for numbers that lie in memory as (N, C, H, W) or as (N, H, W, C); in other orders PyTorch rounds otherwise.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+
+from tamis.kernels import dispatch
+
+NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+LARGE = 2.0**80  # next to which no shift counts, unless a slope is tiny
+
+
+@dataclass(frozen=True)
+class Line:
+    """x · slope + shift.
+
+    Attributes:
+        slope, shift: of each channel, float32.
+        one_rounding: whether the product is added to before it is rounded.
+    """
+
+    slope: Tensor
+    shift: Tensor
+    one_rounding: bool
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The line at each entry of (N, C, H, W), in our kernel."""
+        extension = dispatch.native()
+        assert extension is not None
+        out, planes = torch.empty(x.shape), x.contiguous().flatten(0, 1).numpy()
+        each, none, results = (1, 1), (0, 0), out.flatten(0, 1).numpy()
+        vectors = (self.slope.numpy(), self.shift.numpy())
+        extension.max_pool(planes, each, each, none, each, results, 1, *vectors, self.one_rounding, False)
+        return out
+
+
+@torch.no_grad()
+def line_of(norm: nn.Module) -> Line | None:
+    """The line of a batch normalization, or None where there is no telling, or nothing to compute it with.
+
+    Args:
+        norm: any module, which is left as it is.
+
+    Example:
+        >>> line_of(nn.BatchNorm2d(2).eval())
+        Line(slope=tensor([1.0000, 1.0000]), shift=tensor([0., 0.]), one_rounding=True)
+    """
+    if not isinstance(norm, NORMS) or type(norm) not in NORMS or norm.training or dispatch.native() is None:
+        return None
+    if norm.running_mean is None or norm.running_var is None:
+        return None
+    tensors = [*norm.parameters(), norm.running_mean, norm.running_var]
+    if any(tensor.device.type != "cpu" or tensor.dtype is not torch.float32 for tensor in tensors):
+        return None
+    if norm._forward_hooks or norm._forward_pre_hooks or (one_rounding := _one_rounding()) is None:
+        return None
+    return _line(norm, one_rounding)
+
+
+@lru_cache(maxsize=1)
+@torch.no_grad()
+def _one_rounding() -> bool | None:
+    """How PyTorch rounds lines here, or None if in neither way."""
+    draw = torch.Generator().manual_seed(0)
+    norm = nn.BatchNorm2d(64).eval()
+    for tensor in (norm.weight, norm.bias, norm.running_mean):
+        assert tensor is not None
+        tensor.copy_(torch.randn(64, generator=draw))
+    return next((once for once in (True, False) if _line(norm, once) is not None), None)
+
+
+def _line(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) -> Line | None:
+    """The line, if it is the normalization at every one of some thousand numbers."""
+    norm = copy.deepcopy(norm)
+    shift = _at(norm, torch.zeros(1, norm.num_features, 1, 1)).flatten()
+    slope = (_at(norm, torch.full((1, norm.num_features, 1, 1), LARGE)).flatten() - shift) / LARGE
+    if not (slope.isfinite().all() and shift.isfinite().all()):
+        return None
+    line, draw = Line(slope, shift, one_rounding), torch.Generator().manual_seed(1)
+    # Whole registers of all sizes and what is left over; one pixel, for which PyTorch goes along channels.
+    for size in ((1, norm.num_features, 1, 1), (2, norm.num_features, 7, 9), (1, norm.num_features, 2, 32)):
+        sizes = torch.tensor([1.0, 30.0, 1000.0, LARGE])
+        x = torch.randn(size, generator=draw) * sizes[torch.randint(len(sizes), size, generator=draw)]
+        if not torch.equal(line(x), _at(norm, x)):
+            return None
+    features = x[..., :1, :1].contiguous()
+    if isinstance(norm, nn.BatchNorm1d) and not torch.equal(line(features).flatten(1), norm(features.flatten(1))):
+        return None
+    return line
+
+
+def _at(norm: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
+    """What PyTorch gives for (N, C, H, W)."""
+    return norm(x) if isinstance(norm, nn.BatchNorm2d) else norm(x.flatten(2)).reshape(x.shape)

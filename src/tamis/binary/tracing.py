@@ -1,0 +1,79 @@
+"""A model as a graph of the calls that it makes, as far as `torch.fx` can follow it."""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from typing import Any
+
+from torch import fx, nn
+
+from tamis.binary.layers import BinaryLayer
+from tamis.binary.line import Line, line_of
+
+OWNER = "owner"  # of what a node's meta says: the module in whose forward it is
+
+
+def traced(model: nn.Module) -> fx.Graph | None:
+    """The graph, in which binary layers are whole; None where what a model does depends on values of its input."""
+    try:
+        return _Tracer().trace(model)
+    except Exception:  # whatever a module does that a graph cannot say
+        return None
+
+
+def uses_of(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
+    """How often each module is called, or something that it holds is read."""
+    called = [str(node.target) for node in graph.nodes if node.op == "call_module"]
+    read = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
+    return Counter(map(model.get_submodule, called + read))
+
+
+def called(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module | None:
+    """The module that a node calls with one argument, if nothing else does, and no hook looks on."""
+    if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
+        return None
+    module = model.get_submodule(str(node.target))
+    return None if uses[module] > 1 or module._forward_hooks or module._forward_pre_hooks else module
+
+
+def reader_of(node: fx.Node) -> fx.Node | None:
+    """What reads the result of a node, if it is one node alone."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
+
+
+def line_after(layer: BinaryLayer, norm: nn.Module | None) -> Line | None:
+    """The line of a batch normalization, if it is one of a layer's output."""
+    line = None if norm is None else line_of(norm)
+    if line is None or isinstance(norm, nn.BatchNorm2d) != (layer.dimensions == 2):
+        return None
+    return line if len(line.slope) == layer.weight.shape[0] else None
+
+
+class _Proxy(fx.Proxy):
+    """Says what is changed in place, where `torch.fx` would make something new of it."""
+
+    def __iadd__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})
+
+    def __isub__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.isub, (self, other), {})
+
+    def __imul__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.imul, (self, other), {})
+
+    def __itruediv__(self, other: Any) -> Any:
+        return self.tracer.create_proxy("call_function", operator.itruediv, (self, other), {})
+
+
+class _Tracer(fx.Tracer):
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return _Proxy(node, self)
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, BinaryLayer) or super().is_leaf_module(m, module_qualified_name)
+
+    def create_node(self, *arguments: Any, **named: Any) -> fx.Node:
+        node = super().create_node(*arguments, **named)
+        node.meta[OWNER] = self.scope.module_path
+        return node

@@ -1,0 +1,220 @@
+"""`tamis online`: learn from a stream, over a union of architectures, and say what that cost beside a bound of it.
+
+In the output directory are the rounds (`tamis.papers.online_run`), and in the end summary.json and losses.svg.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from tamis.artifact.atomic import replacing
+from tamis.bayes.online import OnlineLearner
+from tamis.bayes.space import Structure
+from tamis.cli.display import console, facts, table
+from tamis.errors import InvalidInput
+from tamis.papers.online_account import LEAST, account, called, curves, experts, panels
+from tamis.papers.online_run import JOURNAL, Asked, follow
+from tamis.papers.online_streams import named, space_for
+from tamis.progress import reporting
+from tamis.report.figures import line_panels
+
+SUMMARY, PICTURE = "summary.json", "losses.svg"
+LATELY = 50  # rounds over which the loss is shown
+SHOWN = 5  # architectures
+BAR = 24  # characters
+
+
+def online(out: Path, as_json: bool, **options: Any) -> None:
+    """The command; options as on the command line, those of `Asked`."""
+    asked = _asked(options)
+    torch.set_num_threads(1)  # sums come out alike on any number of cores, and networks this small lose by more
+    if not as_json:
+        console().print(facts(_described(asked, out)))
+    done = 0
+    try:
+        with _telling(asked.rounds) as tell:
+
+            def listen(learner: OnlineLearner) -> None:
+                nonlocal done
+                done = learner.rounds
+                tell(learner)
+
+            run = follow(asked, out, listen=listen)
+        done = asked.rounds
+        beside = experts(run)
+        found = account(run, beside)
+        _write(found, out / SUMMARY)
+        drawn = _draw(curves(run, beside), asked, out / PICTURE)
+    except KeyboardInterrupt:
+        told = f"{done:,} of {asked.rounds:,} rounds are" if done else "what was learnt is"
+        print(f"\nstopped: {told} safe in {out}, and the same command goes on from there", file=sys.stderr, flush=True)
+        raise
+    if as_json:
+        print(json.dumps({**found, "files": [str(out / name) for name in (SUMMARY, *drawn)]}, indent=2))
+    else:
+        _show(found, out, drawn)
+
+
+# -- arguments ---------------------------------------------------------------------------------------------------------
+
+
+def _asked(options: Mapping[str, Any]) -> Asked:
+    unions = {name: parse_numbers(name, options[name]) for name in ("layers", "filters", "sizes")}
+    subsample = options["subsample"] or None
+    if options["particles"] < 2:
+        raise InvalidInput(f"--particles must be at least 2, got {options['particles']}")
+    return Asked(**{**options, **unions, "subsample": subsample})
+
+
+def parse_numbers(name: str, text: str | None) -> tuple[int, ...]:
+    """Whole numbers with commas between; none for None.
+
+    Example:
+        >>> parse_numbers("layers", "1,2,3")
+        (1, 2, 3)
+    """
+    if text is None:
+        return ()
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise InvalidInput(f"--{name} must be whole numbers with commas between, as 1,2,3; got '{text}'")
+    return tuple(int(number) for number in numbers)
+
+
+def _described(asked: Asked, out: Path) -> dict[str, str]:
+    space, stream = space_for(named(asked.data, asked.pool), asked.space, asked.layers, asked.filters, asked.sizes)
+    counts = [space.count(structure) for structure in space.structures]
+    union = f"{len(counts)} architectures, {min(counts):,} to {max(counts):,} weights"
+    begun = f", going on from what is in {out}" if (out / JOURNAL).exists() else ""
+    moves = f"moves see {'all' if asked.subsample is None else asked.subsample} past rounds"
+    return {
+        "data": f"{stream.name}, {len(stream):,} examples, {stream.classes} classes",
+        "space": f"{asked.space}: {union}",
+        "learner": f"{asked.particles} particles, λ {asked.lam:g}, τ {asked.tau:g}, seed {asked.seed}; {moves}",
+        "rounds": f"{asked.rounds:,} of {asked.batch} examples{begun}",
+    }
+
+
+# -- while it runs -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _telling(rounds: int) -> Iterator[Callable[[OnlineLearner], None]]:
+    """Shows how a run goes: a screen on a terminal, and a line now and then elsewhere."""
+    if not sys.stderr.isatty():
+        with reporting(True, "learning", rounds) as report:
+            yield lambda learner: report(learner.rounds, **_figures(learner), **_first(learner, 1))
+        return
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("rounds"), TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, auto_refresh=False)
+    task = bar.add_task("", total=rounds)
+    with Live(bar, console=Console(stderr=True), refresh_per_second=4, transient=True) as live:
+
+        def tell(learner: OnlineLearner) -> None:
+            bar.update(task, completed=learner.rounds)
+            live.update(screen(bar, _figures(learner), _first(learner, SHOWN)))
+
+        yield tell
+
+
+def screen(bar: Progress, figures: Mapping[str, float], shares: Mapping[str, float]) -> Group:
+    """A bar, the figures of the moment, and the likeliest architectures with bars for their probabilities."""
+    told = "   ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    rows = Table.grid(padding=(0, 2))
+    for name, share in shares.items():
+        rows.add_row(name, Text("━" * round(BAR * share), "green"), f"{share:.0%}")
+    return Group(bar, Text(told), rows)
+
+
+def _figures(learner: OnlineLearner) -> dict[str, float]:
+    posterior = learner.posterior
+    lately = learner.regret.losses[-LATELY:]
+    return {
+        "loss": sum(lately) / len(lately),
+        "effective sample": posterior.effective_size,
+        "jumps accepted": posterior.jumps,
+    }
+
+
+def _first(learner: OnlineLearner, count: int) -> dict[str, float]:
+    return {called(each): share for each, share in likeliest(learner.posterior.probabilities())[:count]}
+
+
+def likeliest(shares: Mapping[Structure, float]) -> list[tuple[Structure, float]]:
+    """Architectures by probability."""
+    return sorted(shares.items(), key=lambda pair: -pair[1])
+
+
+# -- in the end --------------------------------------------------------------------------------------------------------
+
+
+def _write(found: Mapping[str, Any], path: Path) -> None:
+    with replacing(path) as part:
+        part.write_text(json.dumps(found, indent=2) + "\n")
+
+
+def _draw(found: Mapping[str, Any], asked: Asked, path: Path) -> list[str]:
+    """The names of the pictures that were drawn: one, or none without matplotlib."""
+    try:
+        line_panels(panels(found, f"{asked.data}, {asked.space}"), path)
+    except InvalidInput as error:  # the summary is safe
+        print(f"no picture was drawn: {error}", file=sys.stderr)
+        return []
+    return [path.name]
+
+
+def _show(found: Mapping[str, Any], out: Path, drawn: Sequence[str]) -> None:
+    paper = console()
+    paper.print()
+    paper.print(_losses(found))
+    paper.print()
+    paper.print(_architectures(found))
+    sparsity = found["sparsity"]
+    signs = f", and {sparsity['signs']:,.0f} signs" if sparsity["signs"] else ""
+    told = f" of {sparsity['weights']:,.0f} weights are above τ = {sparsity['threshold']:g}{signs}"
+    error = (f"{found['error of the averaged prediction']:.1%}", "bold green")
+    paper.print()
+    paper.print(Text.assemble("error of the averaged prediction in the last fifth of the rounds: ", error))
+    paper.print(Text.assemble((f"{sparsity['nonzero']:,.0f}", "bold"), told, ", averaged over the posterior"))
+    paper.print(f"saved {', '.join(str(out / name) for name in (SUMMARY, *drawn))}", soft_wrap=True)
+
+
+def _losses(found: Mapping[str, Any]) -> Table:
+    """Sums over all rounds, and means."""
+    rows = table()
+    rows.add_column("loss over all rounds, nats")
+    rows.add_column("sum", justify="right")
+    rows.add_column("a round", justify="right")
+    rounds = found["asked"]["rounds"]
+    lines = {
+        "networks drawn for each round": found["loss"],
+        "averaged over particles": found["expected loss"],
+        "bound of that, Theorem 4.1": found["bounds"][LEAST]["value"],
+        "best particle": found["loss of the best particle"],
+        f"trained offline, {found['architecture trained offline']}": found["loss of the network trained offline"],
+        "uniform guess": found["loss of a uniform guess"],
+    }
+    for name, value in lines.items():
+        rows.add_row(name, f"{value:,.1f}", f"{value / rounds:.3f}")
+    return rows
+
+
+def _architectures(found: Mapping[str, Any]) -> Table:
+    rows = table()
+    rows.add_column("architecture")
+    rows.add_column("probability", justify="right")
+    for name, share in list(found["architectures"].items())[:SHOWN]:
+        rows.add_row(name, f"{share:.1%}")
+    return rows

@@ -1,0 +1,137 @@
+// Max-pooling for files that are compiled for a processor and include this one, with as many numbers side by side as it
+// takes. All of it is local to the file: nothing may be shared with files that are compiled for other processors, so that
+// there are no templates or inline functions but those of this file and of lanes.h.
+
+#pragma once
+
+#include <math.h>
+
+#include <bit>
+#include <cstdint>
+
+#include "lanes.h"
+#include "pool.h"
+
+namespace tamis {
+namespace {
+
+constexpr float below_everything = -INFINITY;
+
+// What happens to the entries of one plane.
+struct Line {
+    float slope, shift;
+    bool sloped, relu;
+};
+
+template <typename Number, std::size_t lanes>
+TAMIS_INLINE void load(const void* from, Pack<Number, lanes>& pack) {
+    __builtin_memcpy(&pack, from, sizeof pack);
+}
+
+template <std::size_t lanes>
+TAMIS_INLINE void raise(const Pack<float, lanes>& value, Pack<float, lanes>& found) {
+    found = (value > found) | (value != value) ? value : found;
+}
+
+template <std::size_t lanes, bool one_rounding>
+TAMIS_INLINE void follow(const Line& line, Pack<float, lanes>& value) {
+    if (line.sloped) {
+        if constexpr (!one_rounding) value = value * line.slope + line.shift;
+        else if constexpr (lanes == 1) value = fmaf(value, line.slope, line.shift);
+        else
+            for (std::size_t i = 0; i < lanes; ++i) value[i] = fmaf(value[i], line.slope, line.shift);
+    }
+    const Pack<float, lanes> zero{};
+    if (line.relu) value = value < zero ? zero : value;  // what is not a number stays
+}
+
+// The largest of some rows, `step` apart, number by number. The last register may overlap the one before.
+template <std::size_t lanes, bool one_rounding>
+TAMIS_INLINE void raise_rows(const float* rows, std::size_t step, std::size_t kernel, std::size_t count, const Line* line,
+                             float* result) {
+    if (lanes > 1 && count < lanes) return raise_rows<1, one_rounding>(rows, step, kernel, count, line, result);
+    for (std::size_t start = 0; start < count; start += lanes) {
+        const std::size_t x = start + lanes <= count ? start : count - lanes;
+        Pack<float, lanes> found{}, value;
+        found += below_everything;
+        for (std::size_t tap = 0; tap < kernel; ++tap) {
+            load<float, lanes>(rows + tap * step + x, value);
+            if (line != nullptr) follow<lanes, one_rounding>(*line, value);
+            raise<lanes>(value, found);
+        }
+        __builtin_memcpy(result + x, &found, sizeof found);
+    }
+}
+
+// Every second number, from the low halves of pairs, of which the last reaches one number further.
+template <std::size_t lanes>
+TAMIS_INLINE void load_even(const float* from, Pack<float, lanes>& value) {
+    if constexpr (lanes == 1 || std::endian::native != std::endian::little) {
+        for (std::size_t i = 0; i < lanes; ++i) __builtin_memcpy(reinterpret_cast<float*>(&value) + i, from + 2 * i, sizeof(float));
+    } else {
+        Pack<std::uint64_t, lanes> pairs;
+        load<std::uint64_t, lanes>(from, pairs);
+        Pack<std::uint32_t, lanes> low;
+        convert<std::uint32_t, lanes, std::uint64_t>(pairs, low);
+        __builtin_memcpy(&value, &low, sizeof value);
+    }
+}
+
+// The largest of the columns of each window, `step` from window to window; registers as in `raise_rows`.
+template <std::size_t lanes, bool one_rounding>
+TAMIS_INLINE void raise_columns(const float* row, std::size_t step, std::size_t kernel, std::size_t dilation,
+                                std::size_t count, const Line* line, float* result) {
+    if (lanes > 1 && (count < lanes || step > 2))
+        return raise_columns<1, one_rounding>(row, step, kernel, dilation, count, line, result);
+    for (std::size_t start = 0; start < count; start += lanes) {
+        const std::size_t x = start + lanes <= count ? start : count - lanes;
+        Pack<float, lanes> found{}, value;
+        found += below_everything;
+        for (std::size_t tap = 0; tap < kernel; ++tap) {
+            const float* const from = row + x * step + tap * dilation;
+            if (lanes == 1 || step == 1) load<float, lanes>(from, value);
+            else load_even<lanes>(from, value);
+            raise<lanes>(value, found);
+        }
+        if (line != nullptr) follow<lanes, one_rounding>(*line, found);
+        __builtin_memcpy(result + x, &found, sizeof found);
+    }
+}
+
+// Rows of a window first, whole rows at a time; then what is left of each window lies in one row.
+template <std::size_t lanes, bool one_rounding>
+TAMIS_INLINE void pool_plane(const float* in, const Pooling& pooling, const Line& line, float* out, float* row) {
+    const std::size_t height = pooling.size[0], width = pooling.size[1];
+    // What never decreases may as well come last, when less is left. A shift of −0 could leave a zero of the other sign.
+    const bool last = !line.sloped || (line.slope > 0.0f && line.slope < INFINITY && fabsf(line.shift) < INFINITY &&
+                                       !(line.shift == 0.0f && __builtin_signbitf(line.shift)));
+    const std::size_t padding = pooling.padding[0], dilation = pooling.dilation[0], edge = pooling.padding[1];
+    for (std::size_t x = 0; x < edge; ++x) row[x] = row[edge + width + x] = below_everything;
+    for (std::size_t y = 0; y < pooling.out_size[0]; ++y) {
+        const std::size_t top = y * pooling.stride[0];  // counted with the padding, as all rows are here
+        std::size_t first = 0, last_tap = pooling.kernel[0];
+        while (first < last_tap && top + first * dilation < padding) ++first;
+        while (last_tap > first && top + (last_tap - 1) * dilation >= padding + height) --last_tap;
+        const float* const rows = first < last_tap ? in + (top + first * dilation - padding) * width : in;
+        raise_rows<lanes, one_rounding>(rows, dilation * width, last_tap - first, width, last ? nullptr : &line, row + edge);
+        raise_columns<(lanes > 1 ? lanes / 2 : 1), one_rounding>(row, pooling.stride[1], pooling.kernel[1], pooling.dilation[1],
+                                                                  pooling.out_size[1], last ? &line : nullptr,
+                                                                  out + y * pooling.out_size[1]);
+    }
+}
+
+template <std::size_t lanes>
+void pool_any(const PoolWork& work, std::size_t plane, float* row) {
+    const Pooling& pooling = work.pooling;
+    const Before& before = work.before;
+    const bool sloped = before.slope != nullptr;
+    const std::size_t channel = sloped ? plane % before.channels : 0;
+    const Line line{sloped ? before.slope[channel] : 1.0f, sloped ? before.shift[channel] : 0.0f, sloped, before.relu};
+    const float* const in = work.in + plane * pooling.size[0] * pooling.size[1];
+    float* const out = work.out + plane * pooling.out_size[0] * pooling.out_size[1];
+    if (before.one_rounding) pool_plane<lanes, true>(in, pooling, line, out, row);
+    else pool_plane<lanes, false>(in, pooling, line, out, row);
+}
+
+}  // namespace
+}  // namespace tamis

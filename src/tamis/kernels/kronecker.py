@@ -1,0 +1,190 @@
+"""Products by Kronecker-sparse matrices on the CPU, as PyTorch operators with gradients.
+
+    multiply(x, weight, transposed, batch_last)            x Kᵀ, or x K for the transposed matrix
+    weight_gradient(x, gradient, shape, batch_last)        of the first in the weight, from x and the gradient in x Kᵀ
+
+of float32 (batch, inputs), or (inputs, batch) with the batch last, and weights (a, b, c, d).
+
+The extension does the work in one of the kernels avx512, avx2 and plain: the fastest that the processor has, or what
+the environment variable TAMIS_KERNEL names when the first product is computed; `kronecker_kernel()` of
+tamis.kernels.dispatch says which and why. Results do not depend on the number of threads.
+
+Both are operators, tamis::kronecker_cpu and tamis::kronecker_cpu_weight_gradient, that torch.compile and torch.export
+pass through; each is the gradient of the other, so that they can be differentiated again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput
+from tamis.kernels import dispatch
+from tamis.kernels.binary import watched
+
+
+def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
+    """x Kᵀ, or x K: see the module."""
+    # PyTorch takes longer to pass arguments on to an operator than a small product takes: only where it looks on.
+    if _watched(x, weight):
+        y: Tensor = torch.ops.tamis.kronecker_cpu(x, weight, transposed, batch_last)
+    elif _differentiated(x, weight):
+        y = _Product.apply(x, weight, transposed, batch_last)
+    else:
+        y = _multiply(x, weight, transposed, batch_last)
+    return y
+
+
+def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
+    """The gradient in the weight: see the module."""
+    if _watched(x, gradient) or _differentiated(x, gradient):
+        result: Tensor = torch.ops.tamis.kronecker_cpu_weight_gradient(x, gradient, shape, batch_last)
+        return result
+    return _weight_gradient(x, gradient, shape, batch_last)
+
+
+def _watched(first: Tensor, second: Tensor) -> bool:
+    return watched() or not {type(first), type(second)} <= {Tensor, torch.nn.Parameter}
+
+
+def _differentiated(first: Tensor, second: Tensor) -> bool:
+    return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
+
+
+@lru_cache(maxsize=1)
+def _extension() -> tuple[Any, str]:
+    """The extension and the kernel to run, looked up once: to ask takes as long as a small product."""
+    extension = dispatch.native()
+    assert extension is not None, dispatch.native_reason()
+    return extension, dispatch.kronecker_kernel()[0]
+
+
+def _in_rows(matrix: Tensor) -> tuple[Tensor, int]:
+    """A matrix whose rows lie side by side each, and the step from one to the next."""
+    rows, columns = matrix.shape
+    if (columns > 1 and matrix.stride(1) != 1) or (rows > 1 and matrix.stride(0) < columns):
+        matrix = matrix.contiguous()
+    return matrix, matrix.stride(0) if rows > 1 else columns
+
+
+def _sizes(weight_shape: Sequence[int], transposed: bool) -> tuple[int, int]:
+    """Inputs and outputs of a product."""
+    a, b, c, d = weight_shape
+    return (a * b * d, a * c * d) if transposed else (a * c * d, a * b * d)
+
+
+def _multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
+    y = _multiply_fake(x, weight, transposed, batch_last)
+    if y.numel() == 0:
+        return y
+    batch = x.shape[1] if batch_last else x.shape[0]
+    x, x_row = _in_rows(x)
+    weight = weight.contiguous()
+    extension, kernel = _extension()
+    extension.kronecker_multiply(
+        kernel,
+        torch.get_num_threads(),
+        weight.shape,
+        batch,
+        batch_last,
+        transposed,
+        x.data_ptr(),
+        x_row,
+        weight.data_ptr(),
+        y.data_ptr(),
+    )
+    return y
+
+
+def _weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
+    batch = x.shape[1] if batch_last else x.shape[0]
+    if batch == 0:
+        return x.new_zeros(shape)
+    result = _weight_gradient_fake(x, gradient, shape, batch_last)
+    x, x_row = _in_rows(x)
+    gradient, gradient_row = _in_rows(gradient)
+    extension, kernel = _extension()
+    extension.kronecker_weight_gradient(
+        kernel,
+        torch.get_num_threads(),
+        tuple(shape),
+        batch,
+        batch_last,
+        x.data_ptr(),
+        x_row,
+        gradient.data_ptr(),
+        gradient_row,
+        result.data_ptr(),
+    )
+    return result
+
+
+def _multiply_fake(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
+    inputs, outputs = _sizes(weight.shape, transposed)
+    if x.shape[0 if batch_last else 1] != inputs:
+        raise InvalidInput(f"kronecker_cpu needs {inputs} inputs, got {tuple(x.shape)}")
+    return x.new_empty((outputs, x.shape[1]) if batch_last else (x.shape[0], outputs))
+
+
+def _weight_gradient_fake(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
+    axis = 0 if batch_last else 1
+    sizes = x.shape[axis], gradient.shape[axis]
+    if sizes != _sizes(shape, False) or x.shape[1 - axis] != gradient.shape[1 - axis]:
+        raise InvalidInput(
+            "kronecker_cpu_weight_gradient got shapes that do not agree: "
+            f"{tuple(x.shape)}, {tuple(gradient.shape)}, {tuple(shape)}"
+        )
+    return x.new_empty(shape)
+
+
+def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, weight, ctx.transposed, ctx.batch_last = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    x, weight = ctx.saved_tensors
+    by_x = by_weight = None
+    if ctx.needs_input_grad[0]:
+        by_x = multiply(gradient, weight, not ctx.transposed, ctx.batch_last)
+    if ctx.needs_input_grad[1]:  # of the transposed matrix x and y change places
+        of_x, of_y = (gradient, x) if ctx.transposed else (x, gradient)
+        by_weight = weight_gradient(of_x, of_y, weight.shape, ctx.batch_last)
+    return by_x, by_weight, None, None
+
+
+def _keep_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, gradient, _, ctx.batch_last = inputs
+    ctx.save_for_backward(x, gradient)
+
+
+def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+    x, gradient = ctx.saved_tensors
+    by_x = multiply(gradient, weight, True, ctx.batch_last) if ctx.needs_input_grad[0] else None
+    by_gradient = multiply(x, weight, False, ctx.batch_last) if ctx.needs_input_grad[1] else None
+    return by_x, by_gradient, None, None
+
+
+class _Product(torch.autograd.Function):
+    """`multiply` with its gradients, called by PyTorch in a third of the time of the operator."""
+
+    forward = staticmethod(_multiply)
+    setup_context = staticmethod(_keep_factors)
+    backward = staticmethod(_backward)
+
+
+_library = torch.library.Library("tamis", "FRAGMENT")
+_library.define("kronecker_cpu(Tensor x, Tensor weight, bool transposed, bool batch_last) -> Tensor")
+_library.define("kronecker_cpu_weight_gradient(Tensor x, Tensor gradient, SymInt[] shape, bool batch_last) -> Tensor")
+_library.impl("kronecker_cpu", _multiply, "CPU")
+_library.impl("kronecker_cpu_weight_gradient", _weight_gradient, "CPU")
+torch.library.register_fake("tamis::kronecker_cpu", _multiply_fake, lib=_library)
+torch.library.register_fake("tamis::kronecker_cpu_weight_gradient", _weight_gradient_fake, lib=_library)
+torch.library.register_autograd("tamis::kronecker_cpu", _backward, setup_context=_keep_factors, lib=_library)
+torch.library.register_autograd(
+    "tamis::kronecker_cpu_weight_gradient", _backward_of_gradient, setup_context=_keep_sides, lib=_library
+)

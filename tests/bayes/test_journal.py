@@ -1,0 +1,182 @@
+"""The journal: cut at any byte, a run goes on as if nothing had happened."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from bayes.test_online import learner, same, stream
+
+from tamis.bayes.journal import FRAME, MAGIC, Journal, _read
+from tamis.bayes.networks import Dense
+from tamis.bayes.online import OnlineLearner
+from tamis.bayes.posterior import Sampling
+from tamis.bayes.prior import Prior
+from tamis.errors import CorruptArtifact, InvalidInput
+
+ROUNDS = stream((3,), 5)
+
+
+def small(seed: int = 0) -> OnlineLearner:
+    sampling = Sampling(threshold=0.95, sweeps=1)
+    return OnlineLearner(Dense((3,), 2, [1, 2], [2]), Prior(0.3, 3.0), 2.0, 8, seed, sampling=sampling)
+
+
+def written(path: Path, count: int, snapshot_every: int | None = None) -> OnlineLearner:
+    """A learner that has gone on to so many rounds."""
+    told = small()
+    with Journal(told, path, snapshot_every=snapshot_every) as journal:
+        for x, y in ROUNDS[journal.rounds : count]:
+            journal.update(x, y)
+    return told
+
+
+@pytest.fixture(scope="module")
+def whole() -> OnlineLearner:
+    told = small()
+    for x, y in ROUNDS:
+        told.update(x, y)
+    assert told.posterior.resampled > 0
+    return told
+
+
+def ends(content: bytes) -> list[int]:
+    """Where the head and each record end."""
+    found, place = [], len(MAGIC)
+    while place < len(content):
+        place += FRAME.size + FRAME.unpack_from(content, place)[0]
+        found.append(place)
+    return found
+
+
+def test_a_journal_changes_nothing(tmp_path: Path, whole: OnlineLearner) -> None:
+    assert same(written(tmp_path / "run.rounds", 5).state_dict(), whole.state_dict())
+    assert not (tmp_path / "run.rounds.snapshot").exists()
+
+
+@pytest.mark.parametrize("snapshot_every", [None, 2])
+def test_a_run_that_is_killed_goes_on(tmp_path: Path, whole: OnlineLearner, snapshot_every: int | None) -> None:
+    path = tmp_path / "run.rounds"
+    written(path, 3, snapshot_every)
+    told = small()
+    with Journal(told, path, snapshot_every=snapshot_every) as journal:
+        assert journal.rounds == 3 and path.with_name("run.rounds.snapshot").exists() == (snapshot_every is not None)
+        for x, y in ROUNDS[journal.rounds :]:
+            journal.update(x, y)
+    assert same(told.state_dict(), whole.state_dict())
+
+
+def test_cut_at_every_byte_all_whole_records_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.rounds"
+    written(path, 3)
+    content = path.read_bytes()
+    stops = ends(content)
+    assert len(stops) == 4 and stops[-1] == len(content)
+    for cut in range(len(content) + 1):
+        for tail in (b"", b"\0" * 40):  # blocks of which only the length was written
+            kept, bodies = _read(content[:cut] + (tail if cut in stops else b""), path)
+            assert kept == max([0, *(stop for stop in stops if stop <= cut)])
+            assert len(bodies) == max(0, sum(stop <= cut for stop in stops) - 1)
+
+
+def test_cut_at_any_byte_a_run_goes_on(tmp_path: Path, whole: OnlineLearner) -> None:
+    path = tmp_path / "run.rounds"
+    written(path, 4)
+    content = path.read_bytes()
+    cuts = {0, 1, 7, 8, 12, *(stop + shift for stop in ends(content) for shift in (-1, 0, 9))}
+    for cut in sorted(cuts):
+        path.write_bytes(content[:cut])
+        told = written(path, 5)
+        assert same(told.state_dict(), whole.state_dict())
+        assert path.read_bytes()[: len(content)] == content
+
+
+def test_snapshots_that_are_no_use_are_not_used(tmp_path: Path, whole: OnlineLearner) -> None:
+    """Torn, of other rounds, or ahead of the journal."""
+    path = tmp_path / "run.rounds"
+    written(path, 4, 2)
+    snapshot = path.with_name("run.rounds.snapshot")
+    good, rounds = snapshot.read_bytes(), path.read_bytes()
+    for content in (b"", b"torn", good[: len(good) // 2]):
+        snapshot.write_bytes(content)
+        assert same(written(path, 5).state_dict(), whole.state_dict())
+        path.write_bytes(rounds)
+    snapshot.write_bytes(good)
+    path.write_bytes(rounds[: ends(rounds)[2]])  # two rounds, and the snapshot is of four
+    assert same(written(path, 5).state_dict(), whole.state_dict())
+    path.unlink()
+    other = small()
+    with Journal(other, path) as journal:
+        for x, y in ROUNDS[::-1]:
+            journal.update(x, y)
+    again = small()
+    Journal(again, path).close()
+    assert same(again.state_dict(), other.state_dict())
+
+
+def test_a_snapshot_saves_the_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.rounds"
+    written(path, 5, 2)
+    learnt = []
+    learn = OnlineLearner._learn
+    monkeypatch.setattr(OnlineLearner, "_learn", lambda *of: learnt.append(1) or learn(*of))
+    written(path, 5, 2)
+    assert len(learnt) == 1
+
+
+def test_what_is_refused_is_not_written(tmp_path: Path) -> None:
+    path, told = tmp_path / "run.rounds", small()
+    with Journal(told, path) as journal:
+        journal.update(*ROUNDS[0])
+        before, content = told.state_dict(), path.read_bytes()
+        for x, y in [(torch.full((2, 3), math.nan), torch.tensor([0, 1])), (torch.zeros(1, 3), torch.tensor([2]))]:
+            with pytest.raises(InvalidInput):
+                journal.update(x, y)
+        with pytest.raises(InvalidInput, match="tensor"):
+            journal.update([[0.0] * 3], torch.tensor([0]))  # type: ignore[arg-type]
+        assert path.read_bytes() == content and same(before, told.state_dict())
+    with pytest.raises(InvalidInput, match="closed"):
+        journal.update(*ROUNDS[1])
+
+
+def test_a_round_that_is_interrupted_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: OnlineLearner
+) -> None:
+    path, told = tmp_path / "run.rounds", small()
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with Journal(told, path) as journal:
+        journal.update(*ROUNDS[0])
+        content = path.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(OnlineLearner, "_learn", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                journal.update(*ROUNDS[1])
+        assert path.read_bytes() == content and journal.rounds == 1
+        for x, y in ROUNDS[1:]:
+            journal.update(x, y)
+    assert same(told.state_dict(), whole.state_dict())
+
+
+def test_other_files_and_other_learners(tmp_path: Path) -> None:
+    path = tmp_path / "run.rounds"
+    told = written(path, 3)
+    content = path.read_bytes()
+    with pytest.raises(InvalidInput, match="another learner"):
+        Journal(small(seed=1), path)
+    with pytest.raises(InvalidInput, match="another learner"):
+        Journal(learner(), path)
+    with pytest.raises(InvalidInput, match="fresh"):
+        Journal(told, path)
+    with pytest.raises(InvalidInput, match="snapshot_every"):
+        Journal(small(), path, snapshot_every=0)
+    place = ends(content)[1] + 20  # in the second of three rounds
+    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    with pytest.raises(CorruptArtifact, match="round 2"):
+        Journal(small(), path)
+    path.write_bytes(b"something else")
+    with pytest.raises(CorruptArtifact, match="not a journal"):
+        Journal(small(), path)
+    assert path.read_bytes() == b"something else"
