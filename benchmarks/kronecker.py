@@ -17,7 +17,8 @@ be had.
 Peers: the dense product, by the matrix multiplied out before; batched products of the blocks with the permutations that
 they need ("bmm"); one contraction ("einsum"); and what `tamis.kronecker.multiply` chooses by itself, with nothing
 tuned. "training" is the product and its gradients in the input and the weights. Seconds are wall-clock, the best of
-rounds in which peers take turns.
+rounds in which peers take turns. Threads of torch look for work for some milliseconds before they sleep, and would keep
+a processor from the threads of the next peer: each runs for a while before it is timed.
 """
 
 from __future__ import annotations
@@ -49,8 +50,7 @@ PRODUCTS: dict[str, Sequence[Pattern]] = {
 BATCHES = (256, 4096)
 THREADS = (1, 2)
 GOAL = 1.5  # times faster than the best of dense and bmm, with two threads
-WARM = 0.5  # seconds below which a task runs once before it is timed, to bring its threads and its data back
-SHORT = 0.01  # seconds below which it is timed several times in a row
+WARM = 0.02  # seconds that a short task runs before it is timed: until threads of the peer before it sleep
 PEERS: dict[str, str | None] = {"bmm": "bmm", "einsum": "reference", "tamis": None}
 
 
@@ -92,10 +92,8 @@ def measure(patterns: Sequence[Pattern], batch: int, training: bool, seconds: fl
     began, rounds = time.perf_counter(), 0
     while rounds < 1 or time.perf_counter() - began < seconds:
         for name, task in tasks.items():
-            if best[name] < WARM:
-                task()
-            times = 5 if best[name] < SHORT else 1
-            best[name] = min(best[name], best_seconds({name: task}, times)[name])
+            best_seconds({name: task}, int(WARM / best[name]))
+            best[name] = min(best[name], best_seconds({name: task}, 5 if best[name] < WARM else 1)[name])
         rounds += 1
     return best
 

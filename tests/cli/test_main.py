@@ -29,6 +29,7 @@ COMMANDS = (
     "kronecker",
     "certify",
     "verify",
+    "online",
     "report",
     "compress",
     "sweep",
