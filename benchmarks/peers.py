@@ -1,6 +1,6 @@
 """What tamis and other tools leave of a published network, without training: accuracy, bytes, seconds, memory.
 
-    python benchmarks/peers.py [--store] [--only TEXT] [--folder out/peers]
+    python benchmarks/peers.py [--store] [--kept] [--only TEXT] [--folder out/peers]
 
 The published ResNet-20 and ResNet-32 for CIFAR-10 are quantized to 8 bits, 4 bits and three levels, or 50, 80 and 90%
 of their weights are pruned, by every tool that is installed:
@@ -19,7 +19,8 @@ own. Peak memory is that of the whole process until the file is written, and bes
 process held before. Bytes are those of what the tool saves, as it is and after gzip -9.
 
 --folder keeps every finished row, so that the same command goes on after a kill; --only measures the rows whose name
-contains a text.
+contains a text; --kept measures none, and says of those that the folder lacks that they were not run. --store writes
+docs/results/peers.json and the tables of docs/peers.md.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune as torch_prune
 
 import tamis
+from tamis.artifact.atomic import replacing
 from tamis.train.data import load_data
 from tamis.train.models import resnet20, resnet32
 
@@ -55,6 +57,8 @@ NETWORKS = {"resnet20": resnet20, "resnet32": resnet32}
 FOLDER = Path(__file__).parents[1].parent / "shared" / "models"
 CALIBRATION = {"resnet20": "cifar10:train[:1000]", "resnet32": "cifar10:train[:250]"}
 TEST, BATCH = "cifar10:test", 100
+PAGE = Path(__file__).parents[1] / "docs" / "peers.md"
+HEADINGS = {"resnet20": "## ResNet-20\n", "resnet32": "## ResNet-32\n"}
 PACKAGES = ("brevitas", "torchao", "nncf", "openvino", "torch-pruning")
 
 
@@ -336,8 +340,8 @@ def measured(network: str, row: Row) -> dict[str, Any]:
     return figures
 
 
-def all_rows(folder: Path, only: str) -> list[dict[str, Any]]:
-    """Every row of every network; those that the folder has are read."""
+def all_rows(folder: Path, only: str, measuring: bool) -> list[dict[str, Any]]:
+    """Every row of every network; those that the folder has are read, the others measured if that is wanted."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for network in NETWORKS:
@@ -346,9 +350,9 @@ def all_rows(folder: Path, only: str) -> list[dict[str, Any]]:
             if only not in name or network not in row.networks:
                 continue
             kept = folder / f"{name}.json"
-            if not kept.exists():
+            if measuring and not kept.exists():
                 kept.write_text(json.dumps(measured(network, row)))
-            figures = json.loads(kept.read_text())
+            figures = json.loads(kept.read_text()) if kept.exists() else {"not measured": "not run"}
             found.append({"network": network, "group": row.group, "method": row.method, **figures})
             print(table([found[-1]]), flush=True)
     return found
@@ -370,6 +374,17 @@ def cells(row: dict[str, Any]) -> list[str]:
     return [*name, f"{row['accuracy']:.2%}".rstrip("%"), *sizes, *seconds, memory]
 
 
+def write_tables(rows: list[dict[str, Any]]) -> None:
+    """Put the rows into the tables of the page, each below the heading of its network and two lines of titles."""
+    text = PAGE.read_text(encoding="utf-8")
+    for network, heading in HEADINGS.items():
+        start = text.index("\n", text.index("| --- |", text.index(heading))) + 1
+        stop = text.index("\n\n", start)
+        text = text[:start] + table([row for row in rows if row["network"] == network]) + text[stop:]
+    with replacing(PAGE) as part:
+        part.write_text(text, encoding="utf-8")
+
+
 def versions() -> dict[str, str]:
     """Of the tools that are installed."""
     found = {}
@@ -383,7 +398,8 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--store", action="store_true", help="write docs/results/peers.json")
+    parser.add_argument("--store", action="store_true", help="write docs/results/peers.json and docs/peers.md")
+    parser.add_argument("--kept", action="store_true", help="measure nothing; take the rows that the folder has")
     parser.add_argument("--only", default="", help="only rows whose name contains this")
     parser.add_argument("--folder", type=Path, default=Path("out/peers"), help="where finished rows are kept")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -392,14 +408,17 @@ def main() -> None:
         warnings.simplefilter("ignore")  # the tools warn about their own modules
         print("\n" + json.dumps(measure(arguments.one[0], ROWS[int(arguments.one[1])])))
         return
+    if arguments.store and arguments.only:
+        parser.error(f"--store writes whole tables, and --only {arguments.only!r} leaves rows out: give one of the two")
     figures = {
         "versions": versions(),
         "calibration": CALIBRATION,
         "test": TEST,
-        "rows": all_rows(arguments.folder, arguments.only),
+        "rows": all_rows(arguments.folder, arguments.only, measuring=not arguments.kept),
     }
     if arguments.store:
-        print(f"\nstored in {store('peers', figures)}")
+        write_tables(figures["rows"])
+        print(f"\nstored in {store('peers', figures)} and {PAGE}")
 
 
 if __name__ == "__main__":
