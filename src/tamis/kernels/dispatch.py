@@ -55,19 +55,7 @@ def binary_kernel() -> tuple[str, str]:
     It is the fastest that the processor can run, or the one that the environment variable TAMIS_KERNEL names: avx512,
     avx2, popcnt, neon or plain. Without the extension it is "torch".
     """
-    wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
-    if extension is None:
-        if wanted:
-            raise InvalidInput(f"TAMIS_KERNEL={wanted} names a kernel, but {native_reason()}")
-        return "torch", native_reason()
-    names: list[str] = extension.binary_kernels()
-    if not wanted:
-        return names[0], f"{names[0]} is the fastest of the kernels that this processor can run: {', '.join(names)}"
-    if wanted not in names:
-        raise InvalidInput(
-            f"TAMIS_KERNEL={wanted} is none of the kernels that this processor can run: {', '.join(names)}"
-        )
-    return wanted, f"{wanted} is what TAMIS_KERNEL names; this processor can run {', '.join(names)}"
+    return _kernel_among("binary_kernels")
 
 
 def kronecker_kernel() -> tuple[str, str]:
@@ -78,18 +66,26 @@ def kronecker_kernel() -> tuple[str, str]:
     "torch".
     """
     wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
+    if extension is not None and wanted not in extension.kronecker_kernels() and wanted in extension.binary_kernels():
+        return "plain", f"plain is the nearest to TAMIS_KERNEL={wanted}, which is a kernel of binary layers alone"
+    return _kernel_among("kronecker_kernels")
+
+
+def _kernel_among(listed: str) -> tuple[str, str]:
+    """The first of the kernels that this function of the extension lists, or the one that TAMIS_KERNEL names."""
+    wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
     if extension is None:
         if wanted:
             raise InvalidInput(f"TAMIS_KERNEL={wanted} names a kernel, but {native_reason()}")
         return "torch", native_reason()
-    names: list[str] = extension.kronecker_kernels()
+    names: list[str] = getattr(extension, listed)()
     if not wanted:
         return names[0], f"{names[0]} is the fastest of the kernels that this processor can run: {', '.join(names)}"
-    if wanted in names:
-        return wanted, f"{wanted} is what TAMIS_KERNEL names; this processor can run {', '.join(names)}"
-    if wanted in extension.binary_kernels():
-        return "plain", f"plain is the nearest to TAMIS_KERNEL={wanted}, which is a kernel of binary layers alone"
-    raise InvalidInput(f"TAMIS_KERNEL={wanted} is none of the kernels that this processor can run: {', '.join(names)}")
+    if wanted not in names:
+        raise InvalidInput(
+            f"TAMIS_KERNEL={wanted} is none of the kernels that this processor can run: {', '.join(names)}"
+        )
+    return wanted, f"{wanted} is what TAMIS_KERNEL names; this processor can run {', '.join(names)}"
 
 
 def _load() -> tuple[ModuleType | None, str]:

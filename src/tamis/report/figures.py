@@ -47,7 +47,7 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
         costs = path_costs(net)
         magnitudes = {name: net.params[name].abs() for name in names}
         correlations[title] = rank_correlation(magnitudes, costs.values)
-        x, y = _some_points(magnitudes, costs.values)
+        x, y = some_points(magnitudes, costs.values, MOST_POINTS)
         log_costs = (y.log() + costs.log_scale) / math.log(10)
         axis.scatter(x.log10(), log_costs, s=1, alpha=0.3, linewidths=0, color=INK, rasterized=True)
         axis.set(title=title, xlabel="log₁₀ magnitude", ylabel="log₁₀ Φ-cost")
@@ -119,12 +119,12 @@ def line_panels(panels: Sequence[Panel], path: str | Path) -> None:
     _write(figure, path)
 
 
-def _some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+def some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor], most: int) -> tuple[Tensor, Tensor]:
     """Evenly chosen weights with a magnitude and a cost above zero."""
     x = torch.cat([magnitudes[name].double().flatten() for name in magnitudes])
     y = torch.cat([costs[name].flatten() for name in magnitudes])
     positive = ((x > 0) & (y > 0)).nonzero().flatten()
-    chosen = positive[:: max(math.ceil(len(positive) / MOST_POINTS), 1)]
+    chosen = positive[:: max(math.ceil(len(positive) / most), 1)]
     return x[chosen].cpu(), y[chosen].cpu()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -23,6 +22,7 @@ from tamis.prune.compare import rank_correlation
 from tamis.prune.prunable import candidates
 from tamis.report.comparison import certified_rows, counted_rows, measured_rows
 from tamis.report.drawing import Bars, Point, bar_strips, cloud, named_points
+from tamis.report.figures import some_points
 from tamis.report.layers import Layer, layers_of
 
 MOST_POINTS = 2_000  # of the cloud, so that the page stays small
@@ -176,18 +176,17 @@ def _cost_figure(net: Network) -> list[Figure]:
         costs = path_costs(net)
     except UnsupportedOp:
         return []
-    x = torch.cat([net.params[name].abs().double().flatten() for name in names])
-    y = torch.cat([costs.values[name].flatten() for name in names])
-    there = ((x > 0) & (y > 0)).nonzero().flatten()
-    if len(there) < 2:
+    magnitudes = {name: net.params[name].abs() for name in names}
+    x, y = some_points(magnitudes, costs.values, MOST_POINTS)
+    if len(x) < 2:
         return []
-    some = there[:: math.ceil(len(there) / MOST_POINTS)]
-    # As powers of ten that float64 holds: only where points lie beside each other matters.
-    relative = torch.exp(y[some].log() - y[some].log().max())
-    said = f"Spearman's rank correlation of those shown is {rank_correlation({'': x[some]}, {'': y[some]}):.2f}"
-    drawn = cloud(x[some].tolist(), relative.tolist(), "magnitude", "Φ-cost, of the largest", title, said)
+    # As parts of the largest, which float64 holds: only where points lie beside each other matters.
+    relative = torch.exp(y.log() - y.log().max())
+    said = f"Spearman's rank correlation of those shown is {rank_correlation({'': x}, {'': y}):.2f}"
+    drawn = cloud(x.tolist(), relative.tolist(), "magnitude", "Φ-cost, of the largest", title, said)
+    weights = sum(value.numel() for value in magnitudes.values())
     caption = (
-        f"Every point is a weight of the network before, {len(some):,} of {len(x):,} shown. {said}. What pruning by "
+        f"Every point is a weight of the network before, {len(x):,} of {weights:,} shown. {said}. What pruning by "
         "Φ-cost removes first lies at the bottom, what pruning by magnitude removes first at the left."
     )
     return [Figure(title, drawn, caption)]
