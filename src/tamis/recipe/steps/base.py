@@ -18,6 +18,12 @@ BINARY = "binary weights are signs already, and their real values are gone"
 FACTORS = "the factors of Kronecker-sparse layers are neither pruned nor quantized"
 
 
+def needs_all_weights(pruned: str) -> dict[str, str]:
+    """What may not come before a step that begins with every weight, in float; `pruned` says why it needs every one."""
+    none_gone = {"prune": pruned, "l1inf": pruned, "search": pruned}
+    return {**none_gone, "quantize": QUANTIZED, "binarize": BINARY, "kronecker": FACTORS}
+
+
 class Section(BaseModel):
     """A part of a recipe: nothing but known keys, of the right types."""
 

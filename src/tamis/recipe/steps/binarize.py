@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tamis.recipe.steps.base import BINARY, FACTORS, QUANTIZED
+from tamis.recipe.steps.base import needs_all_weights
 from tamis.recipe.steps.training import TrainingStep
 
 if TYPE_CHECKING:
@@ -21,14 +21,7 @@ PRUNED = "pruned weights would come back: a binary weight is +1 or −1"
 class Binarize(TrainingStep):
     """`tamis.binary.binarize` and `train_binary`, with one bit for each binary weight in the file."""
 
-    not_after: ClassVar[Mapping[str, str]] = {
-        "prune": PRUNED,
-        "l1inf": PRUNED,
-        "search": PRUNED,
-        "quantize": QUANTIZED,
-        "binarize": BINARY,
-        "kronecker": FACTORS,
-    }
+    not_after: ClassVar[Mapping[str, str]] = needs_all_weights(PRUNED)
     renews: ClassVar[bool] = True
     rebuilds: ClassVar[bool] = True
 

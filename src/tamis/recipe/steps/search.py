@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from tamis.recipe.quantities import without_percent
-from tamis.recipe.steps.base import BINARY, FACTORS, QUANTIZED
+from tamis.recipe.steps.base import needs_all_weights
 from tamis.recipe.steps.training import TrainingStep
 
 if TYPE_CHECKING:
@@ -20,14 +20,7 @@ PRUNED = "it chooses among all connections, and some are pruned already"
 class Search(TrainingStep):
     """`tamis.architecture.search`; the connections that go are pruned, and the others are to be trained."""
 
-    not_after: ClassVar[Mapping[str, str]] = {
-        "prune": PRUNED,
-        "l1inf": PRUNED,
-        "search": PRUNED,
-        "quantize": QUANTIZED,
-        "binarize": BINARY,
-        "kronecker": FACTORS,
-    }
+    not_after: ClassVar[Mapping[str, str]] = needs_all_weights(PRUNED)
     followed_by: ClassVar[tuple[str, str] | None] = (
         "retrain",
         "it finds connections, and the weights are not trained for these alone",
