@@ -5,6 +5,7 @@
 The names are those of `RUNS`. With KILL_AFTER=EPOCH in the environment, the first process kills itself then.
 """
 
+import atexit
 import os
 import signal
 import sys
@@ -69,9 +70,15 @@ def _kill_on_request(now: Progress) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _write_threads(folder: Path) -> None:
+    threads = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    (folder / f"threads_{os.environ['RANK']}.txt").write_text("\n".join(threads))
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder, *names = sys.argv[1:]
+    atexit.register(_write_threads, Path(folder))  # before any training, so that it is called after the group is left
     for name in names:
         given = result(trained(name, Path(folder) / name))
         torch.save(given, Path(folder) / f"{name}_{os.environ['RANK']}.pt")

@@ -131,6 +131,17 @@ def is_at_work(folder: str) -> bool:
     return any(Path(folder).glob("candidates/*/.tamis-compress/step_01_prune.tamis"))
 
 
+def kill_at_work(process: subprocess.Popen[str], folder: str) -> None:
+    """Kill it in the middle of a candidate, for certain: it is held still while one looks."""
+    process.send_signal(signal.SIGSTOP)
+    while not is_at_work(folder):
+        process.send_signal(signal.SIGCONT)
+        wait_until(lambda: is_at_work(folder), process)
+        process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
 def has_made(folder: str, count: int) -> bool:
     """Whether so many are made, and another one is being made."""
     return len([*Path(folder).glob("candidates/*/figures.json")]) == count and is_at_work(folder)
@@ -182,8 +193,7 @@ def test_two_workers_on_one_machine_one_of_which_is_killed() -> None:
     wait_until(lambda: is_at_work("out"), victim)
     other = started("worker", "s.yaml", "-o", "out")
     wait_until(lambda: len(finished(url)) >= 2 and is_at_work("out"), victim, other)
-    victim.send_signal(signal.SIGKILL)
-    victim.communicate()
+    kill_at_work(victim, "out")
     before = finished(url)
     ended_well(other)
     ended_well(started("s.yaml", "-o", "out"))
@@ -199,8 +209,7 @@ def test_two_workers_on_postgresql_one_of_which_is_killed() -> None:
     with postgres_server() as url:
         workers = {name: started("worker", "s.yaml", "-o", name, "--storage", url) for name in ("one", "two")}
         wait_until(lambda: is_at_work("one") and is_at_work("two"), *workers.values())
-        workers["one"].send_signal(signal.SIGKILL)
-        workers["one"].communicate()
+        kill_at_work(workers["one"], "one")
         before = finished(url)
         ended_well(workers["two"])
         trials = study(url).trials

@@ -35,7 +35,6 @@ try:
 except InvalidInput as error:
     (folder / f"{rank}.txt").write_text(str(error))
 torch.distributed.barrier()
-os._exit(0)  # at once: torch now and then aborts a process that leaves a gloo group soon after it joined
 """
 
 
@@ -85,6 +84,13 @@ def test_a_team_that_was_killed_goes_on_as_if_nothing_had_happened(folder: Path)
         assert resumed["history"] == whole["history"]
         for parameter, value in whole["weights"].items():
             assert torch.equal(resumed["weights"][parameter], value), parameter
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no list of threads here")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_thread_of_the_group_is_left_to_abort_a_process_that_ends(folder: Path, rank: int) -> None:
+    left = (folder / f"threads_{rank}.txt").read_text().splitlines()
+    assert left and not [name for name in left if "gloo" in name]
 
 
 def test_a_process_group_of_the_callers_is_used_and_left_to_them(tmp_path: Path) -> None:

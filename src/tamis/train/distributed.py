@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 from dataclasses import dataclass
 
@@ -116,6 +117,10 @@ def join_team(device: torch.device) -> Team:
 
 
 def _initialise(device: torch.device) -> None:
+    # Before the group is there: functions of this module have it as a default argument, and DistributedDataParallel
+    # imports it. A group that they keep alive outlives `_leave`, and its threads may abort an interpreter that ends.
+    importlib.import_module("torch.distributed.nn")
+
     if device.type == "cuda":
         dist.init_process_group("nccl", device_id=device)
     else:
