@@ -250,6 +250,11 @@ def test_512_channels_take_a_thirtieth_of_their_floats() -> None:
     assert pack_weight(weight).nbytes <= weight.nbytes / 30
 
 
+@pytest.mark.parametrize("shape", [(8, 64, 1, 1), (16, 3, 3, 3), (512, 512, 3, 3)])
+def test_packed_weights_begin_at_a_line_of_the_cache(shape: tuple[int, ...]) -> None:
+    assert all(pack_weight(torch.randn(shape)).data_ptr() % 64 == 0 for _ in range(5))
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("each", [40_000, 65_535, 65_536])
 def test_counts_of_ones_near_the_largest_that_16_bits_hold(kernel: str, each: int) -> None:

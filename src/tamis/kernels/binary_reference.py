@@ -68,7 +68,9 @@ def pack_weight(weight: Tensor, groups: int) -> Tensor:
     packed[..., 2:rows:3] ^= packed[..., 0:rows:3] ^ packed[..., 1:rows:3]
     for tap in range(taps):
         packed[..., rows + tap // in_word] |= counts[..., tap] << tap % in_word * COUNT
-    return torch.from_numpy(np.ascontiguousarray(packed.swapaxes(2, 3))).to(weight.device)
+    # Into memory of torch's, which begins at a line of the cache, as numpy's need not: kernels read whole lines.
+    lines = torch.from_numpy(packed).transpose(2, 3)
+    return lines.clone(memory_format=torch.contiguous_format).to(weight.device)
 
 
 def unpack_weight(packed: Tensor, outputs: int, each: int, kernel: Sequence[int]) -> Tensor:
