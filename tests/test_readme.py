@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))  # run by test_tutorials.py
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 # [text](target) and ![text](target), with or without a title; [label]: target; src="target" and href="target".
@@ -57,7 +58,7 @@ def test_examples_run(page: Path, block: str, tmp_path: Path, monkeypatch: pytes
     exec(compile(block, str(page), "exec"), {"__name__": "example"})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *TUTORIALS], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_relative_links_point_to_files(page: Path) -> None:
     missing = [path for path in relative_files(page) if not (page.parent / path).exists()]
     assert missing == []
@@ -65,7 +66,7 @@ def test_relative_links_point_to_files(page: Path) -> None:
 
 def test_every_page_is_reached_from_the_readme() -> None:
     linked = {(ROOT / path).resolve() for path in relative_files(README)}
-    assert {page for page in PAGES if page != README} <= linked
+    assert {*PAGES, *TUTORIALS} - {README} <= linked
 
 
 def test_links_are_found(tmp_path: Path) -> None:
