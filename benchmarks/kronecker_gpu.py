@@ -1,6 +1,11 @@
 """Products with Kronecker-sparse factors on a GPU, beside torch.bmm, einsum and dense matrices.
 
     python benchmarks/kronecker_gpu.py [--seconds 200] [--store]
+    python benchmarks/kronecker_gpu.py --vit [--store]
+
+The second is Table 5.5 alone, ViT-S/16 and its parts with 128 images in float32 and float16; kernels are compiled in
+several processes first. Calls are those of eager PyTorch, layers in `eval()`; parts of less than 0.3 ms are recorded in
+CUDA graphs, in which layers prepare their weights in each replay (tamis.kernels.timing, tamis.kronecker.kept).
 
 Patterns are those of figure D.1 of the thesis with ad ≥ 2, in a shuffled order (seed 0), as many as there are seconds
 for; the six named ones come first. The batch is 25088.
@@ -40,6 +45,7 @@ from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.pattern import Pattern
 from tamis.kronecker.triton import prefers
 from tamis.papers.kronecker_patterns import BATCH, benchmark_patterns
+from tamis.papers.kronecker_vit import DENSE, DOWN, SQUARE, UP, measured_parts
 
 NAMED = tuple(
     Pattern(*sizes)
@@ -214,6 +220,40 @@ def compile_all(patterns: list[Pattern]) -> None:
         list(pool.map(compiled, jobs.values()))
 
 
+def compiled_layer(job: tuple[tuple[Pattern, ...], torch.dtype]) -> None:
+    """Run a layer of the vision transformer at inference and in training, so that its kernels are on disk."""
+    patterns, dtype = job
+    layer = KroneckerLinear(patterns, backend="triton", device="cuda", dtype=dtype).eval()
+    x = torch.randn(2048, layer.in_features, device="cuda", dtype=dtype, requires_grad=True)
+    with torch.inference_mode():
+        layer(x)
+    layer.train()(x).sum().backward()
+    torch.cuda.synchronize()
+
+
+def vit(seconds: float) -> dict[str, Any]:
+    """Milliseconds of the parts of ViT-S/16 by dtype, and times over those of the dense ones."""
+    started = time.perf_counter()
+    jobs = [(patterns, dtype) for patterns in (SQUARE, UP, DOWN) for dtype in DTYPES]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(len(jobs), mp_context=context) as pool:
+        list(pool.map(compiled_layer, jobs))
+    print(f"compiled after {time.perf_counter() - started:.0f} s", flush=True)
+    figures: dict[str, Any] = {}
+    for dtype in DTYPES:
+        name = str(dtype).removeprefix("torch.")
+        rows = figures[name] = []
+        ways = {"bmm": "bmm", "triton": "triton", "chosen": None}
+        for row in measured_parts(ways, 128, "cuda", dtype, seconds):
+            times = row["ms"]
+            row["over dense"] = {way: ms / times[DENSE] for way, ms in times.items() if way != DENSE}
+            rows.append(row)
+            ratios = ", ".join(f"{way} {value:.2f}" for way, value in row["over dense"].items())
+            print(f"{name} {row['part']}: dense {times[DENSE]:.3f} ms; over it: {ratios}", flush=True)
+    print(f"{time.perf_counter() - started:.0f} s in all")
+    return figures
+
+
 def _kind(size: int) -> int:
     """Sizes for which Triton compiles a kernel of their own: 1, and multiples of 16."""
     return 1 if size == 1 else 16 if size % 16 == 0 else 0
@@ -255,8 +295,16 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=200, help="after which no other pattern is begun")
-    parser.add_argument("--store", action="store_true", help="write docs/results/kronecker_gpu.json")
+    parser.add_argument("--vit", action="store_true", help="ViT-S/16 and its parts, instead of patterns")
+    parser.add_argument(
+        "--store", action="store_true", help="write docs/results/kronecker_gpu.json, or kronecker_vit.json"
+    )
     arguments = parser.parse_args()
+    if arguments.vit:
+        figures = vit(seconds=0.5)
+        if arguments.store:
+            print(f"stored in {store('kronecker_vit', figures)}")
+        return
     started = time.perf_counter()
     others = [pattern for pattern in benchmark_patterns() if pattern.density < 1 and pattern not in NAMED]
     random.Random(0).shuffle(others)
@@ -276,7 +324,7 @@ def main() -> None:
     for each in summaries:
         print({key: round(value, 3) if isinstance(value, float) else value for key, value in each.items()})
     print(f"{len(rows) // 4} of {len(patterns)} patterns in {time.perf_counter() - started:.0f} s")
-    figures: dict[str, Any] = {
+    figures = {
         "batch": BATCH,
         "asked for": len(patterns),
         "summary": summaries,

@@ -27,9 +27,9 @@ Shape = tuple[int, int, int, int]
 @pytest.fixture(autouse=True)
 def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TAMIS_CACHE", str(tmp_path))
-    tuning._table.cache_clear()
+    tuning.remembered.cache_clear()
     yield
-    tuning._table.cache_clear()
+    tuning.remembered.cache_clear()
 
 
 def names(shape: Shape, dtype: torch.dtype = torch.float32) -> list[str]:

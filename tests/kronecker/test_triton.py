@@ -19,8 +19,8 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "kronecker_gpu.json"
 X, WEIGHT = torch.ones(5, PATTERN.columns), torch.ones(PATTERN.shape)
 
 
-def refused(found: object, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(backend, "find_spec", lambda name: found)
+def refused(installed: bool, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(backend, "_installed", lambda: installed)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(InvalidInput) as refusal:
         multiply(x, WEIGHT.to(x.dtype), PATTERN, backend="triton")
@@ -28,9 +28,9 @@ def refused(found: object, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_without_triton_or_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Triton is not installed: pip install triton" in refused(None, X, monkeypatch)
-    assert "needs a GPU, and x is on 'cpu'" in refused(object(), X, monkeypatch)
-    assert "got torch.float64" in refused(object(), X.double(), monkeypatch)
+    assert "Triton is not installed: pip install triton" in refused(False, X, monkeypatch)
+    assert "needs a GPU, and x is on 'cpu'" in refused(True, X, monkeypatch)
+    assert "got torch.float64" in refused(True, X.double(), monkeypatch)
 
 
 def test_the_operators_know_their_shapes() -> None:

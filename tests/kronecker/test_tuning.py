@@ -27,9 +27,9 @@ PATTERN = Pattern(2, 3, 4, 2)
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TAMIS_CACHE", str(tmp_path / "cache"))
-    tuning._table.cache_clear()
+    tuning.remembered.cache_clear()
     yield tmp_path / "cache" / "kronecker.json"
-    tuning._table.cache_clear()
+    tuning.remembered.cache_clear()
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_a_backend_that_is_gone_or_refuses_is_not_chosen(
     monkeypatch.setattr(backends, "BACKENDS", {name: way for name, way in BACKENDS.items() if name != "reference"})
     assert choice() == default
     cache.write_text(cache.read_text().replace('"reference"', '"triton"'))
-    tuning._table.cache_clear()
+    tuning.remembered.cache_clear()
     assert choice() == default
 
 
@@ -149,7 +149,7 @@ def test_a_table_that_is_broken_is_said_once_and_written_anew(
     default = choice()
     cache.parent.mkdir()
     cache.write_bytes(content if isinstance(content, bytes) else content.encode())
-    tuning._table.cache_clear()
+    tuning.remembered.cache_clear()
     with pytest.warns(UserWarning, match=r"the tuned table .*kronecker\.json is not used: .*; delete it, or let"):
         assert choice() == default
     assert choice() == default  # a second warning would be an error

@@ -23,9 +23,10 @@ HALF = (torch.float16, torch.bfloat16)
 LARGE_BLOCK = 2**18  # weights of a block from which on BLAS is as fast as the backend "cpu" at least
 COPY_FREE = 16  # rows and columns of blocks from which on BLAS is as fast with the batch last, where it copies nothing
 MOST_FILLED = 4  # in half precision a GPU multiplies by up to so many times as many zeros faster than it moves numbers
+Step = Callable[[Tensor, Tensor | None], Tensor]  # (x, bias) → x Kᵀ + bias, without gradients
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself alone, and is looked up as fast as that
 class Backend:
     """One way to multiply.
 
@@ -33,11 +34,15 @@ class Backend:
         name: as `multiply(…, backend=name)` calls it.
         accepts: (x, weight, pattern, layout) → why it cannot do this, or "" if it can.
         apply: (x, weight, pattern, layout) → x Kᵀ, or K x in the layout "batch_last".
+        prepare: (weight, pattern, layout) → a function (x, bias) → x Kᵀ + bias for inference, with the weight as this
+            way reads it and nothing left to check; `Kept` of tamis.kronecker.kept calls it for as long as the weight
+            stays what it was. None where `apply` has nothing to prepare.
     """
 
     name: str
     accepts: Callable[[Tensor, Tensor, Pattern, str], str]
     apply: Callable[[Tensor, Tensor, Pattern, str], Tensor]
+    prepare: Callable[[Tensor, Pattern, str], Step] | None = None
 
 
 BACKENDS: dict[str, Backend] = {}
@@ -161,17 +166,35 @@ def _reference(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tens
 
 
 def _bmm(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """Algorithm 5.1.2: permute, multiply by ad dense blocks, permute back. With d = 1 nothing is copied on the way."""
+    """Algorithm 5.1.2: permute, multiply by ad dense blocks, permute back. With d = 1 no input is copied."""
+    return _by_blocks(x, _blocks(weight, pattern, layout), pattern, layout)
+
+
+def _blocks(weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
+    """(ad, c, b), or (ad, b, c) where the batch is last."""
     a, b, c, d = pattern.shape
     if layout == BATCH_FIRST:
+        return weight.permute(0, 3, 2, 1).reshape(a * d, c, b)
+    return weight.permute(0, 3, 1, 2).reshape(a * d, b, c)
+
+
+def _by_blocks(x: Tensor, blocks: Tensor, pattern: Pattern, layout: str) -> Tensor:
+    a, b, c, d = pattern.shape
+    if layout == BATCH_FIRST:  # numbers change places within a vector alone, which stays in the cache meanwhile
         batch = x.shape[0]
-        columns = x.reshape(batch, a, c, d).permute(1, 3, 0, 2).reshape(a * d, batch, c)
-        y = torch.bmm(columns, weight.permute(0, 3, 2, 1).reshape(a * d, c, b))
-        return y.reshape(a, d, batch, b).permute(2, 0, 3, 1).reshape(batch, pattern.rows)
+        if d == 1:
+            return torch.bmm(x.reshape(batch, a, c).transpose(0, 1), blocks).transpose(0, 1).reshape(batch, a * b)
+        columns = x.reshape(batch, a, c, d).transpose(2, 3).reshape(batch, a * d, c)
+        y = torch.bmm(columns.transpose(0, 1), blocks).transpose(0, 1)
+        return y.reshape(batch, a, d, b).transpose(2, 3).reshape(batch, pattern.rows)
     batch = x.shape[1]
     columns = x.reshape(a, c, d, batch).permute(0, 2, 1, 3).reshape(a * d, c, batch)
-    y = torch.bmm(weight.permute(0, 3, 1, 2).reshape(a * d, b, c), columns)
-    return y.reshape(a, d, b, batch).permute(0, 2, 1, 3).reshape(pattern.rows, batch)
+    return torch.bmm(blocks, columns).reshape(a, d, b, batch).permute(0, 2, 1, 3).reshape(pattern.rows, batch)
+
+
+def _prepare_bmm(weight: Tensor, pattern: Pattern, layout: str) -> Step:
+    blocks = _blocks(weight, pattern, layout)
+    return lambda x, bias: add_bias(_by_blocks(x, blocks, pattern, layout), bias, layout)
 
 
 def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
@@ -191,11 +214,34 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
 
 def _dense(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """As if K had no zeros."""
-    matrix = as_matrix(weight, pattern)
+    matrix = _filled(weight, pattern)
     return F.linear(x, matrix) if layout == BATCH_FIRST else matrix @ x
 
 
+def _filled(weight: Tensor, pattern: Pattern) -> Tensor:
+    """`as_matrix`, but of a pattern that is dense the weight itself."""
+    return weight.reshape(pattern.b, pattern.c) if pattern.a * pattern.d == 1 else as_matrix(weight, pattern)
+
+
+def _prepare_dense(weight: Tensor, pattern: Pattern, layout: str) -> Step:
+    return by_matrix(_filled(weight, pattern), layout)
+
+
+def by_matrix(matrix: Tensor, layout: str) -> Step:
+    """The product with a matrix that is multiplied out already."""
+    if layout == BATCH_FIRST:
+        return lambda x, bias: F.linear(x, matrix, bias)
+    return lambda x, bias: matrix @ x if bias is None else torch.addmm(bias.unsqueeze(1), matrix, x)
+
+
+def add_bias(y: Tensor, bias: Tensor | None, layout: str) -> Tensor:
+    """y + bias, in the place of y, which is nobody else's."""
+    if bias is None:
+        return y
+    return y.add_(bias if layout == BATCH_FIRST else bias.unsqueeze(1))
+
+
 REFERENCE = register(Backend("reference", _accepts_all, _reference))
-BMM = register(Backend("bmm", _accepts_all, _bmm))
+BMM = register(Backend("bmm", _accepts_all, _bmm, _prepare_bmm))
 ELEMENTWISE = register(Backend("elementwise", _accepts_all, _elementwise))
-DENSE = register(Backend("dense", _accepts_all, _dense))
+DENSE = register(Backend("dense", _accepts_all, _dense, _prepare_dense))

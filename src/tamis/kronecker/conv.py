@@ -72,8 +72,7 @@ class KroneckerConv2d(KroneckerLayer):
         images = x if x.dim() == 4 else x[None]
         size = [self._positions(images.shape[2 + axis], axis) for axis in (0, 1)]
         vectors = self._patches(images).transpose(1, 2)  # (batch, positions, inputs)
-        y = self._times_factors(vectors, BATCH_FIRST)
-        y = (y if self.bias is None else y + self.bias).transpose(1, 2)
+        y = self._product(vectors, BATCH_FIRST).transpose(1, 2)
         y = y.reshape(images.shape[0], self.out_channels, *size)
         return y if x.dim() == 4 else y[0]
 

@@ -8,7 +8,7 @@ from torch.autograd import forward_ad
 
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch, kronecker
-from tamis.kronecker.backends import BATCH_LAST, Backend, register
+from tamis.kronecker.backends import BATCH_LAST, Backend, Step, add_bias, register
 from tamis.kronecker.pattern import Pattern
 
 
@@ -40,6 +40,11 @@ def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     return kronecker.multiply(x, weight, False, layout == BATCH_LAST)
 
 
+def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
+    product = kronecker.prepared(weight, layout == BATCH_LAST)
+    return lambda x, bias: add_bias(product(x), bias, layout)
+
+
 def kernel() -> tuple[str | None, str]:
     """Which kernel it runs in on this processor, None if it cannot run, and why."""
     try:
@@ -49,4 +54,4 @@ def kernel() -> tuple[str | None, str]:
     return (None if name == "torch" else name), reason
 
 
-CPU = register(Backend("cpu", _accepts, _apply))
+CPU = register(Backend("cpu", _accepts, _apply, _prepare))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
 from tamis.kronecker.backends import BATCH_FIRST, as_matrix
+from tamis.kronecker.kept import Kept
 from tamis.kronecker.multiply import check_layout, multiply
 from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
 
@@ -36,6 +38,7 @@ class KroneckerLayer(nn.Module):
         super().__init__()
         self.patterns = as_chain(patterns)
         self.backend = backend
+        self._kept = Kept()
         self.factors = nn.ParameterList(
             nn.Parameter(torch.empty(pattern.shape, device=device, dtype=dtype)) for pattern in self.patterns
         )
@@ -80,11 +83,28 @@ class KroneckerLayer(nn.Module):
         if bias is not None and self.bias is not None:
             self.bias.copy_(bias)
 
-    def _times_factors(self, x: Tensor, layout: str) -> Tensor:
-        """x Wᵀ, or W x: the rightmost factor first."""
+    def train(self, mode: bool = True) -> Self:
+        self._kept.forget()
+        return super().train(mode)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._kept.forget()  # of other weights, as of `to`
+        return super()._apply(fn, recurse)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({"_kept": Kept(), **state})  # of a layer that was pickled when nothing was kept
+
+    def _product(self, x: Tensor, layout: str) -> Tensor:
+        """x Wᵀ + bias, or W x + bias: the rightmost factor first."""
+        if not (self.training or torch.compiler.is_compiling()):
+            y = self._kept.product(x, self.factors, self.bias, self.patterns, layout, self.backend)
+            if y is not None:
+                return y
         for place in reversed(range(len(self.patterns))):
             x = multiply(x, self.factors[place], self.patterns[place], layout, self.backend)
-        return x
+        if self.bias is None:
+            return x
+        return x + (self.bias if layout == BATCH_FIRST else self.bias.reshape(-1, *[1] * (x.dim() - 1)))
 
     def _described(self) -> str:
         patterns = ", ".join(str(pattern) for pattern in self.patterns)
@@ -134,10 +154,7 @@ class KroneckerLinear(KroneckerLayer):
         return self.dense_weight()
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self._times_factors(x, self.layout)
-        if self.bias is None:
-            return y
-        return y + (self.bias if self.layout == BATCH_FIRST else self.bias.reshape(-1, *[1] * (y.dim() - 1)))
+        return self._product(x, self.layout)
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, {self._described()}"

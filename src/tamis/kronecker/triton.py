@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from importlib.util import find_spec
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from tamis.kernels.binary import watched
 from tamis.kernels.triton.kronecker_tiles import tile_of
-from tamis.kronecker.backends import BATCH_LAST, HALF, Backend, register
+from tamis.kronecker.backends import BATCH_LAST, HALF, Backend, Step, register
 from tamis.kronecker.pattern import Pattern
 
 DTYPES = (torch.float32, *HALF)
@@ -21,6 +24,10 @@ OLDEST = (8, 0)  # the compute capability from which on tensor cores multiply TF
 @torch.library.custom_op("tamis::kronecker_multiply", mutates_args=())
 def kronecker_multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     """x Kᵀ, or K x where the batch is last, as an operator that `torch.compile` and `torch.export` take as a whole."""
+    return _multiply(x, weight, batch_last)
+
+
+def _multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     from tamis.kernels.triton import kronecker as kernels
 
     return kernels.multiply(x.contiguous(), weight, batch_last, _tf32_allowed())
@@ -35,6 +42,10 @@ def _(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 @torch.library.custom_op("tamis::kronecker_weight_gradient", mutates_args=())
 def kronecker_weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
     """The gradient of `kronecker_multiply` in the weight, which has this shape."""
+    return _weight_gradient(x, gradient, shape, batch_last)
+
+
+def _weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
     from tamis.kernels.triton import kronecker as kernels
 
     a, b, c, d = shape
@@ -46,31 +57,71 @@ def _(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor
     return x.new_empty(shape)
 
 
-def _keep_factors(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
+    """`kronecker_multiply`, past PyTorch, which takes longer to call it than it takes, unless PyTorch looks on."""
+    if _watched(x, weight):
+        y: Tensor = kronecker_multiply(x, weight, batch_last)
+    elif _differentiated(x, weight):
+        y = _Product.apply(x, weight, batch_last)
+    else:
+        y = _multiply(x, weight, batch_last)
+    return y
+
+
+def weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
+    """`kronecker_weight_gradient`, likewise."""
+    if _watched(x, gradient) or _differentiated(x, gradient):
+        result: Tensor = kronecker_weight_gradient(x, gradient, shape, batch_last)
+        return result
+    return _weight_gradient(x, gradient, shape, batch_last)
+
+
+def _watched(first: Tensor, second: Tensor) -> bool:
+    if watched() or not {type(first), type(second)} <= {Tensor, nn.Parameter}:
+        return True
+    return torch._C._functorch.peek_interpreter_stack() is not None or first.device.type == "meta"
+
+
+def _differentiated(first: Tensor, second: Tensor) -> bool:
+    return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
+
+
+def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = None) -> None:
     x, weight, ctx.batch_last = inputs
     ctx.save_for_backward(x, weight)
 
 
-def _backward(ctx, gradient):  # type: ignore[no-untyped-def]
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     x, weight = ctx.saved_tensors
     by_x = by_weight = None
     if ctx.needs_input_grad[0]:
-        by_x = kronecker_multiply(gradient, weight.transpose(1, 2), ctx.batch_last)
+        by_x = multiply(gradient, weight.transpose(1, 2), ctx.batch_last)
     if ctx.needs_input_grad[1]:
-        by_weight = kronecker_weight_gradient(x, gradient, list(weight.shape), ctx.batch_last)
+        by_weight = weight_gradient(x, gradient, list(weight.shape), ctx.batch_last)
     return by_x, by_weight, None
 
 
-def _keep_sides(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+def _keep_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, gradient, _, ctx.batch_last = inputs
     ctx.save_for_backward(x, gradient)
 
 
-def _backward_of_gradient(ctx, weight):  # type: ignore[no-untyped-def]
+def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, None, None]:
     x, gradient = ctx.saved_tensors
-    by_x = kronecker_multiply(gradient, weight.transpose(1, 2), ctx.batch_last)
-    by_gradient = kronecker_multiply(x, weight, ctx.batch_last)
+    by_x = multiply(gradient, weight.transpose(1, 2), ctx.batch_last)
+    by_gradient = multiply(x, weight, ctx.batch_last)
     return by_x, by_gradient, None, None
+
+
+class _Product(torch.autograd.Function):
+    """`multiply` with its gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:  # no setup_context: PyTorch would look up the signature in each call
+        _keep_factors(ctx, inputs)
+        return _multiply(*inputs)
+
+    backward = staticmethod(_backward)
 
 
 kronecker_multiply.register_autograd(_backward, setup_context=_keep_factors)
@@ -115,7 +166,7 @@ def _tf32_allowed() -> bool:
 
 
 def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
-    if find_spec("triton") is None:
+    if not _installed():
         return "Triton is not installed: pip install triton, or take the backend 'bmm'"
     if x.dtype not in DTYPES:
         return f"it multiplies float32, float16 and bfloat16, got {x.dtype}; take the backend 'bmm'"
@@ -123,15 +174,31 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return ""
     if x.device.type != "cuda":
         return f"it needs a GPU, and x is on '{x.device}'; take the backend 'bmm'"
-    capability = torch.cuda.get_device_capability(x.device)
+    capability = _capability(x.device)
     if capability < OLDEST:
         return f"it needs a GPU of compute capability {OLDEST} or later, got {capability}; take the backend 'bmm'"
     return ""
 
 
+@cache
+def _installed() -> bool:
+    return find_spec("triton") is not None
+
+
+@cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)
+
+
 def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    y: Tensor = kronecker_multiply(x, weight, layout == BATCH_LAST)
-    return y
+    return multiply(x, weight, layout == BATCH_LAST)
 
 
-TRITON = register(Backend("triton", _accepts, _apply))
+def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
+    from tamis.kernels.triton.kronecker import Factor
+
+    factor = Factor(weight.detach(), layout == BATCH_LAST, _tf32_allowed())
+    return lambda x, bias: factor(x.contiguous(), bias)
+
+
+TRITON = register(Backend("triton", _accepts, _apply, _prepare))

@@ -87,11 +87,11 @@ def tune(
 
 def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | None:
     """The backend that was measured to be the fastest for what is to be multiplied; None where nothing was measured."""
-    table = _table()
-    if not table:
+    measured = remembered()
+    if not measured:
         return None
     batch = x.shape[0] if layout == "batch_first" else x.shape[1]
-    entry = table.get(machine(x.device), {}).get(_key(pattern, layout, x.dtype, batch))
+    entry = measured.get(machine(x.device), {}).get(_key(pattern, layout, x.dtype, batch))
     if entry is None:
         return None
     training = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
@@ -106,8 +106,8 @@ def file() -> Path:
 
 def entries(device: torch.device | str = "cpu") -> tuple[int, int]:
     """How many entries there are for this machine, and how many in all."""
-    table = _table()
-    return len(table.get(machine(torch.device(device)), {})), sum(map(len, table.values()))
+    measured = remembered()
+    return len(measured.get(machine(torch.device(device)), {})), sum(map(len, measured.values()))
 
 
 def machine(device: torch.device) -> str:
@@ -143,9 +143,14 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def power_of(batch: int) -> int:
+    """The power of two that a batch does not exceed: one entry counts for all with the same."""
+    return 1 << max(batch - 1, 0).bit_length()
+
+
 def _key(pattern: Pattern, layout: str, dtype: torch.dtype, batch: int) -> str:
-    """An entry's name: the batch as the power of two that it does not exceed."""
-    return f"{pattern}, {layout}, {str(dtype).removeprefix('torch.')}, {1 << max(batch - 1, 0).bit_length()}"
+    """An entry's name."""
+    return f"{pattern}, {layout}, {str(dtype).removeprefix('torch.')}, {power_of(batch)}"
 
 
 def _tasks(
@@ -173,8 +178,8 @@ def _tasks(
 
 
 @lru_cache(maxsize=1)
-def _table() -> Table:
-    """What is on disk, read once."""
+def remembered() -> Table:
+    """What is on disk, read once, and again after `tune`: the same object as long as it says the same."""
     return _read(file())
 
 
@@ -204,4 +209,4 @@ def _remember(of_machine: str, key: str, tuned: Tuned) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_text(json.dumps({"format": FORMAT, "machines": table}, indent=1) + "\n", encoding="utf-8")
-    _table.cache_clear()
+    remembered.cache_clear()

@@ -118,6 +118,60 @@ def test_every_way_and_tile_gives_the_same(pattern: Pattern, tile: Tile) -> None
     assert error(found, wanted) <= 1e-6
 
 
+@pytest.mark.parametrize("dtype", ALLOWED, ids=str)
+@pytest.mark.parametrize("tile", [None, *TILES], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_factor_is_packed_once_and_adds_a_bias(layout: str, tile: Tile | None, dtype: torch.dtype) -> None:
+    pattern, last = Pattern(2, 20, 7, 3), layout == BATCH_LAST
+    if last and tile is not None and tile.way != "rows":
+        pytest.skip("other ways are for the layout batch_first")
+    x, weight = drawn(pattern, layout, 21, dtype)
+    bias = torch.randn(pattern.rows, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
+    factor = kernels.Factor(weight, last, False, tile)
+    wanted = by_dense(x, weight, pattern, layout)
+    other = by_dense(x[:, :9] if last else x[:9], weight, pattern, layout)
+    for _ in range(2):
+        assert error(factor(x), wanted) <= ALLOWED[dtype]
+        added = bias.double().unsqueeze(1) if last else bias.double()
+        assert error(factor(x, bias), wanted + added) <= ALLOWED[dtype]
+        assert error(factor((x[:, :9] if last else x[:9]).contiguous()), other) <= ALLOWED[dtype]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layers_at_inference(layout: str) -> None:
+    layer = KroneckerLinear([(1, 12, 6, 2), (2, 6, 8, 1)], layout=layout, backend="triton", device=DEVICE)
+    x = torch.randn((5, 16) if layout == BATCH_FIRST else (16, 5), device=DEVICE)
+    with torch.no_grad():
+        wanted = layer(x)
+        layer.eval()
+        for _ in range(2):
+            torch.testing.assert_close(layer(x), wanted)
+        layer.factors[0].mul_(2)
+        layer.bias.mul_(2)
+        torch.testing.assert_close(layer(x), 2 * wanted)
+        assert len(layer._kept) == 1
+
+
+@needs_gpu
+def test_layers_in_other_streams_and_graphs() -> None:
+    layer = KroneckerLinear([(1, 12, 6, 2), (2, 6, 8, 1)], backend="triton", device="cuda").eval()
+    x = torch.randn(5, 16, device="cuda")
+    with torch.no_grad():
+        wanted = layer(x)
+        torch.cuda.synchronize()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            y = layer(x)
+        torch.cuda.synchronize()
+        assert torch.equal(y, wanted) and len(layer._kept) == 2
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = layer(x)
+        layer.factors[0].mul_(2)  # a graph reads the weights anew
+        layer.bias.mul_(2)
+        graph.replay()
+        torch.testing.assert_close(y, 2 * wanted)
+
+
 def test_programs_that_take_turns_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = Pattern(2, 20, 17, 16)
     x, weight = drawn(pattern, BATCH_FIRST, 210, torch.float32)

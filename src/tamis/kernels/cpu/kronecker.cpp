@@ -19,11 +19,11 @@ constexpr std::size_t few_rows = 8;        // of a batch that does not pay for p
 
 thread_local FloatScratch of_weights, of_slab;
 
-// So much memory is fresh from the system whenever it is allocated, and each of its pages costs a microsecond or two when
+// So much memory is often fresh from the system when it is allocated, and each of its pages costs a microsecond or two when
 // it is first written: it is asked for in large pages.
 void ask_for_large_pages([[maybe_unused]] float* numbers, [[maybe_unused]] std::size_t count) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    constexpr std::size_t least = std::size_t{32} << 20, large = std::size_t{2} << 20;
+    constexpr std::size_t least = std::size_t{4} << 20, large = std::size_t{2} << 20;
     const auto start = reinterpret_cast<std::uintptr_t>(numbers), end = start + count * sizeof(float);
     const std::uintptr_t from = pieces_of(start, large) * large, to = end / large * large;
     if (end - start >= least) madvise(reinterpret_cast<void*>(from), to - from, MADV_HUGEPAGE);  // it may well be refused

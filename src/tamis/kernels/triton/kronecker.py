@@ -6,17 +6,20 @@ case: batch-first with d > 1 and so much to multiply that it pays to bring the b
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
-import triton
 from torch import Tensor
 
 from tamis.kernels.triton import kronecker_kernels as kernels
 from tamis.kernels.triton import launching_on
-from tamis.kernels.triton.kronecker_tiles import Tile, tile_of, weight_tile_of
+from tamis.kernels.triton.kronecker_launch import Launch
+from tamis.kernels.triton.kronecker_tiles import FEW, Tile, tile_of, weight_tile_of
 
 WAVES = 512  # programs that are enough to fill a GPU a few times over
 PACKED = 1024  # weights that one program packs
 TURNED = 64  # rows and columns that one program transposes
+MOST_LAUNCHES = 64  # sizes of batches that a factor knows its launches for
 CACHED = 24 << 20  # bytes of weights or inputs that stay in a GPU's cache between programs
 
 
@@ -30,18 +33,92 @@ def multiply(x: Tensor, weight: Tensor, batch_last: bool, tf32: bool, tile: Tile
         tf32: whether float32 numbers may be rounded to TF32 before they are multiplied.
         tile: None takes the one of `tile_of`.
     """
-    a, b, c, d = weight.shape
-    batch = x.shape[1] if batch_last else x.shape[0]
-    if batch == 0:
-        return x.new_empty((a * b * d, 0) if batch_last else (0, a * b * d))
-    tile = tile or tile_of((a, b, c, d), x.dtype, batch_last, batch)
-    with launching_on(x.device):
-        if tile.way == "columns":
-            return _by_columns(x, weight.contiguous(), tile, _precision(x.dtype, tf32))
-        if tile.way == "turned":
-            return _turned(_by_rows(_turned(x), weight, True, tile, _precision(x.dtype, tf32)))
-        factor = _filled(weight) if tile.way == "filled" else weight
-        return _by_rows(x, factor, batch_last, tile, _precision(x.dtype, tf32))
+    return Factor(weight, batch_last, tf32, tile)(x)
+
+
+class Factor:
+    """Products by one weight, packed once: `Factor(weight, …)(x, bias)` is x Kᵀ + bias, or K x + bias.
+
+    Arguments are those of `multiply`; the bias has an entry for each output. What is packed is that of the weight at
+    the time, and belongs to the present stream.
+    """
+
+    def __init__(self, weight: Tensor, batch_last: bool, tf32: bool, tile: Tile | None = None) -> None:
+        a, b, c, d = weight.shape
+        self.dtype, self.batch_last, self.precision = weight.dtype, batch_last, _precision(weight.dtype, tf32)
+        # For few vectors and for more; both go the same way.
+        self._tiles = [tile or tile_of((a, b, c, d), weight.dtype, batch_last, batch) for batch in (FEW, FEW + 1)]
+        self.way = self._tiles[0].way
+        self._launches: dict[tuple[int, bool], Launch] = {}
+        with launching_on(weight.device):
+            if self.way == "filled":
+                weight = _filled(weight)
+            self.shape = weight.shape
+            packed = (weight.contiguous(),) if self.way == "columns" else _packed(weight, self.precision)
+            self._weights = (packed[0],) if self.way == "columns" else (packed[0], packed[-1])
+
+    def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        batch = x.shape[1] if self.batch_last else x.shape[0]
+        a, b, _, d = self.shape
+        if batch == 0:
+            return x.new_empty((a * b * d, 0) if self.batch_last else (0, a * b * d))
+        turned = self.way == "turned"
+        with launching_on(x.device):
+            if turned:
+                x = _turned(x)
+            last = self.batch_last or turned
+            y = x.new_empty((a * b * d, batch) if last else (batch, a * b * d))
+            self._launch(batch, bias is not None)(x, *self._weights, y if bias is None else bias, y)
+            return _turned(y) if turned else y
+
+    def _launch(self, batch: int, biased: bool) -> Launch:
+        launch = self._launches.get((batch, biased))
+        if launch is None:
+            if len(self._launches) >= MOST_LAUNCHES:
+                self._launches = {}
+            tile = self._tiles[batch > FEW]
+            of_way = self._by_columns if self.way == "columns" else self._by_rows
+            launch = self._launches[batch, biased] = of_way(batch, biased, tile)
+        return launch
+
+    def _by_columns(self, batch: int, biased: bool, tile: Tile) -> Launch:
+        a, b, c, d = self.shape
+        width = self.dtype.itemsize
+        batches, groups = _pieces(batch, tile.batch), _pieces(d, tile.columns)
+        together = _together(batches, (b, c, d), tile, width)
+        programs = _pieces(b, tile.outputs) * together * groups * _pieces(batches, together) * a
+        constants = {
+            "D": d,
+            "BATCH": tile.batch,
+            "OUTPUTS": tile.outputs,
+            "INPUTS": tile.inputs,
+            "COLUMNS": tile.columns,
+            "WHOLE": tile.columns == d and d * width <= 8,
+            "BIASED": biased,
+            "PRECISION": self.precision,
+        }
+        return Launch(kernels.columns, programs, (batch, a, b, c, groups, together), constants, _options(tile))
+
+    def _by_rows(self, batch: int, biased: bool, tile: Tile) -> Launch:
+        a, b, c, d = self.shape
+        programs = _pieces(b, tile.outputs) * _pieces(batch, tile.batch) * a * d
+        constants = {
+            "LAST": self.batch_last or self.way == "turned",
+            "BATCH": tile.batch,
+            "OUTPUTS": tile.outputs,
+            "INPUTS": tile.inputs,
+            "BIASED": biased,
+            "PRECISION": self.precision,
+        }
+        return Launch(kernels.rows, programs, (batch, a, b, c, d), constants, _options(tile))
+
+
+def _pieces(number: int, size: int) -> int:
+    return -(-number // size)
+
+
+def _options(tile: Tile) -> dict[str, int]:
+    return {"num_warps": tile.warps, "num_stages": tile.stages}
 
 
 def weight_gradient(
@@ -72,62 +149,6 @@ def weight_gradient(
     return sums.sum(0).to(x.dtype) if len(sums) > 1 else sums[0].to(x.dtype, memory_format=torch.contiguous_format)
 
 
-def _by_columns(x: Tensor, weight: Tensor, tile: Tile, precision: str) -> Tensor:
-    a, b, c, d = weight.shape
-    batch = x.shape[0]
-    y = x.new_empty((batch, a * b * d))
-    batches = triton.cdiv(batch, tile.batch)
-    groups = triton.cdiv(d, tile.columns)
-    together = _together(batches, (b, c, d), tile, x.element_size())
-    kernels.columns[(triton.cdiv(b, tile.outputs) * together * groups * triton.cdiv(batches, together) * a,)](
-        x,
-        weight,
-        y,
-        batch,
-        a,
-        b,
-        c,
-        groups,
-        together,
-        D=d,
-        BATCH=tile.batch,
-        OUTPUTS=tile.outputs,
-        INPUTS=tile.inputs,
-        COLUMNS=tile.columns,
-        WHOLE=tile.columns == d and d * x.element_size() <= 8,
-        PRECISION=precision,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
-    return y
-
-
-def _by_rows(x: Tensor, weight: Tensor, batch_last: bool, tile: Tile, precision: str) -> Tensor:
-    a, b, c, d = weight.shape
-    batch = x.shape[1] if batch_last else x.shape[0]
-    y = x.new_empty((a * b * d, batch) if batch_last else (batch, a * b * d))
-    packed = _packed(weight, precision)
-    kernels.rows[(triton.cdiv(b, tile.outputs) * triton.cdiv(batch, tile.batch) * a * d,)](
-        x,
-        packed[0],
-        packed[-1],
-        y,
-        batch,
-        a,
-        b,
-        c,
-        d,
-        LAST=batch_last,
-        BATCH=tile.batch,
-        OUTPUTS=tile.outputs,
-        INPUTS=tile.inputs,
-        PRECISION=precision,
-        num_warps=tile.warps,
-        num_stages=tile.stages,
-    )
-    return y
-
-
 def _weight_sums(
     x: Tensor, gradient: Tensor, shape: tuple[int, int, int, int], batch_last: bool, tile: Tile, precision: str
 ) -> Tensor:
@@ -135,13 +156,13 @@ def _weight_sums(
     a, b, c, d = shape
     batch = x.shape[1] if batch_last else x.shape[0]
     columns = tile.way == "columns"
-    groups = triton.cdiv(d, tile.columns) if columns else d
-    programs = triton.cdiv(b, tile.outputs) * triton.cdiv(c, tile.inputs) * a * groups
-    parts = max(1, min(triton.cdiv(WAVES, programs), triton.cdiv(batch, 8 * tile.batch)))
-    length = triton.cdiv(triton.cdiv(batch, parts), tile.batch) * tile.batch
+    groups = _pieces(d, tile.columns) if columns else d
+    programs = _pieces(b, tile.outputs) * _pieces(c, tile.inputs) * a * groups
+    parts = max(1, min(_pieces(WAVES, programs), _pieces(batch, 8 * tile.batch)))
+    length = _pieces(_pieces(batch, parts), tile.batch) * tile.batch
     sums = torch.empty((parts, *shape), dtype=torch.float32, device=x.device)
     constants = {"BATCH": tile.batch, "OUTPUTS": tile.outputs, "INPUTS": tile.inputs, "PRECISION": precision}
-    launch = {"num_warps": tile.warps, "num_stages": tile.stages}
+    launch = _options(tile)
     if columns:
         kernels.columns_weight[(programs, parts)](
             x, gradient, sums, batch, length, a, b, c, groups, D=d, COLUMNS=tile.columns, **constants, **launch
@@ -157,10 +178,15 @@ def _turned(matrix: Tensor) -> Tensor:
     """The transposed matrix, contiguous."""
     rows, columns = matrix.shape
     turned = matrix.new_empty((columns, rows))
-    kernels.turn[(triton.cdiv(rows, TURNED) * triton.cdiv(columns, TURNED),)](
-        matrix, turned, rows, columns, SIDE=TURNED
-    )
+    _turn_of(rows, columns, matrix.dtype, matrix.device)(matrix, turned)
     return turned
+
+
+@lru_cache(maxsize=64)
+def _turn_of(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Launch:
+    """One for each kind of matrices: a compiled kernel is that of a dtype and a device."""
+    programs = _pieces(rows, TURNED) * _pieces(columns, TURNED)
+    return Launch(kernels.turn, programs, (rows, columns), {"SIDE": TURNED}, {})
 
 
 def _filled(weight: Tensor) -> Tensor:
@@ -176,7 +202,7 @@ def _packed(weight: Tensor, precision: str) -> Tensor:
         return weight.permute(0, 3, 1, 2).contiguous().unsqueeze(0)
     packed = weight.new_empty((2, a, d, b, c))
     size = weight.numel()
-    kernels.pack[(triton.cdiv(size, PACKED),)](weight.contiguous(), packed, size, b * c, d, BLOCK=PACKED)
+    kernels.pack[(_pieces(size, PACKED),)](weight.contiguous(), packed, size, b * c, d, BLOCK=PACKED)
     return packed
 
 

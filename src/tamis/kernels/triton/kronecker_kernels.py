@@ -124,6 +124,7 @@ def _matrices(
 def columns(
     x,
     weight,
+    bias,
     y,
     batch,
     a,
@@ -137,6 +138,7 @@ def columns(
     INPUTS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr,
+    BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     rest = tl.program_id(0)
@@ -167,7 +169,7 @@ def columns(
         left = next_left
         right = next_right
     total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
-    values = tl.reshape(tl.permute(total, (1, 2, 0)), (BATCH, OUTPUTS * COLUMNS)).to(y.dtype.element_ty)
+    values = tl.reshape(tl.permute(total, (1, 2, 0)), (BATCH, OUTPUTS * COLUMNS))
     place = tl.arange(0, OUTPUTS * COLUMNS)
     if COLUMNS == D:
         offset = tile * (OUTPUTS * D) + place
@@ -178,8 +180,10 @@ def columns(
         within = output < b
         if D % COLUMNS != 0:
             within = within & (j + place % COLUMNS < D)
+    if BIASED:
+        values += tl.load(bias + i * b * D + offset, mask=within, other=0.0).to(tl.float32)[None, :]
     ys = y + rows.to(tl.int64)[:, None] * (a * b * D) + (i * b * D + offset)[None, :]
-    tl.store(ys, values, mask=inside[:, None] & within[None, :])
+    tl.store(ys, values.to(y.dtype.element_ty), mask=inside[:, None] & within[None, :])
 
 
 @triton.jit
@@ -187,6 +191,7 @@ def rows(
     x,
     weight,
     weight_low,
+    bias,
     y,
     batch,
     a,
@@ -197,6 +202,7 @@ def rows(
     BATCH: tl.constexpr,
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
+    BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
     """The weight lies as (a, d, b, c)."""
@@ -238,6 +244,8 @@ def rows(
         total = _dot_split(left, right, right_low, total, PRECISION)
         xs += INPUTS * step
         places += INPUTS
+    if BIASED:
+        total += tl.load(bias + i * b * d + outputs * d + j, mask=wanted, other=0.0).to(tl.float32)[None, :]
     tl.store(ys, total.to(y.dtype.element_ty), mask=inside[:, None] & wanted[None, :])
 
 

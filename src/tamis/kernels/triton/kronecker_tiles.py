@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 MOST_IN_COLUMNS = 75  # multiplications for each number moved, up to which "columns" is the faster way
+FEW = 64  # vectors, up to which tiles are smaller along the batch
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Tile:
 
 
 def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bool, batch: int) -> Tile:
-    """The tile that was fastest on an H200 among a few, by pattern, dtype and layout."""
+    """The tile that was fastest on an H200 among a few, by pattern, dtype and layout; its way is that of any batch."""
     _, b, c, d = shape
     exact = dtype == torch.float32
     if not batch_last and d > 1:
@@ -41,7 +42,7 @@ def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bo
         if d <= 3 and not exact:
             return Tile("filled", 128, _power(b * d, 128), 64, 1, 8 if b * d > 64 else 4, 3)
     way = "turned" if not batch_last and d > 1 else "rows"
-    rows = 64 if batch <= 64 else 128
+    rows = 64 if batch <= FEW else 128
     if exact:
         return Tile(way, rows, 64, 32, 1, 4, 3) if b <= 64 else Tile(way, 64, 128, 32, 1, 4, 3)
     if b <= 192:
