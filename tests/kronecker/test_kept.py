@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from tamis.kronecker import backends, tuning
+from tamis.kronecker import backends, kept, tuning
 from tamis.kronecker.backends import BACKENDS, Backend, Step, as_matrix
 from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.families import butterfly, dense, low_rank, monarch
@@ -119,6 +119,19 @@ def test_in_float32_they_are_those_of_multiply_to_the_bit() -> None:
     images = torch.randn(2, 4, 5, 5)
     with torch.no_grad():
         assert torch.equal(convolution.eval()(images), convolution.train()(images))
+
+
+@pytest.mark.parametrize("batch", [1, 7, 8, 9, 24, 29])
+def test_a_long_chain_a_few_vectors_at_a_time_gives_the_same(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chain = KroneckerLinear(butterfly(32)).eval()
+    x = torch.randn(batch, 32)
+    with torch.no_grad():
+        monkeypatch.setattr(kept, "SLICE", 8 * 32 * 4)  # 8 vectors
+        sliced = chain(x)
+        chain.eval()  # forgets what it kept
+        monkeypatch.setattr(kept, "SLICE", 2**40)
+        torch.testing.assert_close(chain(x), sliced, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(chain(x[None])[0], sliced, rtol=1e-5, atol=1e-6)
 
 
 def test_weights_are_prepared_once(counting: Counting) -> None:

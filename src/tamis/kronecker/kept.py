@@ -32,6 +32,10 @@ MOST = 4  # kinds of inputs for which weights are kept at a time
 # Multiplications in half precision that take a GPU as long as one number does that it reads or writes: it adds and
 # multiplies 790 · 10¹² and moves 4.3 · 10¹² bytes a second, the floors of benchmarks/kronecker_gpu.py.
 A_NUMBER = 184
+# On a CPU, a chain of so many factors or more takes vectors through all of them a few at a time, of so many bytes
+# between two factors, which caches hold: a butterfly of 4096 takes half as long for 4096 vectors. For two factors the
+# second reads the memory that it saves, and a slice more costs more than that.
+LONG, SLICE = 4, 2 << 20
 
 
 State = tuple[tuple[int, int, tuple[int, ...]], ...]  # of each weight: changes so far, address, strides
@@ -47,6 +51,22 @@ class _Prepared:
     steps: tuple[Step, ...]
     state: State
     held: tuple[torch.UntypedStorage, ...]
+    together: int | None  # how many vectors go through all steps at a time; None: all of them
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        if self.together is None or len(x) <= self.together:
+            return self._of_slice(x, bias)
+        parts = x.split(self.together)
+        first = self._of_slice(parts[0], bias)
+        y = first.new_empty((len(x), first.shape[1]))
+        for place, part in zip(y.split(self.together), parts, strict=True):
+            place.copy_(first if part is parts[0] else self._of_slice(part, bias))
+        return y
+
+    def _of_slice(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        for step in self.steps[:-1]:
+            x = step(x, None)
+        return self.steps[-1](x, bias)
 
 
 class Kept:
@@ -105,9 +125,7 @@ class Kept:
         prepared = self._prepared.get(kind)
         if prepared is None or prepared.state != _state(weights):
             prepared = self._prepare(kind, ways, weights, patterns, layout)
-        for step in prepared.steps[:-1]:
-            x = step(x, None)
-        x = prepared.steps[-1](x, bias)
+        x = prepared.product(x, bias)
         if len(shape) == 2:
             return x
         outputs = patterns[0].rows
@@ -154,7 +172,9 @@ class Kept:
         else:
             chain = zip(ways, weights, patterns, strict=True)
             steps = tuple(_step(*each, layout) for each in reversed(list(chain)))
-        prepared = _Prepared(steps, state, held)
+        prepared = _Prepared(
+            steps, state, held, _together(weights[0], patterns, layout) if len(steps) >= LONG else None
+        )
         self._prepared = {**others, kind: prepared}
         return prepared
 
@@ -176,6 +196,14 @@ def whole_is_cheaper(patterns: Sequence[Pattern], like: Tensor) -> bool:
 
     parts = sum(cost(pattern.rows, pattern.columns) for pattern in patterns)
     return cost(patterns[0].rows, patterns[-1].columns) <= parts
+
+
+def _together(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int | None:
+    """How many vectors a CPU takes through a chain at a time; None: all of them."""
+    if weight.is_cuda or layout != BATCH_FIRST:
+        return None
+    widest = max(max(pattern.rows, pattern.columns) for pattern in patterns)
+    return max(1, SLICE // (widest * weight.itemsize))
 
 
 def _whole(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Tensor:
