@@ -137,9 +137,14 @@ seen = []
 """
 
 KILLED = """
-for _ in range(120):
+start = time.monotonic()
+for value in (two, one) * 3:
+    write(path, {"w": value}, masks, {})
+twice = (time.monotonic() - start) / 3  # what both contents take, however busy the machine is
+end = time.monotonic() + 60
+while len(seen) < 120 or (len(set(seen)) < 2 and time.monotonic() < end):
     pid = writer([two, one])
-    time.sleep(draw.uniform(0, 0.04))
+    time.sleep(draw.uniform(0, 2 * twice))
     stop(pid)
     seen.append(which())
 print(*seen)
@@ -173,7 +178,7 @@ def seen(tmp_path: Path, script: str) -> list[str]:
 
 def test_a_writer_killed_at_any_moment_leaves_one_of_its_files(tmp_path: Path) -> None:
     found = seen(tmp_path, KILLED)
-    assert len(found) == 120 and set(found) == {"1", "2"}
+    assert len(found) >= 120 and set(found) == {"1", "2"}
     assert leftovers(tmp_path)  # some kills did interrupt a writer
 
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from any_tensors import NUMBERS_OF_LEVELS, same, same_codes
 from artifact.literal import frequencies_of, group_of, read_row, write_symbols
+from artifact.versions import taken_apart
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -312,7 +313,8 @@ def test_files_are_the_same_whoever_codes_and_are_read_by_all(tmp_path: Path, mo
         contents.append((tmp_path / f"{coder}.tamis").read_bytes())
         found = read(tmp_path / "extension.tamis", kinds)
         assert all(same(found.tensors[name], value) for name, value in tensors.items())
-    assert contents[0] == contents[1] == contents[2] and b"entropy" in contents[0]
+    assert contents[0] == contents[1] == contents[2]
+    assert {entry["encoding"] for entry in taken_apart(contents[0]).tensors.values()} == {"entropy"}
 
 
 @pytest.mark.parametrize(

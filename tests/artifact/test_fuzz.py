@@ -5,20 +5,34 @@ Run as a script, this file does the work, in a process of its own whose address 
 
 from __future__ import annotations
 
-import hashlib
 import json
+import os
 import random
 import resource
 import signal
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from artifact.versions import (
+    VERSIONS,
+    WIDTH,
+    Said,
+    as_version,
+    closed,
+    opened,
+    packed,
+    put_together,
+    sealed,
+    taken_apart,
+    unpacked,
+)
 from torch import Tensor
 
 from tamis.artifact.codes import Codes
@@ -32,7 +46,10 @@ Kinds = dict[str, tuple[tuple[int, ...], torch.dtype]]
 
 @pytest.mark.parametrize("files", [2000, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_no_file_does_anything_but_load_or_be_refused(files: int) -> None:
-    run = subprocess.run([sys.executable, __file__, str(files)], capture_output=True, text=True, timeout=600)
+    search = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    command = [sys.executable, __file__, str(files)]
+    environment = {**os.environ, "PYTHONPATH": search}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
     assert run.returncode == 0, run.stderr
     outcomes = json.loads(run.stdout)
     assert sum(outcomes.values()) == files
@@ -117,11 +134,6 @@ def damaged(content: bytes, draw: random.Random) -> bytes:
 # -- forgery: damage to the meaning, with a checksum that is right --------------------------------------------------
 
 
-def sealed(content: bytes) -> bytes:
-    digest = hashlib.sha256(content[:48] + b"0" * 64 + content[112:]).hexdigest()
-    return content[:48] + digest.encode() + content[112:]
-
-
 HOSTILE: list[Any] = [-1, 0, 1, 2**31, 2**62, 2**63, 2**64, 10**40, 1.5, 1e308, None, True, {}]
 HOSTILE += [
     "",
@@ -173,52 +185,78 @@ def copy(value: Any) -> Any:
 
 def forged(content: bytes, draw: random.Random) -> bytes:
     """A file that says something else, with a right checksum."""
-    data = 8 + int.from_bytes(content[:8], "little")
     kind = draw.randrange(5)
     if kind == 0:  # whatever bytes, if only the beginning stays
         changed = damaged(content[112:], draw) if len(content) > 112 else b""
         return sealed(content[:112] + changed)
-    if kind == 1 and data < len(content):  # the data
-        changed = bytearray(content)
-        for _ in range(draw.choice([1, 3, 20])):
-            changed[draw.randrange(data, len(changed))] = draw.choice([0, 1, 255, draw.randrange(256)])
-        return sealed(bytes(changed))
-    entries = json.loads(content[8:data])
-    description = json.loads(entries.pop("__metadata__")["tamis"])
-    body = content[data:]
+    metadata, entries, data = opened(content)
+    if kind == 1:
+        return other_numbers(content, draw)
     if kind == 2:
-        body = resized(entries, body, draw)
-    else:
-        for _ in range(draw.choice([1, 1, 2])):
-            alter(draw.choice([description, description.get("tensors"), entries]), draw)
-    description.pop("sha256", None)
-    text = json.dumps({"sha256": "0" * 64, **description}, separators=(",", ":"))
-    if draw.random() < 0.1:
-        instead = draw.choice(['"about":' + "[" * 10**5, '"about":{},"about":', '"about":NaN,"x":'])
-        text = text.replace('"about":', instead)
-    metadata: dict[str, Any] = {"tamis": text} if draw.random() < 0.95 else {"tamis": text, "more": "x"}
-    header = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
+        return put_together(metadata["version"], resized(taken_apart(content), draw))
+    if metadata["version"] == 1:
+        return altered(metadata, entries, data, [metadata, metadata["tensors"], entries], draw)
+    if draw.random() < 0.2:
+        return altered(metadata, entries, data, [metadata, entries], draw)
+    return redescribed(content, draw)
+
+
+def other_numbers(content: bytes, draw: random.Random) -> bytes:
+    """A file with other bytes in its data."""
+    metadata, entries, data = opened(content)
+    row = bytearray(data if metadata["version"] == 1 else unpacked(content)[0])
+    for _ in range(draw.choice([1, 3, 20]) if row else 0):
+        row[draw.randrange(len(row))] = draw.choice([0, 1, 255, draw.randrange(256)])
+    if metadata["version"] == 1:
+        return closed(metadata, entries, bytes(row))
+    return packed(bytes(row), unpacked(content)[1])
+
+
+def altered(
+    metadata: dict[str, Any], entries: dict[str, Any], data: bytes, within: list[Any], draw: random.Random
+) -> bytes:
+    """A file with something else in its header."""
+    for _ in range(draw.choice([1, 1, 2])):
+        alter(draw.choice(within), draw)
+    metadata.pop("sha256", None)
+    text = hostile_about(json.dumps({"sha256": "0" * 64, **metadata}, separators=(",", ":")), draw)
+    whole: dict[str, Any] = {"tamis": text} if draw.random() < 0.95 else {"tamis": text, "more": "x"}
+    header = json.dumps({"__metadata__": whole, **entries}, separators=(",", ":")).encode()
     if draw.random() < 0.05 and entries:
         header = header[:-1] + b"," + json.dumps(entries).encode()[1:]  # every key twice
     header += b" " * (-len(header) % 8)
-    return sealed(len(header).to_bytes(8, "little") + header + body)
+    return sealed(len(header).to_bytes(8, "little") + header + data)
 
 
-def resized(entries: dict[str, Any], body: bytes, draw: random.Random) -> bytes:
-    """Data in which one part has become shorter or longer, and every offset is right."""
-    pieces, chosen = [], draw.choice(sorted(entries)) if entries else None
-    start = 0
-    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
-        piece = body[slice(*entry["data_offsets"])]
-        if name == chosen:
-            entry["shape"] = [max(0, len(piece) // 8 + draw.choice([-1, 1, 100]))]
-            entry["dtype"] = draw.choice(["U8", "F64", "F32", "F16", "BOOL", entry["dtype"]])
-            width = {"F64": 8, "I64": 8, "F32": 4, "F16": 2, "BF16": 2, "I16": 2}.get(entry["dtype"], 1)
-            piece = (piece + draw.randbytes(2000))[: entry["shape"][0] * width]
-        entry["data_offsets"] = [start, start + len(piece)]
-        start += len(piece)
-        pieces.append(piece)
-    return b"".join(pieces)
+def redescribed(content: bytes, draw: random.Random) -> bytes:
+    """A file of version 2 with something else in its compressed description."""
+    row, description = unpacked(content)
+    said = json.loads(zlib.decompress(description))
+    for _ in range(draw.choice([1, 1, 2])):
+        alter(draw.choice([said, said["tensors"] if isinstance(said.get("tensors"), list) else said]), draw)
+    text = hostile_about(json.dumps(said), draw).encode()
+    if draw.random() < 0.05:
+        text = draw.choice([text + b" " * 10**7, b"[" * 10**6, text + text])
+    short = zlib.compress(text)
+    return packed(row, damaged(short, draw) if draw.random() < 0.1 else short)
+
+
+def hostile_about(text: str, draw: random.Random) -> str:
+    if draw.random() > 0.1:
+        return text
+    instead = draw.choice(['"about":' + "[" * 10**5, '"about":{},"about":', '"about":NaN,"x":'])
+    return text.replace('"about":', instead)
+
+
+def resized(said: Said, draw: random.Random) -> Said:
+    """The same with one part that has become shorter or longer, where every offset is right."""
+    if said.parts:
+        name = draw.choice(sorted(said.parts))
+        code, _, row = said.parts[name]
+        code = draw.choice(["U8", "F64", "F32", "F16", "BOOL", code])
+        entries = max(0, len(row) // 8 + draw.choice([-1, 1, 100]))
+        said.parts[name] = (code, [entries], (row + draw.randbytes(2000))[: entries * WIDTH[code]])
+    return said
 
 
 # -- the process that reads them -----------------------------------------------------------------------------------
@@ -260,8 +298,11 @@ def main(files: int) -> None:
         valid: list[tuple[bytes, Kinds]] = []
         for tensors, masks, about, codes in specimens():
             write(path, tensors, masks, about, codes)
-            valid.append((path.read_bytes(), {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}))
-            assert outcome(path, valid[-1][1]) == "loaded"
+            content, expected = path.read_bytes(), {name: (tuple(t.shape), t.dtype) for name, t in tensors.items()}
+            for version in VERSIONS:
+                valid.append((as_version(version, content), expected))
+                path.write_bytes(valid[-1][0])
+                assert outcome(path, expected) == "loaded"
         limit_memory()
         for number in range(files):
             content, expected = draw.choice(valid)

@@ -75,7 +75,7 @@ def test_it_accepts_its_specimen_and_names_its_parts_in_letters(name: str, numbe
     stored = ENCODINGS[name].encode(specimens(name)[number])
     assert stored is not None
     assert all(part.isascii() and part.isalpha() and part.islower() for part in stored.parts)
-    assert not {"encoding", "shape", "dtype"} & set(stored.parameters)
+    assert not {"name", "parts", "encoding", "shape", "dtype"} & set(stored.parameters)
     assert stored.nbytes == sum(part.numel() * part.element_size() for part in stored.parts.values())
 
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tamis.artifact.arithmetic import Receiver, Sender
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.described import CODES
 from tamis.artifact.encodings.base import bits
-from tamis.artifact.format import CODES
 from tamis.artifact.telling import tell, told
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph.network import Network

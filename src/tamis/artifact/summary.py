@@ -33,7 +33,7 @@ def summary_of(
         "levels": {name: f"{len(code.levels):,}" for name, code in codes.items()},
         "bits": {name: f"{code.bits:.2f}" for name, code in codes.items()},
         "zeros": {name: f"{_zeros(params[name]) / max(params[name].numel(), 1):.1%}" for name in names},
-        "error": {name: f"{error:.3g}" for name, error in _errors(recipe).items() if name in names},
+        "error": {name: f"{error:.3g}" for name, error in errors_of(recipe[-1:]).items() if name in names},
     }
     return "\n".join([*_table(columns, names), *_totals(params, masks, codes), _size(params, nbytes)])
 
@@ -41,6 +41,24 @@ def summary_of(
 def weights_of(codes: Mapping[str, Codes]) -> int:
     """How many entries are quantized."""
     return sum(code.indices.numel() for code in codes.values())
+
+
+def errors_of(recipe: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The error of each layer, as the last of these steps that speaks of it says.
+
+    A recipe may come from a file and say anything: only numbers are taken.
+
+    Example:
+        >>> errors_of(small.recipe[-1:])  # what the last step made of the layers
+    """
+    found: dict[str, float] = {}
+    for step in recipe:
+        layers = step.get("layers")
+        for name, said in layers.items() if isinstance(layers, Mapping) else ():
+            error = said.get("error") if isinstance(said, Mapping) else None
+            if isinstance(error, float):
+                found[name] = error
+    return found
 
 
 def _table(columns: Mapping[str, Mapping[str, str]], names: Sequence[str]) -> list[str]:
@@ -78,12 +96,3 @@ def _size(params: Mapping[str, Tensor], nbytes: int) -> str:
 
 def _zeros(value: Tensor) -> int:
     return value.numel() - int(value.count_nonzero())
-
-
-def _errors(recipe: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The error of each layer in the last step, which may come from a file and say anything."""
-    layers = recipe[-1].get("layers") if recipe else None
-    if not isinstance(layers, Mapping):
-        return {}
-    said = {name: layer.get("error") for name, layer in layers.items() if isinstance(layer, Mapping)}
-    return {name: error for name, error in said.items() if isinstance(error, float)}

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact.compressed import Compressed
-from tamis.artifact.summary import NOTHING, weights_of
+from tamis.artifact.summary import NOTHING, errors_of, weights_of
 from tamis.cli.data_argument import accuracy
 from tamis.cli.display import console, facts, table
 from tamis.graph.network import Network
@@ -55,7 +55,7 @@ class LayerReport:
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        small, errors = self.small, errors_of(self.small)
+        small, errors = self.small, errors_of(self.small.recipe[-1:])
         chosen = [name for name in small.params if name in small.masks or name in small.codes or name in errors]
         return tuple(
             Layer(
@@ -81,11 +81,6 @@ class LayerReport:
     def bits(self) -> float:
         """Of those, on average."""
         return sum(code.indices.numel() * code.bits for code in self.small.codes.values()) / max(self.quantized, 1)
-
-
-def errors_of(small: Compressed) -> dict[str, float]:
-    """The relative error of each layer that the last step went through."""
-    return {name: figures["error"] for name, figures in small.recipe[-1].get("layers", {}).items()}
 
 
 def report(

@@ -17,10 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact.compressed import Compressed
-from tamis.artifact.summary import NOTHING
+from tamis.artifact.summary import NOTHING, errors_of
 from tamis.cli.data_argument import load_calibration
 from tamis.cli.display import console, facts, from_logarithm, table
-from tamis.cli.layer_report import errors_of
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.unfinished import unfinished
@@ -141,7 +140,7 @@ def _number(text: str, entry: str, option: str) -> float | int:
 def pruning(before: Network, small: Compressed) -> Pruning:
     """What pruning left of a network, and how far it can have moved its outputs."""
     masks = {name: small.masks[name] for name in before.params if name in small.masks}  # in the order of the module
-    errors = errors_of(small)
+    errors = errors_of(small.recipe[-1:])
     layers = tuple(
         Layer(name, mask.numel(), int(mask.count_nonzero()), errors.get(name)) for name, mask in masks.items()
     )

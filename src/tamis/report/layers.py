@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.format import stored_bytes
+from tamis.artifact.summary import errors_of
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ def layers_of(small: Compressed, file: str | Path) -> tuple[Layer, ...]:
         >>> layers_of(tamis.load("small.tamis", net), "small.tamis")[0].bits
         1.58
     """
-    taken, errors = stored_bytes(file), _errors(small.recipe)
+    taken, errors = stored_bytes(file, small.params), errors_of(small.recipe)
     matrices = {name: value for name, value in small.params.items() if value.dim() > 1}
     return tuple(
         Layer(
@@ -61,15 +60,3 @@ def layers_of(small: Compressed, file: str | Path) -> tuple[Layer, ...]:
         )
         for name, value in matrices.items()
     )
-
-
-def _errors(recipe: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What the steps say of layers, later ones first; a file may say anything, and only numbers are taken."""
-    found: dict[str, float] = {}
-    for step in recipe:
-        layers = step.get("layers")
-        for name, said in layers.items() if isinstance(layers, Mapping) else ():
-            error = said.get("error") if isinstance(said, Mapping) else None
-            if isinstance(error, float):
-                found[name] = error
-    return found

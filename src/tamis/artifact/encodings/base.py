@@ -40,7 +40,8 @@ class Encoded:
 
     Attributes:
         parts: tensors, by names made of the letters a to z.
-        parameters: whatever else is needed to decode them, as JSON; not under 'encoding', 'shape' or 'dtype'.
+        parameters: whatever else is needed to decode them, as JSON; not under 'name', 'parts', 'encoding', 'shape' or
+            'dtype'.
     """
 
     parts: dict[str, Tensor]
