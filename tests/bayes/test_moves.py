@@ -8,7 +8,7 @@ import torch
 from bayes.toys import MANY, Lines, flows_are_even, integrated, numbered, seeded, sign_states, some_rounds
 from scipy.stats import kstest
 
-from tamis.bayes.moves import Manner, Pace, drawn_from_prior, flip, langevin, within
+from tamis.bayes.moves import Manner, Pace, Tally, drawn_from_prior, flip, langevin, within
 from tamis.bayes.prior import REAL, SIGN, Prior
 from tamis.bayes.target import Rounds, Target
 from tamis.bayes.xnor import Xnor
@@ -126,6 +126,14 @@ def test_pace_follows_acceptance() -> None:
     for _ in range(100):
         bolder = bolder.adapted(0, 1.0, 1.0)
     assert bolder.step[0] < 1 and bolder.reserve[0] == 0
+
+
+def test_a_tally_is_a_mean_over_all_proposals() -> None:
+    tally = Tally()
+    tally.add("steps", 0.5, 30)
+    tally.add("steps", 1.0, 10)
+    tally.add("flips", None, 10)
+    assert tally.means == {"steps": 0.625}
 
 
 def test_moves_change_nothing_that_they_are_given() -> None:

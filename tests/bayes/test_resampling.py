@@ -1,4 +1,4 @@
-"""Effective sizes, tempering and systematic resampling against their definitions."""
+"""Effective sizes, tempering and resampling, of all particles or by structure, against their definitions."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.bayes.resampling import effective_size, largest_part, systematic
+from tamis.bayes.resampling import Strata, effective_size, largest_part, systematic
 
 some = settings(deadline=None)
 LOGS = st.lists(st.floats(-20, 5), min_size=2, max_size=30)
@@ -27,9 +27,8 @@ def test_the_effective_size(logs: list[float]) -> None:
 @some
 @given(st.lists(st.floats(0, 1e4), min_size=4, max_size=30), st.floats(0.1, 1))
 def test_the_largest_part_of_an_increment(increments: list[float], rest: float) -> None:
-    even, increment = torch.zeros(len(increments), dtype=torch.float64), doubles(increments)
-    least = len(increments) / 2
-    part = largest_part(even, increment, least, rest)
+    increment, least = doubles(increments), len(increments) / 2
+    part = largest_part(lambda part: effective_size(-part * increment) >= least, rest)
     assert 0 < part <= rest
     if part < rest:
         assert math.isclose(effective_size(-part * increment), least, rel_tol=1e-6)
@@ -38,7 +37,7 @@ def test_the_largest_part_of_an_increment(increments: list[float], rest: float) 
 
 
 def test_there_is_progress_where_nothing_can_be_kept() -> None:
-    assert largest_part(doubles([0.0, -50.0]), doubles([0.0, 1.0]), 1.9) > 0
+    assert largest_part(lambda part: False) > 0
 
 
 @some
@@ -55,3 +54,49 @@ def test_shares_are_right_on_average() -> None:
     logs, generator = doubles([0.0, -0.3, -1.0, 0.4, -2.0]), torch.Generator().manual_seed(0)
     counts = sum(torch.bincount(systematic(logs, generator), minlength=5).double() for _ in range(4000)) / 4000
     assert torch.allclose(counts, torch.softmax(logs, 0) * 5, atol=0.03)
+
+
+@some
+@given(LOGS, st.data(), st.floats(0, 0.99), st.integers(0, 1000))
+def test_structures_keep_their_weight_and_get_their_places(
+    logs: list[float], data: st.DataObject, spread: float, seed: int
+) -> None:
+    structures = torch.tensor(data.draw(st.lists(st.integers(0, 4), min_size=len(logs), max_size=len(logs))))
+    weights, count = torch.softmax(doubles(logs), 0), len(logs)
+    places, after = Strata(structures, doubles(logs), spread).resampled(torch.Generator().manual_seed(seed))
+    assert len(places) == count and math.isclose(float(after.exp().sum()), 1)
+    alive = structures.unique().tolist()
+    dealt = torch.bincount(structures[places], minlength=5)
+    due = {
+        each: count * ((1 - spread) * float(weights[structures == each].sum()) + spread / len(alive)) for each in alive
+    }
+    assert all(dealt[each] >= 1 for each in alive)
+    if all(each >= 1 for each in due.values()):
+        assert all(abs(int(dealt[number]) - each) < 1 for number, each in due.items())
+    for number in alive:
+        share = float(weights[structures == number].sum())
+        assert math.isclose(float(after[structures[places] == number].exp().sum()), share, rel_tol=1e-9, abs_tol=1e-300)
+
+
+def test_particles_keep_their_weight_on_average() -> None:
+    logs, generator = doubles([0.0, -0.3, -1.0, 0.4, -2.0, -5.0]), torch.Generator().manual_seed(0)
+    strata = Strata(torch.tensor([0, 1, 0, 1, 1, 3]), logs, 0.5)
+    total = torch.zeros(6, dtype=torch.float64)
+    for _ in range(4000):
+        places, after = strata.resampled(generator)
+        total.index_add_(0, places, after.exp() / 4000)
+    assert torch.allclose(total, torch.softmax(logs, 0), atol=0.01)
+
+
+@some
+@given(LOGS, st.data(), st.floats(0, 0.99))
+def test_what_is_alive_is_a_part_of_what_a_resampling_gives(
+    logs: list[float], data: st.DataObject, spread: float
+) -> None:
+    structures = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=len(logs), max_size=len(logs))))
+    strata = Strata(structures, doubles(logs), spread)
+    places, after = strata.resampled(torch.Generator().manual_seed(0))
+    assert math.isclose(strata.alive, effective_size(doubles(logs)) / effective_size(after), rel_tol=1e-9)
+    assert math.isclose(Strata(structures[places], after, spread).alive, 1, rel_tol=1e-9)
+    one = Strata(torch.zeros(len(logs)), doubles(logs), spread)
+    assert math.isclose(one.alive, effective_size(doubles(logs)) / len(logs), rel_tol=1e-9)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -129,6 +130,7 @@ def test_every_option_reaches_the_run() -> None:
         "filters": [1, 3],
         "sizes": [2],
         "subsample": None,
+        "spread": 0.5,
     }
     run = follow(Asked("digits:test[:40]", "conv2d", 2, 3, 4, 0.5, 0.2, 7, 2, (2,), (1, 3), (2,), None))
     assert told["loss"] == run.learner.regret.loss
@@ -197,6 +199,25 @@ def test_another_run_in_the_directory_is_refused() -> None:
     result = invoke(*QUICK, "--lam", 0.5)
     assert result.exit_code == 2 and "'out/online' holds another run, with lam 1.0 and not 0.5" in result.stderr
     assert files("out/online") == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "kinds"),
+    [
+        ({}, ["jumps", "Langevin steps"]),
+        ({"layers": (2,)}, ["Langevin steps"]),
+        ({"data": "digits:test[:40]", "space": "xnor", "layers": (3,), "sizes": (3,)}, ["Langevin steps", "flips"]),
+    ],
+    ids=["several structures", "one", "xnor"],
+)
+def test_every_kind_of_move_is_told_with_its_acceptance(changes: dict[str, Any], kinds: list[str]) -> None:
+    told: list[dict[str, float]] = []
+    follow(
+        replace(ASKED, lam=20.0, particles=20, **changes), listen=lambda learner: told.append(online._figures(learner))
+    )
+    assert list(told[0])[:2] == ["loss", "effective sample"]
+    assert list(told[-1])[2:] == [f"{kind} accepted" for kind in kinds]
+    assert all(0 <= share <= 1 for name, share in told[-1].items() if name.endswith("accepted"))
 
 
 def test_the_screen() -> None:

@@ -6,8 +6,9 @@ cancel against the prior, so that the jump from s to s' is accepted with probabi
 
     r = exp(−λ(h(w') − h(w))) · π(s')/π(s) · n(s)/n(s'),
 
-where n counts neighbours. Of a target that sees some rounds only, h(w') − h(w) is estimated by the same rounds for
-both, and `Target.doubt` taken from log r.
+where n counts neighbours. After many rounds, weights that fit are hardly ever drawn, and few jumps are accepted: it is
+`tamis.bayes.resampling` that keeps structures alive then. Of a target that sees some rounds only, h(w') − h(w) is
+estimated by the same rounds for both, and `Target.doubt` taken from log r.
 """
 
 from __future__ import annotations

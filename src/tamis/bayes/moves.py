@@ -156,14 +156,42 @@ class Manner:
         return target if self.subsample is None else target.of_some(self.subsample, generator)
 
 
+class Tally:
+    """How many proposals of each kind were accepted: a mean over all of them."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, int]] = {}
+
+    def add(self, kind: str, accepted: float | None, count: int) -> None:
+        """Count so many proposals with this mean acceptance; None for a kind that there was not."""
+        if accepted is not None:
+            total, number = self._sums.get(kind, (0.0, 0))
+            self._sums[kind] = (total + accepted * count, number + count)
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean acceptance of each kind."""
+        return {kind: total / number for kind, (total, number) in self._sums.items()}
+
+
 def within(
     target: Target,
     population: Population,
     pace: Pace,
     generator: torch.Generator,
     manner: Manner = Manner(),  # noqa: B008 - a value
+    tally: Tally | None = None,
 ) -> tuple[Population, Pace]:
-    """A Langevin step of the real coordinates of each particle, then flips of its signs; and an adapted pace."""
+    """A Langevin step of the real coordinates of each particle, then flips of its signs; and an adapted pace.
+
+    Args:
+        target: what is kept.
+        population: the particles.
+        pace: how bold proposals are.
+        generator: of all that is drawn.
+        manner: how the sweep goes.
+        tally: told how many "steps" and "flips" are accepted.
+    """
     latent, energy = population.latent.clone(), population.energy.clone()
     for number, places in population.groups():
         kinds = target.space.kinds(target.space.structures[number])
@@ -183,6 +211,9 @@ def within(
             state, flips = flip(seen, number, state, signs, float(pace.reserve[number]), generator, judge=judge)
         latent[places, : len(kinds)], energy[places] = state[0], state[1]
         pace = pace.adapted(number, steps, flips, curvature, shorter)
+        if tally is not None:
+            tally.add("steps", steps, len(places))
+            tally.add("flips", flips, len(places))
     return Population(population.structures, latent, energy), pace
 
 

@@ -251,7 +251,7 @@ class OnlineLearner:
             "curvature": posterior.pace.curvature.clone(),
             "log_normaliser": posterior.log_normaliser,
             "resampled": posterior.resampled,
-            "jumps": posterior.jumps,
+            "accepted": dict(posterior.accepted),
             "inputs": [x.cpu().clone() for x in self._rounds.inputs],
             "labels": [y.cpu().clone() for y in self._rounds.labels],
             "drawn": list(self._rounds.drawn),
@@ -265,7 +265,10 @@ class OnlineLearner:
         """Go on from a state of a learner of the same space, prior, λ, number of particles and sampling."""
         missing = [name for name in self.state_dict() if name not in state]
         if missing:
-            raise InvalidInput(f"this is not the state of an OnlineLearner: it lacks {', '.join(missing)}")
+            raise InvalidInput(
+                "this is not the state of an OnlineLearner, or it is one of an older version: "
+                f"it lacks {', '.join(missing)}"
+            )
         if state["identity"] != self._identity():
             raise InvalidInput(
                 f"this state is of another learner: {state['identity']}, and this one is {self._identity()}"
@@ -278,7 +281,7 @@ class OnlineLearner:
             pace=Pace(*(state[name].clone() for name in ("step", "reserve", "curvature"))),
             log_normaliser=state["log_normaliser"],
             resampled=state["resampled"],
-            jumps=state["jumps"],
+            accepted=dict(state["accepted"]),
         )
         self._generator.set_state(state["generator"])
         inputs, labels = ([each.to(self.device) for each in state[name]] for name in ("inputs", "labels"))

@@ -2,7 +2,8 @@
 
 A round multiplies each weight by exp(−λ δ_t), δ_t = h_t − h_{t−1}. Where that would leave too few particles that count,
 only a part of it is taken: as much as leaves the effective sample size at its threshold. Then particles are resampled
-and moved (`tamis.bayes.moves`) under the law so far, and the rest follows in the same way.
+among those of their structure (`tamis.bayes.resampling`) and moved (`tamis.bayes.moves`, `tamis.bayes.jumps`) under the
+law so far, and the rest follows in the same way.
 
 Printed: no sampler at all (ERRATA 8).
 
@@ -12,15 +13,16 @@ Reference: chee2021xnor.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from tamis.bayes.jumps import jump
-from tamis.bayes.moves import Manner, Pace, Population, drawn_from_prior, within
+from tamis.bayes.moves import Manner, Pace, Population, Tally, drawn_from_prior, within
 from tamis.bayes.prior import Prior
-from tamis.bayes.resampling import effective_size, largest_part, systematic
+from tamis.bayes.resampling import Strata, effective_size, largest_part
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.sparsity import Sparsity, sparsity
 from tamis.bayes.target import Rounds, Target, losses
@@ -33,7 +35,10 @@ class Sampling:
     """How particles are kept alive.
 
     Attributes:
-        threshold: resample when the effective sample size falls below this share of the particles.
+        threshold: resample when the effective sample size falls below this part of what a resampling would make it.
+        spread: which part of the particles is dealt evenly to all structures that have any, when they are resampled;
+            the rest goes by weight. It keeps structures alive that have little weight so far, at the cost of particles
+            for the others.
         sweeps: how often each particle is moved after a resampling; a sweep is a jump, a Langevin step, and flips.
         leapfrog: gradient steps in one proposal of real weights: one is a Langevin step, more are Hamiltonian ones.
         subsample: how many past rounds each move sees, drawn anew; None for all of them, which is exact and costs O(t).
@@ -42,6 +47,7 @@ class Sampling:
     """
 
     threshold: float = 0.5
+    spread: float = 0.5
     sweeps: int = 5
     leapfrog: int = 1
     subsample: int | None = None
@@ -49,6 +55,8 @@ class Sampling:
     def __post_init__(self) -> None:
         if not 0 < self.threshold < 1:
             raise InvalidInput(f"threshold must lie between 0 and 1, got threshold = {self.threshold!r}")
+        if not 0 <= self.spread < 1:
+            raise InvalidInput(f"spread must be a number from 0 to below 1, got spread = {self.spread!r}")
         check_count("sweeps", self.sweeps, least=0)
         check_count("leapfrog", self.leapfrog)
         if self.subsample is not None:
@@ -72,7 +80,8 @@ class Posterior:
         pace: of the moves.
         log_normaliser: an estimate of log E_π exp(−λ h_t).
         resampled: how often, so far.
-        jumps: the mean acceptance of the last jumps between structures; 0 before any.
+        accepted: the mean acceptance of each kind of move in the last renewal, "jumps" between structures, "steps" of
+            real weights and "flips" of signs; of those kinds only that there were, so that it is empty before any.
     """
 
     space: Space
@@ -84,7 +93,7 @@ class Posterior:
     pace: Pace
     log_normaliser: float = 0.0
     resampled: int = 0
-    jumps: float = 0.0
+    accepted: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def initial(
@@ -123,17 +132,26 @@ class Posterior:
             generator: of resampling and moves.
         """
         now, done, increment = self, 0.0, self.increments(rounds)
-        least = self.sampling.threshold * len(self.population)
         while done < 1:
             rest = 1 - done
-            part = largest_part(now.log_weights, self.lam * increment, least, rest)
+            part = now._largest_part(increment, rest)
             done = 1.0 if part == rest else done + part
             now = now._reweighted(part, increment)
-            if done == 1 and now.effective_size >= least:
+            if done == 1 and now.strata(now.log_weights).alive >= self.sampling.threshold:
                 return now
             now = now._renewed(Target(self.space, self.prior, rounds, self.lam, done), generator)
             increment = now.increments(rounds)
         return now
+
+    def strata(self, log_weights: Tensor) -> Strata:
+        """The particles by structure, for these weights."""
+        return Strata(self.population.structures, log_weights, self.sampling.spread)
+
+    def _largest_part(self, increment: Tensor, rest: float) -> float:
+        def enough(part: float) -> bool:
+            return self.strata(self.log_weights - self.lam * part * increment).alive >= self.sampling.threshold
+
+        return largest_part(enough, rest)
 
     def _reweighted(self, part: float, increment: Tensor) -> Posterior:
         log_weights = self.log_weights - self.lam * part * increment
@@ -147,20 +165,22 @@ class Posterior:
         )
 
     def _renewed(self, target: Target, generator: torch.Generator) -> Posterior:
-        """Resampled, all weights equal, and moved."""
-        population, pace, jumps = self.population.taken(systematic(self.log_weights, generator)), self.pace, self.jumps
+        """Resampled, and moved."""
+        places, log_weights = self.strata(self.log_weights).resampled(generator)
+        population, pace, tally = self.population.taken(places.to(self.log_weights.device)), self.pace, Tally()
         manner, several = self.sampling.manner, len(self.space.structures) > 1
         for _ in range(self.sampling.sweeps):
             if several:
-                population, jumps = jump(manner.seen(target, generator), population, generator)
-            population, pace = within(target, population, pace, generator, manner)
+                population, accepted = jump(manner.seen(target, generator), population, generator)
+                tally.add("jumps", accepted, len(population))
+            population, pace = within(target, population, pace, generator, manner, tally)
         return replace(
             self,
             population=population,
-            log_weights=torch.full_like(self.log_weights, -math.log(len(population))),
+            log_weights=log_weights.to(self.log_weights.device),
             pace=pace,
             resampled=self.resampled + 1,
-            jumps=jumps,
+            accepted=tally.means,
         )
 
     def increments(self, rounds: Rounds) -> Tensor:

@@ -34,6 +34,7 @@ SUMMARY, PICTURE = "summary.json", "losses.svg"
 LATELY = 50  # rounds over which the loss is shown
 SHOWN = 5  # architectures
 BAR = 24  # characters
+KINDS = {"jumps": "jumps", "steps": "Langevin steps", "flips": "flips"}  # of moves
 
 
 def online(out: Path, as_json: bool, **options: Any) -> None:
@@ -144,7 +145,7 @@ def _figures(learner: OnlineLearner) -> dict[str, float]:
     return {
         "loss": sum(lately) / len(lately),
         "effective sample": posterior.effective_size,
-        "jumps accepted": posterior.jumps,
+        **{f"{KINDS[kind]} accepted": share for kind, share in posterior.accepted.items()},
     }
 
 
