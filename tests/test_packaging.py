@@ -1,6 +1,7 @@
-"""The wheel, made of the sdist, made of this tree: what is in it, and that it works alone."""
+"""The wheel, made of the sdist, made of this tree: what is in it, and that it works alone, in newer Pythons as well."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -40,11 +41,16 @@ def run(*command: str, **environment: str) -> str:
     return finished.stdout
 
 
+def sdist(folder: Path) -> Path:
+    """This tree, packed."""
+    tool = folder / "tool"  # the build's own requirement, apart from what the tests run with
+    run(sys.executable, "-m", "pip", "install", "-q", "--target", str(tool), "scikit-build-core", "nanobind")
+    return folder / run(sys.executable, "-c", SDIST, str(ROOT), str(folder), PYTHONPATH=str(tool)).split()[-1]
+
+
 @pytest.mark.slow
 def test_sdist_and_wheel(tmp_path: Path) -> None:
-    tool = tmp_path / "tool"  # the build's own requirement, apart from what the tests run with
-    run(sys.executable, "-m", "pip", "install", "-q", "--target", str(tool), "scikit-build-core", "nanobind")
-    name = run(sys.executable, "-c", SDIST, str(ROOT), str(tmp_path), PYTHONPATH=str(tool)).split()[-1]
+    name = sdist(tmp_path).name
     with tarfile.open(tmp_path / name) as archive:
         sources = archive.getnames()
     assert any(entry.endswith("kernels/cpu/native.cpp") for entry in sources)
@@ -65,3 +71,42 @@ def test_sdist_and_wheel(tmp_path: Path) -> None:
     # -S: without the hook of an editable installation, which would find this tree instead.
     others = sysconfig.get_paths()["purelib"]
     run(sys.executable, "-S", "-c", SMOKE, str(installed), PYTHONPATH=os.pathsep.join([str(installed), others]))
+
+
+def interpreter(minor: int) -> str | None:
+    """A Python 3.minor that runs, on the path or among those of pyenv."""
+    others = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"), reverse=True)
+    for found in (shutil.which(f"python3.{minor}"), *map(str, others)):
+        if found and subprocess.run([found, "-c", "import venv"], capture_output=True, check=False).returncode == 0:
+            return found
+    return None
+
+
+# Whatever torch needs is left out, which is gigabytes: what starts without it, and what was compiled.
+ALONE = """
+import importlib.machinery, importlib.util, sys
+from pathlib import Path
+import tamis
+assert tamis.__file__.startswith(sys.argv[1]), tamis.__file__
+(native,) = Path(tamis.__file__).parent.glob("_native*.so")
+loader = importlib.machinery.ExtensionFileLoader("_native", str(native))
+importlib.util.module_from_spec(importlib.util.spec_from_loader("_native", loader))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("minor", [12, 13])
+def test_newer_pythons(minor: int, tmp_path: Path) -> None:
+    python = interpreter(minor)
+    if python is None:
+        pytest.skip(f"there is no Python 3.{minor} here")
+    environment = tmp_path / "environment"
+    run(python, "-m", "venv", str(environment))
+    inside = str(environment / "bin" / "python")
+    run(inside, "-m", "pip", "wheel", "-q", "--no-deps", "-w", str(tmp_path), str(sdist(tmp_path)))
+    (wheel,) = tmp_path.glob("*.whl")
+    assert "-cp312-abi3-" in wheel.name  # one for all of them
+    run(inside, "-m", "pip", "install", "-q", "typer", "rich", "numpy")
+    run(inside, "-m", "pip", "install", "-q", "--no-deps", str(wheel))
+    run(inside, "-c", ALONE, str(environment), PYTHONPATH="")
+    assert "compress" in run(str(environment / "bin" / "tamis"), "--help", PYTHONPATH="")

@@ -21,6 +21,7 @@ from tamis.papers.online import (
     FULL,
     FULL_GROWTH,
     FULL_MOVES,
+    FULL_SPREAD,
     FULL_XNOR,
     PARTS,
     REGRETS,
@@ -28,10 +29,12 @@ from tamis.papers.online import (
     SHORT,
     SHORT_GROWTH,
     SHORT_MOVES,
+    SHORT_SPREAD,
     SHORT_XNOR,
     Beside,
     Growth,
     Moves,
+    Spread,
     exponent,
     growth,
     learnt,
@@ -39,6 +42,7 @@ from tamis.papers.online import (
     moves,
     regrets,
     run,
+    spread,
     xnor,
 )
 from tamis.papers.online_account import LEAST, OFFLINE, experts
@@ -79,6 +83,7 @@ def figures() -> dict[str, dict[str, Any]]:
         found = dict.fromkeys(FULL, learnt(TINY, "cpu"))
         found["growth"] = growth(Growth(TINY, (3, 6), 2, 1.0, 2.0), "cpu")
         found["moves"] = moves(Moves(replace(TINY, rounds=3), (None, 4), seeds=2), "cpu")
+        found["spread"] = spread(Spread(replace(TINY, rounds=3), (0.0, 0.5), seeds=2), "cpu")
         plan = replace(TINY, data="series", layers=(3,), rounds=3, particles=3, sizes=(3,))
         found["xnor"] = xnor({"series": Beside(plan, "conv1d")}, "cpu")
     return found
@@ -108,6 +113,12 @@ def test_moves_have_a_row_for_each_number_of_past_rounds(figures: dict[str, dict
     assert exact["expected loss"] == pytest.approx(some["expected loss"])  # three rounds: there are none to leave out
 
 
+def test_spreads_have_a_row_for_each_seed(figures: dict[str, dict[str, Any]]) -> None:
+    rows = figures["spread"]["rows"]
+    assert [(row["spread"], row["seed"]) for row in rows] == [(0.0, 0), (0.0, 1), (0.5, 0), (0.5, 1)]
+    assert all(sum(row["architectures"].values()) == pytest.approx(1) for row in rows)
+
+
 def test_xnor_networks_stand_beside_real_ones(figures: dict[str, dict[str, Any]]) -> None:
     rows = figures["xnor"]["rows"]
     assert list(rows) == ["series, xnor", "series, conv1d"]
@@ -117,12 +128,13 @@ def test_xnor_networks_stand_beside_real_ones(figures: dict[str, dict[str, Any]]
 
 
 def test_every_part_is_run_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("learnt", "growth", "moves", "xnor"):
+    for name in ("learnt", "growth", "moves", "spread", "xnor"):
         monkeypatch.setattr(online, name, lambda plan, device, name=name: {"ran": name, "plan": plan})
     assert run("mnist", False, "cpu") == {"ran": "learnt", "plan": SHORT["mnist"]}
     assert run("mnist", True, "cpu")["plan"] == FULL["mnist"]
     assert run("growth", False, "cpu")["plan"] == SHORT_GROWTH and run("growth", True, "cpu")["plan"] == FULL_GROWTH
     assert run("moves", False, "cpu")["plan"] == SHORT_MOVES and run("moves", True, "cpu")["plan"] == FULL_MOVES
+    assert run("spread", False, "cpu")["plan"] == SHORT_SPREAD and run("spread", True, "cpu")["plan"] == FULL_SPREAD
     assert run("xnor", False, "cpu")["plan"] == SHORT_XNOR and run("xnor", True, "cpu")["plan"] == FULL_XNOR
 
 
@@ -155,7 +167,7 @@ def test_parts_are_shown_stored_and_drawn(
     stored = json.loads((tmp_path / "online_short.json").read_text())["figures"]
     assert list(stored) == list(PARTS)
     assert stored["graph"]["bounds"] == json.loads(json.dumps(figures["graph"]["bounds"]))
-    assert list(drawn) == [f"{tmp_path}/online_short_{part}.svg" for part in PARTS if part != "moves"]
+    assert list(drawn) == [f"{tmp_path}/online_short_{part}.svg" for part in PARTS if part not in ("moves", "spread")]
     assert all(panel.curves and all(panel.curves.values()) for panels in drawn.values() for panel in panels)
 
 

@@ -54,13 +54,26 @@ def test_the_smallest_weights_go(weights: list[float], amount: float, data: st.D
 def test_options_of_a_network(model: nn.Module, tmp_path: Path) -> None:
     data = load_data("digits:train[:100]")
     net = tamis.trace(model, data.example)
-    found = options_by_layer(net, tamis.Compressed(net), data, tmp_path, False)
+    (found,) = options_by_layer(net, [tamis.Compressed(net)], data, tmp_path, False)
     assert found.keys() == {"linear1.weight", "linear2.weight", "linear3.weight"}
-    for name, options in found.items():
+    for options in found.values():
         assert [option.choice for option in options] == list(CHOICES)
         by_choice = {option.choice: option for option in options}
-        assert by_choice[WHOLE].cost == 0 and by_choice[WHOLE].bytes >= net.params[name].nbytes
+        assert by_choice[WHOLE].cost == 0 and by_choice[WHOLE].bytes > by_choice[Choice(31)].bytes
         assert by_choice[Choice(31)].cost < by_choice[Choice(7)].cost < by_choice[Choice(2)].cost
         assert by_choice[Choice(3)].bytes < by_choice[Choice(15)].bytes < by_choice[WHOLE].bytes
-    again = options_by_layer(net, tamis.Compressed(net), data, tmp_path, False)  # from the files
+    (again,) = options_by_layer(net, [tamis.Compressed(net)], data, tmp_path, False)  # from the files
     assert again == found
+
+
+@pytest.mark.slow
+def test_networks_that_share_a_walk_have_options_of_their_own(model: nn.Module, tmp_path: Path) -> None:
+    data = load_data("digits:train[:100]")
+    net = tamis.trace(model, data.example)
+    half = tamis.prune(net, 0.5, scope="layer")
+    (alone,) = options_by_layer(net, [tamis.Compressed(net)], data, tmp_path / "alone", False)
+    whole, pruned = options_by_layer(net, [tamis.Compressed(net), half], data, tmp_path / "both", False)
+    assert whole == alone
+    for name, options in pruned.items():
+        by_choice = {option.choice: option.bytes for option in options}
+        assert by_choice[WHOLE] < {option.choice: option.bytes for option in whole[name]}[WHOLE]

@@ -26,8 +26,8 @@ def trained() -> nn.Module:
 
 @pytest.mark.slow
 def test_bytes(trained: nn.Module, quick: dict[str, Any]) -> None:
-    done = compress(trained, target_bytes="4.2KB", out="out", **quick)
-    assert Path("out/small.tamis").stat().st_size <= 4200
+    done = compress(trained, target_bytes="3.5KB", out="out", **quick)
+    assert Path("out/small.tamis").stat().st_size <= 3500
     assert done.lock.content["recipe"]["data"]["held_out_from"] == "test"
     assert done.certificate.content["data"]["samples"] == 50  # the other half was searched on
     assert done.met is None
@@ -35,8 +35,10 @@ def test_bytes(trained: nn.Module, quick: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_larger_budgets_are_used(trained: nn.Module, quick: dict[str, Any]) -> None:
-    sizes = [compress(trained, target_bytes=size, out=f"out{size}", **quick).small.nbytes for size in (3800, 5000)]
-    assert sizes[0] <= 3800 < 4200 < sizes[1] <= 5000
+    whole = tamis.Compressed(tamis.trace(trained, load_data("digits:test").example)).nbytes
+    targets = [whole // 2, whole]
+    sizes = [compress(trained, target_bytes=size, out=f"out{size}", **quick).small.nbytes for size in targets]
+    assert sizes[0] <= targets[0] < sizes[1] <= targets[1]
 
 
 @pytest.mark.slow
@@ -54,7 +56,9 @@ def test_disagreement(trained: nn.Module, quick: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_what_cannot_be_met(trained: nn.Module, quick: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match=r"no file of 1,000 bytes was found: the smallest has \d,\d{3}; raise"):
+    with pytest.raises(
+        InvalidInput, match=r"no file of 1,000 bytes was found: the smallest has \d,\d{3} \(.*\); raise"
+    ):
         compress(trained, target_bytes=1000, out="out", **quick)
     with pytest.raises(
         InvalidInput, match=r"50 held-out and 50 test samples are too few for a disagreement of at most"

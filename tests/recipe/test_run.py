@@ -21,7 +21,7 @@ from tamis.layerwise.journal import Journal
 from tamis.recipe.catalogue import recipe_path, shipped
 from tamis.recipe.lock import Lock
 from tamis.recipe.run import CERTIFICATE, LOCK, REPORT, SMALL, architecture_of, compress
-from tamis.recipe.schema import Recipe, read_recipe
+from tamis.recipe.schema import Recipe, read_recipe, recipe_of
 from tamis.recipe.workspace import FOLDER
 from tamis.train.checkpoint import Journal as Checkpoints
 from tamis.train.data import load_data
@@ -265,8 +265,10 @@ def test_a_lock_is_for_one_model_and_its_data(model: nn.Module, whole: str) -> N
 def quickly(path: Path) -> Recipe:
     """A recipe with one epoch wherever it trains."""
     recipe = read_recipe(path)
-    steps = [step.model_copy(update={"epochs": 1}) if step.trains else step for step in recipe.steps]
-    return recipe.model_copy(update={"steps": steps})
+    plain = recipe.resolved()
+    for step in [*plain["steps"], *(step for start in plain.get("budget", {}).get("starts", ()) for step in start)]:
+        step |= {"epochs": 1} if "epochs" in step else {}
+    return recipe_of(plain)
 
 
 @pytest.mark.slow

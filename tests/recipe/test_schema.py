@@ -84,6 +84,27 @@ def refusal(text: str) -> RecipeError:
         ),
         ("steps:\n- amount: 0.5\n", "my.yaml:2:3: steps[0]: 'step' is missing, which says what to do: normalize,"),
         ("steps:\n- prune\n", "my.yaml:2:3: steps[0]: a step is a mapping, as {step: prune, amount: 0.8}; got 'prune'"),
+        (
+            "budget:\n  target_bytes: 9KB\n  starts: [[], [{step: quantise}]]\n",
+            "my.yaml:3:24: budget.starts[1][0].step: there is no step 'quantise'; did you mean quantize?",
+        ),
+        (
+            "budget:\n  target_bytes: 9KB\n  starts: [[], [{step: prune, amont: 1}]]\n",
+            "my.yaml:3:17: budget.starts[1][0]: 'amount' is missing; keys of a prune step are",
+        ),
+        (
+            "budget: {target_bytes: 9KB, starts: []}\n",
+            "my.yaml:1:37: budget.starts: it should be",
+        ),
+        (
+            "steps: [{step: prune, amount: 0.5}]\nbudget:\n  target_bytes: 9KB\n"
+            "  starts: [[{step: search, epochs: 1, sparsity: 0.5}]]\n",
+            "my.yaml:4:13: budget.starts[0][0]: search cannot come after prune (steps[0])",
+        ),
+        (
+            "budget: {target_bytes: 9KB, starts: [[{step: quantize}]]}\n",
+            "my.yaml:1:9: budget: budget cannot come after quantize (budget.starts[0][0])",
+        ),
         ("steps: prune\n", "my.yaml:1:8: steps: it should be a valid list; got 'prune'"),
         (
             "steps:\n- {step: quantize, levels: 3, bits: 2}\n",

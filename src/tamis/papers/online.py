@@ -10,6 +10,7 @@ The text has theorems and no experiment, so that there is no printed figure to s
     graph            nodes of a synthetic graph, over graph-convolutional networks
     growth           the regret and its bounds as T grows, for one λ and for λ of order 1/√T
     moves            what it costs and what it loses that moves of particles see some past rounds only
+    spread           which architecture is left on the digits by seed, with and without particles for all of them
     xnor             XNOR-Nets++ beside real-valued networks of as many layers and filters, on images of 4 × 4
 
 What is compared: what the networks drawn for each round lose, the best particle in the end, a network trained offline
@@ -42,8 +43,8 @@ from tamis.progress import reporting
 from tamis.report.figures import Panel, line_panels
 
 Figures = dict[str, Any]
-DIGITS = Asked("digits", "conv2d", rounds=600, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)
-MNIST = replace(DIGITS, data="mnist:train", pool=4)
+DIGITS = Asked("digits", "conv2d", rounds=1000, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)
+MNIST = replace(DIGITS, data="mnist:train", pool=4, rounds=400)
 SERIES = Asked("series", "conv1d", rounds=600, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)
 GRAPH = Asked("graph", "graph", rounds=1000, batch=8, particles=100, lam=1.0, tau=0.5, subsample=32)
 FULL = {"digits": DIGITS, "mnist": MNIST, "series": SERIES, "graph": GRAPH}
@@ -86,7 +87,7 @@ FULL_GROWTH = Growth(
     replace(GRAPH, particles=60, layers=(1, 2), filters=(4,)), (50, 100, 200, 400, 800), seeds=2, lam=1.0, root=10.0
 )
 SHORT_GROWTH = replace(FULL_GROWTH, asked=replace(FULL_GROWTH.asked, particles=40), rounds=(25, 50, 100, 200), seeds=1)
-_XNOR = replace(DIGITS, rounds=400, layers=(3,), filters=(8,), sizes=(2,), pool=2)
+_XNOR = replace(DIGITS, rounds=300, layers=(3,), filters=(8,), sizes=(2,), pool=2)
 FULL_XNOR = {
     "digits": Beside(_XNOR, "conv2d"),
     "series": Beside(replace(SERIES, rounds=200, layers=(3,), filters=(4,), sizes=(5,)), "conv1d"),
@@ -105,7 +106,20 @@ class Moves:
 
 FULL_MOVES = Moves(replace(GRAPH, rounds=600), (None, 64, 32, 16), seeds=3)
 SHORT_MOVES = Moves(replace(GRAPH, rounds=150, particles=40), (None, 32, 16), seeds=2)
-PARTS = (*FULL, "growth", "moves", "xnor")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Runs that deal different parts of the particles evenly to all architectures, each with several seeds."""
+
+    asked: Asked
+    spreads: tuple[float, ...]
+    seeds: int
+
+
+FULL_SPREAD = Spread(replace(DIGITS, rounds=200, particles=40), (0.0, 0.5), seeds=3)
+SHORT_SPREAD = Spread(replace(DIGITS, rounds=60, particles=30, subsample=16), (0.0, 0.5), seeds=2)
+PARTS = (*FULL, "growth", "moves", "spread", "xnor")
 
 
 def run(part: str, full: bool, device: str) -> Figures:
@@ -114,6 +128,8 @@ def run(part: str, full: bool, device: str) -> Figures:
         return growth(FULL_GROWTH if full else SHORT_GROWTH, device)
     if part == "moves":
         return moves(FULL_MOVES if full else SHORT_MOVES, device)
+    if part == "spread":
+        return spread(FULL_SPREAD if full else SHORT_SPREAD, device)
     if part == "xnor":
         return xnor(FULL_XNOR if full else SHORT_XNOR, device)
     return learnt((FULL if full else SHORT)[part], device)
@@ -190,6 +206,17 @@ def moves(plan: Moves, device: str) -> Figures:
     return {"plan": asdict(plan), "rows": rows}
 
 
+def spread(plan: Spread, device: str) -> Figures:
+    """The posterior over architectures in the end, loss and error, by spread and seed."""
+    rows = []
+    for part in plan.spreads:
+        for seed in range(plan.seeds):
+            found = learnt(replace(plan.asked, spread=part, seed=seed), device, f"spread {part}, seed {seed}")
+            names = ("architectures", "expected loss", "error of the averaged prediction", "seconds")
+            rows.append({"spread": part, "seed": seed, **{name: found[name] for name in names}})
+    return {"plan": asdict(plan), "rows": rows}
+
+
 def xnor(plans: Mapping[str, Beside], device: str) -> Figures:
     """XNOR networks beside real-valued ones, on each stream."""
     rows = {}
@@ -245,6 +272,16 @@ def show_moves(figures: Mapping[str, Any]) -> None:
         print(f"{'all' if row['subsample'] is None else row['subsample']!s:14}{cells}")
 
 
+def show_spread(figures: Mapping[str, Any]) -> None:
+    plan = figures["plan"]
+    print(f"\nArchitectures by seed: {plan['asked']['data']}, {plan['asked']['rounds']} rounds")
+    print(f"{'spread':>8}{'seed':>6}{'loss':>10}{'error, last fifth':>20}  likeliest architecture")
+    for row in figures["rows"]:
+        name, share = next(iter(row["architectures"].items()))
+        cells = f"{row['expected loss']:10.1f}{row['error of the averaged prediction']:20.1%}  {name} {share:.1%}"
+        print(f"{row['spread']:8}{row['seed']:6}{cells}")
+
+
 def show_xnor(figures: Mapping[str, Any]) -> None:
     for found in figures["rows"].values():
         show_run(found)
@@ -283,6 +320,7 @@ def xnor_panels(figures: Mapping[str, Any]) -> list[Panel]:
 SHOWN: dict[str, Callable[[Mapping[str, Any]], None]] = {
     "growth": show_growth,
     "moves": show_moves,
+    "spread": show_spread,
     "xnor": show_xnor,
 }
 
@@ -297,7 +335,7 @@ def drawn(part: str, figures: Mapping[str, Any]) -> list[Panel]:
 def stored(target: Path, part: str, figures: Figures) -> None:
     """Keep a part's figures, and draw those that are curves."""
     keep(target.with_suffix(".json"), part, figures, PARTS)
-    if part == "moves":
+    if part in ("moves", "spread"):
         return
     try:
         line_panels(drawn(part, figures), f"{target}_{part}.svg")

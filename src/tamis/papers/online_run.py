@@ -43,6 +43,7 @@ class Asked:
         particles, lam, seed: of the learner; the order of the examples is by the seed as well.
         tau: τ of the prior.
         subsample: how many past rounds a move of particles sees; None for all of them.
+        spread: which part of the particles is dealt evenly to all architectures.
     """
 
     data: str
@@ -58,6 +59,7 @@ class Asked:
     filters: tuple[int, ...] = ()
     sizes: tuple[int, ...] = ()
     subsample: int | None = None
+    spread: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def follow(
         asked.lam,
         asked.particles,
         asked.seed,
-        sampling=Sampling(subsample=asked.subsample),
+        sampling=Sampling(spread=asked.spread, subsample=asked.subsample),
         device=device,
     )
     order = stream.order(asked.rounds, asked.batch, asked.seed)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from tamis.recipe.quantities import as_bytes, as_fraction
 from tamis.recipe.steps.base import BINARY, FACTORS, QUANTIZED, Step
+from tamis.recipe.steps.kinds import AnyStep
 
 if TYPE_CHECKING:
     from tamis.recipe.state import Context, State
+
+# What a budget alone begins with: none of it trains. More than this, pruned without training, cost more than it saved.
+STARTS: list[list[dict[str, Any]]] = [
+    [],
+    [{"step": "prune", "amount": 0.1, "by": "phi"}],
+    [{"step": "prune", "amount": 0.25, "by": "phi"}],
+]
 
 
 class Budget(Step):
@@ -26,6 +34,11 @@ class Budget(Step):
     max_disagreement: Annotated[float, BeforeValidator(as_fraction, json_schema_input_type=float | str)] | None = Field(
         None, description="The certificate should say that at most so many answers differ, as 1%; the smallest file."
     )
+    starts: Annotated[list[list[AnyStep]], Field(min_length=1)] | None = Field(
+        None,
+        description="Chains of steps: each is tried before the search for levels, and the best is taken; [] is the "
+        "network as it is. Default: that alone after steps, and else [] and 10% and 25% pruned by Φ-cost.",
+    )
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
@@ -38,9 +51,10 @@ class Budget(Step):
 
         from tamis.recipe.fit import fit_bytes, fit_disagreement
 
+        starts: Sequence[Sequence[Step]] = self.starts or [()]
         if self.target_bytes is not None:
-            small = fit_bytes(state, context, self.target_bytes)
+            small = fit_bytes(starts, state, context, self.target_bytes)
         else:
             assert self.max_disagreement is not None
-            small = fit_disagreement(state, context, self.max_disagreement)
+            small = fit_disagreement(starts, state, context, self.max_disagreement)
         return replace(state, small=small)

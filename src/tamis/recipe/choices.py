@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tamis.artifact import format
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.fingerprint import fingerprint_of_values
 from tamis.artifact.masks import Masks
 from tamis.graph.network import Network
 from tamis.layerwise.collect import Rows, Sums
@@ -69,31 +70,36 @@ class Option:
 
 
 def options_by_layer(
-    reference: Network, small: Compressed, calibration: Data, directory: Path, progress: Listener
-) -> dict[str, list[Option]]:
-    """The options of every layer, by the name of its weight.
+    reference: Network, smalls: Sequence[Compressed], calibration: Data, directory: Path, progress: Listener
+) -> list[dict[str, list[Option]]]:
+    """The options of every layer, by the name of its weight, for each of some small networks.
 
-    One walk sums the Gram matrices of each layer's inputs; all choices are made from the same ones. A layer's own error
-    is turned into one of the outputs by a factor, measured by putting one of the choices into the network.
+    One walk, with the first of them, sums the Gram matrices of each layer's inputs; all choices are made from the same
+    ones. A layer's own error is turned into one of the outputs by a factor, measured by putting one of the choices into
+    the network.
 
     Args:
         reference: what weights are fitted to.
-        small: the same network as it is now: what is pruned stays pruned.
+        smalls: the same network as it is now, once or with more and more pruned: what is pruned stays pruned.
         calibration: inputs.
         directory: where finished layers are kept.
         progress: as every long call takes it.
     """
     layers = find_layers(reference, None, None, "joint", done="quantized")
-    prober = _Prober(reference, small, calibration[:PROBED].normalised())
+    prober = _Prober(reference, smalls, calibration[:PROBED].normalised())
     team = join_team(device_of(reference.params))
-    walk = Walk(reference, small.params, calibration, True, ACTIVATION_BUDGET, team)
+    walk = Walk(reference, smalls[0].params, calibration, True, ACTIVATION_BUDGET, team)
     step = {"step": "probe", "choices": [[each.levels, each.amount] for each in CHOICES]}
-    probed = transformed(walk, layers, prober, small, step, directory, progress)
+    step |= {"networks": [[fingerprint_of_values(each.params), fingerprint_of_values(each.masks)] for each in smalls]}
+    probed = transformed(walk, layers, prober, smalls[0], step, directory, progress)
     figures: Mapping[str, Mapping[str, Any]] = probed.recipe[-1]["layers"]
-    return {
-        name: [Option(Choice(*choice), size, cost) for choice, size, cost in found["options"]]
-        for name, found in figures.items()
-    }
+    return [
+        {
+            name: [Option(Choice(*choice), size, cost) for choice, size, cost in found["options"][place]]
+            for name, found in figures.items()
+        }
+        for place in range(len(smalls))
+    ]
 
 
 class Mixed:
@@ -152,55 +158,60 @@ def kept(weight: Tensor, mask: Tensor | None, amount: float) -> Tensor:
 
 @dataclass(frozen=True)
 class _Prober:
-    """A treatment that changes nothing, and notes what each choice would do."""
+    """A treatment that changes nothing, and notes what each choice would do to each of the networks."""
 
     reference: Network
-    small: Compressed
+    smalls: Sequence[Compressed]
     inputs: Tensor
 
     def takes_rows(self, layer: Layer) -> bool:
         return False
 
     def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
-        sums, name = seen.sums(), layer.weight
+        sums = seen.sums()
+        return Outcome({}, figures={"options": [self._options(small, layer, sums, params) for small in self.smalls]})
+
+    def _options(self, small: Compressed, layer: Layer, sums: Sums, params: Mapping[str, Tensor]) -> list[Any]:
+        name = layer.weight
         gram = (sums.all.centred() if layer.shift is not None else sums.all).inputs
         original = layer.form.matrix(self.reference.params[name]).double()
-        found: list[tuple[Choice, int, float]] = []
+        found: list[Any] = []
         factor: float | None = None
         for choice in CHOICES:
-            mask = self._mask(name, choice)
+            mask = self._mask(small, name, choice)
             if not choice.levels:
-                found.append((choice, self._size(name, self.small.params[name], mask, None), 0.0))
+                found.append([[choice.levels, choice.amount], _size(name, small.params[name], mask, None), 0.0])
                 continue
-            masks = {**self.small.masks, **({} if mask is None else {name: mask})}
+            masks = {**small.masks, **({} if mask is None else {name: mask})}
             outcome = quantizer(self.reference, masks, choice.levels)(layer, sums, params)
             code = outcome.codes[name]
             value = code.values(mask)
             off = layer.form.matrix(value).double() - original
             error = float(((off @ gram) * off).sum())
             if factor is None:
-                factor = self._moved({**outcome.params, name: value}) / error if error > 0 else 0.0
-            found.append((choice, self._size(name, value, mask, code), factor * error))
-        options = [[[each.levels, each.amount], size, cost] for each, size, cost in found]
-        return Outcome({}, figures={"options": options})
+                factor = self._moved(small, {**outcome.params, name: value}) / error if error > 0 else 0.0
+            found.append([[choice.levels, choice.amount], _size(name, value, mask, code), factor * error])
+        return found
 
-    def _mask(self, name: str, choice: Choice) -> Tensor | None:
-        mask = self.small.masks.get(name)
+    def _mask(self, small: Compressed, name: str, choice: Choice) -> Tensor | None:
+        mask = small.masks.get(name)
         return kept(self.reference.params[name], mask, choice.amount) if choice.amount else mask
 
-    def _size(self, name: str, value: Tensor, mask: Tensor | None, code: Any) -> int:
-        """What one tensor adds to a file."""
-        masks = Masks({} if mask is None else {name: mask})
-        if code is not None and mask is not None:
-            code = code.masked(mask)
-        return format.size({name: value}, masks, {}, {} if code is None else {name: code}) - format.size({}, {}, {}, {})
-
-    def _moved(self, changes: Mapping[str, Tensor]) -> float:
-        """The mean squared change of the outputs when these parameters are put into the network as it is now."""
-        network = self.small.network
+    def _moved(self, small: Compressed, changes: Mapping[str, Tensor]) -> float:
+        """The mean squared change of the outputs when these parameters are put into a network as it is now."""
         with torch.no_grad():
-            before, after = (outputs(each, self.inputs) for each in (network, network.with_params(dict(changes))))
+            before, after = (
+                outputs(each, self.inputs) for each in (small.network, small.network.with_params(dict(changes)))
+            )
         return float((before - after).square().sum(1).mean())
+
+
+def _size(name: str, value: Tensor, mask: Tensor | None, code: Any) -> int:
+    """What one tensor adds to a file."""
+    masks = Masks({} if mask is None else {name: mask})
+    if code is not None and mask is not None:
+        code = code.masked(mask)
+    return format.size({name: value}, masks, {}, {} if code is None else {name: code}) - format.size({}, {}, {}, {})
 
 
 def outputs(net: Network, inputs: Tensor) -> Tensor:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed, load
@@ -19,8 +18,11 @@ from tamis.graph.network import Network
 from tamis.layerwise.layers import find_layers
 from tamis.layerwise.transform import device_of, transformed
 from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
-from tamis.recipe.choices import Choice, Mixed, Option, allocations, kept, options_by_layer, outputs
+from tamis.recipe.choices import WHOLE, Choice, Mixed, Option, allocations, kept, outputs
+from tamis.recipe.plan import announce
+from tamis.recipe.starts import Start, begin, of_start, probed
 from tamis.recipe.state import DELTA, Context, State
+from tamis.recipe.steps.base import Step
 from tamis.train.data import Data
 from tamis.train.distributed import join_team
 
@@ -31,23 +33,39 @@ EVALUATED = 500  # samples at once
 
 @dataclass(frozen=True)
 class Trial:
-    """A network that was made, its bytes, and on how many held-out inputs it answers differently."""
+    """A network that was made, compared with the original on the held-out data.
 
+    Attributes:
+        start: what it was made of.
+        path: its file.
+        bytes: of the file.
+        different: on how many inputs it answers differently.
+        moved: the mean squared change of the outputs.
+    """
+
+    start: str
     path: Path
     bytes: int
     different: int
+    moved: float
 
 
 class Trials:
-    """The networks of a search; what was made once is read from its file, so that a kill loses none of them."""
+    """The networks that are made of one start; what was made once is read from its file, so that a kill loses none.
 
-    def __init__(self, state: State, context: Context) -> None:
-        self._state, self._context = state, context
-        probed = options_by_layer(
-            state.reference, state.small, context.data.calibration, context.directory / "probe", context.progress
-        )
-        self.allocations = allocations(probed)
-        self._answers = _answers(state.reference, context.data.held_out)
+    Args:
+        start: the network to begin with.
+        options: of its layers.
+        context: what the search has.
+    """
+
+    def __init__(self, start: Start, options: Mapping[str, Sequence[Option]], context: Context) -> None:
+        self.name = start.name
+        self._state, self._context, self._place = start.state, of_start(context, start), start.place
+        self.allocations = allocations(options)
+        whole = sum(each.bytes for layer in options.values() for each in layer if each.choice == WHOLE)
+        self.beside = start.state.small.nbytes - whole  # in a file: biases, names, what no choice changes
+        self.made: dict[int, Trial] = {}
 
     def __len__(self) -> int:
         return len(self.allocations)
@@ -56,27 +74,36 @@ class Trials:
         """The bytes of the weights of an allocation."""
         return sum(option.bytes for option in self.allocations[place].values())
 
+    def beyond(self, place: int) -> int:
+        """How many bytes the file of an allocation has beside those that were predicted."""
+        return self.at(place).bytes - self.predicted(place)
+
     def largest(self, target: int) -> int:
         """The last allocation whose weights have at most so many bytes, or the first where none have."""
         return max((place for place in range(len(self)) if self.predicted(place) <= target), default=0)
 
     def at(self, place: int) -> Trial:
         """Make a network as an allocation says."""
-        path = self._context.directory / f"trial_{place:04d}.tamis"
-        figures = path.with_suffix(".json")
-        if not figures.exists():
-            made = self._made(self.allocations[place], path.with_suffix(""))
-            made.save(path)
-            answers = _answers(made.network, self._context.data.held_out)
-            found = {"bytes": made.nbytes, "different": int((answers != self._answers).sum())}
-            with replacing(figures) as part:
-                part.write_text(json.dumps(found))
-        found = json.loads(figures.read_text())
-        return Trial(path, found["bytes"], found["different"])
+        if place not in self.made:
+            path = self._context.directory / f"trial_{place:04d}.tamis"
+            figures = path.with_suffix(".json")
+            if not figures.exists():
+                self._try(place, path, figures)
+            found = json.loads(figures.read_text())
+            self.made[place] = Trial(self.name, path, **found)
+        return self.made[place]
 
     def read(self, trial: Trial) -> Compressed:
         """The network of a trial."""
         return load(trial.path, self._state.small.network)
+
+    def _try(self, place: int, path: Path, figures: Path) -> None:
+        announce(self._context.progress, f"start {self._place}, {self.name}: about {self.predicted(place):,} bytes")
+        made = self._made(self.allocations[place], path.with_suffix(""))
+        made.save(path)
+        different, moved = compared(self._context.original, made.network, self._context.data.held_out)
+        with replacing(figures) as part:
+            part.write_text(json.dumps({"bytes": made.nbytes, "different": different, "moved": moved}))
 
     def _made(self, allocation: Mapping[str, Option], directory: Path) -> Compressed:
         choices = {name: option.choice for name, option in allocation.items() if option.choice.levels}
@@ -94,41 +121,70 @@ class Trials:
         return transformed(walk, layers, treatment, small, step, directory, self._context.progress)
 
 
-def fit_bytes(state: State, context: Context, target: int) -> Compressed:
-    """The network that answers most like the reference on the held-out data, among files of at most so many bytes.
+def trials_of(starts: Sequence[Sequence[Step]], state: State, context: Context) -> list[Trials]:
+    """Every start, with what could be made of it."""
+    begun = begin(starts, state, context)
+    return [Trials(start, options, context) for start, options in zip(begun, probed(begun, context), strict=True)]
+
+
+def fit_bytes(starts: Sequence[Sequence[Step]], state: State, context: Context, target: int) -> Compressed:
+    """The network that answers most like the original on the held-out data, among files of at most so many bytes.
+
+    Numbers of different answers that chance may have set apart, by a standard deviation at most, count as equal: of
+    those networks, it is the one whose outputs moved least, which few inputs already tell well.
 
     How large a file will be is guessed from the bytes of its layers, and the guess is corrected by what the first
     networks that are made come out to be.
 
+    Args:
+        starts: chains of steps, each of which is tried first.
+        state: the network that they begin with.
+        context: data, folder and progress.
+        target: how many bytes.
+
     Raises:
         InvalidInput: no choice of layers is small enough.
     """
-    trials = Trials(state, context)
-    made: dict[int, Trial] = {}
-    place = trials.largest(target)
-    for _ in range(MOST_CORRECTIONS):
-        made[place] = trials.at(place)
-        beyond = made[place].bytes - trials.predicted(place)
-        place = trials.largest(target - beyond)
-        if place in made:
-            break
-    fitting = [trial for trial in [*made.values(), trials.at(0)] if trial.bytes <= target]
+    everything = trials_of(starts, state, context)
+    for trials in everything:
+        _towards(target, trials)
+    fitting = [pair for pair in _all_of(everything) if pair[1].bytes <= target]
     if not fitting:
+        smallest = min((trial for _, trial in _all_of(everything)), key=lambda trial: trial.bytes)
         raise InvalidInput(
-            f"no file of {target:,} bytes was found: the smallest has {trials.at(0).bytes:,}; raise the target, or "
-            "begin with a smaller network"
+            f"no file of {target:,} bytes was found: the smallest has {smallest.bytes:,}{_begun(smallest, starts)}; "
+            "raise the target, or begin with a smaller network"
         )
-    return trials.read(min(fitting, key=lambda trial: (trial.different, trial.bytes)))
+    least = min(trial.different for _, trial in fitting)
+    alike = [pair for pair in fitting if pair[1].different <= least + math.sqrt(least)]
+    return _taken(min(alike, key=lambda pair: (pair[1].moved, pair[1].bytes)), everything, context)
 
 
-def fit_disagreement(state: State, context: Context, most: float) -> Compressed:
+def _towards(target: int, trials: Trials) -> None:
+    """Make the largest network that fits, or the smallest where none does."""
+    place = trials.largest(target - trials.beside)
+    for _ in range(MOST_CORRECTIONS):
+        place = trials.largest(target - trials.beyond(place))
+        if place in trials.made:
+            break
+    if not any(trial.bytes <= target for trial in trials.made.values()):
+        trials.at(0)
+
+
+def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Context, most: float) -> Compressed:
     """The smallest file for which the held-out data promises a certificate of no more than `most` different answers.
 
-    The allocations are bisected: of the networks that are made on the way, a larger file differs on fewer inputs, up to
-    chance.
+    The allocations of each start are bisected: of the networks that are made on the way, a larger file differs on fewer
+    inputs, up to chance. A start that keeps no promise with what is just below the smallest file so far is given up.
+
+    Args:
+        starts: chains of steps, each of which is tried first.
+        state: the network that they begin with.
+        context: data, folder and progress.
+        most: which part of the answers may differ.
 
     Raises:
-        InvalidInput: there is too little data to say so of any network.
+        InvalidInput: there is too little data to say so of any network, or none is good enough.
     """
     held_out, test = len(context.data.held_out), len(context.data.test)
     share = DELTA / (4 if context.data.test_has_labels else 2)  # what a certificate has for this claim
@@ -137,15 +193,66 @@ def fit_disagreement(state: State, context: Context, most: float) -> Compressed:
             f"{held_out:,} held-out and {test:,} test samples are too few for a disagreement of at most {most:.2%}: "
             f"even without a single different answer the bound to expect is {least:.2%}; allow more, or name more data"
         )
-    trials = Trials(state, context)
-    low, high = 0, len(trials) - 1  # the last one leaves the weights as they are
+
+    def good(trial: Trial) -> bool:
+        return promised(trial.different, held_out, test, share) <= most
+
+    everything = trials_of(starts, state, context)
+    best: tuple[Trials, Trial] | None = None
+    weights = 0  # of the best one, without what every file has beside them
+    for trials in everything:
+        high = len(trials) - 1 if best is None else trials.largest(weights)
+        found = _smallest(trials, high, good)
+        if found is not None and (best is None or trials.at(found).bytes < best[1].bytes):
+            best, weights = (trials, trials.at(found)), trials.predicted(found)
+    if best is None:
+        _, closest = min(_all_of(everything), key=lambda pair: (pair[1].different, pair[1].bytes))
+        bound = promised(closest.different, held_out, test, share)
+        raise InvalidInput(
+            f"no file was found with a disagreement of at most {most:.2%}: the closest, of {closest.bytes:,} bytes"
+            f"{_begun(closest, starts)}, has a bound to expect of {bound:.2%}; allow more, or begin otherwise"
+        )
+    return _taken(best, everything, context)
+
+
+def _smallest(trials: Trials, high: int, good: Callable[[Trial], bool]) -> int | None:
+    """The first allocation that is good enough, up to `high`; None if that is not."""
+    if not good(trials.at(high)):
+        return None
+    low = 0
     while low < high:
         middle = (low + high) // 2
-        if promised(trials.at(middle).different, held_out, test, share) <= most:
+        if good(trials.at(middle)):
             high = middle
         else:
             low = middle + 1
-    return trials.read(trials.at(high))
+    return high
+
+
+def _all_of(everything: Sequence[Trials]) -> list[tuple[Trials, Trial]]:
+    return [(trials, trial) for trials in everything for trial in trials.made.values()]
+
+
+def _begun(trial: Trial, starts: Sequence[Sequence[Step]]) -> str:
+    """Which start a trial is of, where there are several."""
+    return f" ({trial.start})" if len(starts) > 1 else ""
+
+
+def _taken(chosen: tuple[Trials, Trial], everything: Sequence[Trials], context: Context) -> Compressed:
+    """The network of a trial; all trials are noted, for the report."""
+    tried = [
+        {
+            "start": trial.start,
+            "bytes": trial.bytes,
+            "different": trial.different,
+            "moved": trial.moved if math.isfinite(trial.moved) else None,
+            "chosen": trial is chosen[1],
+        }
+        for _, trial in _all_of(everything)
+    ]
+    with replacing(context.notes) as part:
+        part.write_text(json.dumps({"held_out": len(context.data.held_out), "tried": tried}))
+    return chosen[0].read(chosen[1])
 
 
 def promised(different: int, held_out: int, test: int, delta: float) -> float:
@@ -175,8 +282,13 @@ def _pruned(state: State, choices: Mapping[str, Choice]) -> Compressed:
     return small.pruned(masks, {"step": "prune", "by": "magnitude", "amount": amounts})
 
 
-def _answers(net: Network, data: Data) -> Tensor:
-    """The class with the highest score, for each input."""
+def compared(original: Network, small: Network, data: Data) -> tuple[int, float]:
+    """On how many inputs the class with the highest score differs, and the mean squared change of the outputs."""
+    different, moved = 0, 0.0
     with torch.no_grad():
-        parts = [outputs(net, data.batch(some)[0]).argmax(1) for some in torch.arange(len(data)).split(EVALUATED)]
-    return torch.cat(parts)
+        for some in torch.arange(len(data)).split(EVALUATED):
+            inputs = data.batch(some)[0]
+            before, after = outputs(original, inputs), outputs(small, inputs)
+            different += int((before.argmax(1) != after.argmax(1)).sum())
+            moved += float((before - after).square().sum())
+    return different, moved / len(data)

@@ -33,7 +33,7 @@ class Lock:
 
     Attributes:
         content: plain data: the recipe with every default, digests of the model and the data, versions, threads,
-            device and, once the run is over, the file that came out.
+            device and, once the run is over, the file that came out, and what a search tried.
     """
 
     content: Mapping[str, Any]
@@ -77,9 +77,9 @@ class Lock:
         """How many threads torch computed with: another number may round otherwise."""
         return int(self.content["threads"])
 
-    def with_result(self, file: Path) -> Lock:
-        """With the file that came out."""
-        found = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file)}
+    def with_result(self, file: Path, notes: Mapping[str, Any]) -> Lock:
+        """With the file that came out, and what is known of a search that led there."""
+        found = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file), **notes}
         return Lock({**self.content, "result": found})
 
     def differs(self, other: Lock) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,17 @@ from tamis.certify.issue import certify
 from tamis.errors import InvalidInput, TraceError
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
-from tamis.progress import Listener, Progress
+from tamis.progress import Listener
+from tamis.recipe.budget import STARTS
 from tamis.recipe.catalogue import recipe_path
 from tamis.recipe.located import Document
 from tamis.recipe.lock import Lock, recipe_or_lock, sha256_of
+from tamis.recipe.plan import announce, run_plan
 from tamis.recipe.schema import DataSection, Recipe, recipe_of
 from tamis.recipe.splits import Splits, load_splits
-from tamis.recipe.state import DELTA, Context, State
-from tamis.recipe.steps.base import Step
+from tamis.recipe.state import DELTA, State
 from tamis.recipe.workspace import Workspace
-from tamis.report.page import report
+from tamis.report.page import Candidate, report
 from tamis.train.fits import check_fits
 
 SMALL, CERTIFICATE, REPORT, LOCK = "small.tamis", "certificate.json", "report.html", "recipe.lock.yaml"
@@ -83,7 +85,7 @@ def compress(
             recipe names.
         out: the folder to write to; made if it is not there.
         test: what the certificate speaks of, where `data` names a split or a slice.
-        target_bytes, max_disagreement: a budget, as the recipe's own, which it replaces.
+        target_bytes, max_disagreement: a budget, as the recipe's own, which it replaces but for its starts.
         example: an input to trace a module with; by default the first of the data.
         device: where steps train; None: where the model is.
         called: what messages and the lock file call the model; its class by default.
@@ -118,7 +120,7 @@ def compress(
     lock = space.begin(Lock({**lock.content, "threads": threads}))
     _note_versions(given_lock, lock, progress)
     with _threads(lock.threads), space.given_up_on_errors():
-        state = run_plan(wanted.plan, State(Compressed(net), net, module), splits, where, space, progress)
+        state = run_plan(wanted.plan, State(Compressed(net), net, module), net, splits, where, space, progress)
         return _finish(folder, space, lock, net, state, wanted, splits, progress)
 
 
@@ -146,7 +148,12 @@ def _wanted(
     else:
         found = recipe_of(recipe if recipe is not None else {"name": "budget", "budget": budget})
     if budget and recipe is not None:
-        found = recipe_of({**found.resolved(), "budget": budget})
+        plain = found.resolved()
+        kept = {"starts": plain["budget"]["starts"]} if "starts" in plain.get("budget", {}) else {}
+        found = recipe_of({**plain, "budget": {**budget, **kept}})
+    if lock is None and found.budget is not None and found.budget.starts is None and not found.steps:
+        plain = found.resolved()
+        found = recipe_of({**plain, "budget": {**plain["budget"], "starts": STARTS}})
     named = _named_data(found.data, data, test, document).resolved(found.budget is not None)
     if lock is not None and (budget or named != found.data):
         raise InvalidInput(f"'{path}' is a lock file, which says everything: leave out the data and the budget")
@@ -172,7 +179,7 @@ def _named_data(section: DataSection, data: str | None, test: str | None, docume
 def _load(recipe: Recipe) -> Splits:
     data = recipe.data
     splits = load_splits(**data.model_dump())
-    trains = [step.step for step in recipe.plan if step.trains]
+    trains = [step.step for step in recipe.every_step if step.trains]
     if trains and not splits.has_labels:
         raise InvalidInput(f"'{data.train}' has no labels, which the step '{trains[0]}' needs to train")
     return splits
@@ -194,7 +201,7 @@ def network_of(model: Any, example: Any, data: Splits, called: str) -> tuple[Net
 
 def check_plan(recipe: Recipe, module: nn.Module | None, net: Network, data: Splits, called: str) -> None:
     """Refuse what would fail later, before anything is written."""
-    for step in recipe.plan:
+    for step in recipe.every_step:
         if module is None and (step.trains or step.rebuilds):
             raise InvalidInput(f"the step '{step.step}' needs a module, and {called} is a program without one")
     for part in (data.train, data.test):
@@ -202,41 +209,12 @@ def check_plan(recipe: Recipe, module: nn.Module | None, net: Network, data: Spl
             net.check_inputs((part.example,))
         except InvalidInput as error:
             raise InvalidInput(f"{called} does not take '{part.name}': {error}") from error
-    if module is not None and any(step.trains for step in recipe.plan):
+    if module is not None and any(step.trains for step in recipe.every_step):
         check_fits(module, data.train, called=called)
     net.check_finite()
 
 
 # -- the work ----------------------------------------------------------------------------------------------------------
-
-
-def run_plan(
-    plan: list[Step], state: State, data: Splits, device: torch.device, space: Workspace, progress: Listener
-) -> State:
-    """Every step, or what an earlier run has left of it."""
-    for number, step in enumerate(plan, 1):
-        path = space.file(number, step.step)
-        before = state
-        if not path.exists():
-            _announce(progress, number, len(plan), step.step)
-            listener = _listener(progress, number, len(plan))
-            context = Context(data, space.directory(number, step.step), device, listener)
-            step.run(state, context).small.save(path)
-        # Always from the file: a run that goes on begins with the same as one that was never broken off.
-        state = _read(path, step, before, data)
-        space.tidy(number, step.step)
-    return state
-
-
-def _read(path: Path, step: Step, before: State, data: Splits) -> State:
-    """What a step has left in its file."""
-    module, network = before.module, before.small.network
-    if step.rebuilds and module is not None:
-        example = data.train.example
-        module = step.rebuilt(module, example).eval()
-        network = trace(module, example)
-    small = load(path, network)
-    return State(small, small.network if step.renews else before.reference, module)
 
 
 def _finish(
@@ -253,16 +231,36 @@ def _finish(
     (folder / LOCK).unlink(missing_ok=True)
     state.small.save(folder / SMALL)
     rebuilt = state.module if any(step.rebuilds for step in recipe.plan) else None
-    _announce(progress, None, None, "certify")
+    announce(progress, "certify")
     file = folder / SMALL
     certificate = certify(net, file, data.certified_on, rebuilt=rebuilt, delta=DELTA, progress=progress)
     certificate.save(folder / CERTIFICATE)
     again = f"tamis compress {lock.content['model']['name']} --recipe {LOCK} -o again"
-    report(folder / CERTIFICATE, folder / REPORT, original=net, rebuilt=rebuilt, reproduce=[again])
-    lock = lock.with_result(folder / SMALL)
+    notes = _notes(recipe, space)
+    tried = [
+        Candidate(each["start"], each["bytes"], 1 - each["different"] / notes["held_out"], each["chosen"])
+        for each in notes.get("tried", ())
+    ]
+    report(
+        folder / CERTIFICATE,
+        folder / REPORT,
+        original=net,
+        rebuilt=rebuilt,
+        tried=tried,
+        tried_by="share of equal answers",
+        reproduce=[again],
+    )
+    lock = lock.with_result(folder / SMALL, notes)
     lock.write(folder / LOCK)
     space.remove()
     return Compression(folder, state.small, rebuilt, certificate, lock, _met(recipe, certificate))
+
+
+def _notes(recipe: Recipe, space: Workspace) -> dict[str, Any]:
+    """What the budget's search tried: how many samples it was compared on, and every network."""
+    path = space.notes(len(recipe.plan), recipe.plan[-1].step)
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
 
 
 def _finished(
@@ -310,21 +308,7 @@ def _met(recipe: Recipe, certificate: Certificate) -> bool | None:
     return certificate["disagreement"].bound.value <= recipe.budget.max_disagreement
 
 
-# -- how far it is -----------------------------------------------------------------------------------------------------
-
-
-def _announce(progress: Listener, number: int | None, total: int | None, name: str) -> None:
-    if progress is True:
-        place = f"step {number} of {total}: " if number is not None else ""
-        print(f"{place}{name}", file=sys.stderr, flush=True)
-
-
-def _listener(progress: Listener, number: int, total: int) -> Listener:
-    """What a step's own progress is reported to."""
-    if not callable(progress):
-        return progress
-    tell = progress
-    return lambda now: tell(replace(now, task=f"{number}/{total} {now.task}") if isinstance(now, Progress) else now)
+# -- the machine -------------------------------------------------------------------------------------------------------
 
 
 def _note_versions(given: Lock | None, lock: Lock, progress: Listener) -> None:

@@ -15,31 +15,8 @@ from tamis.recipe.located import Document, Path_, RecipeError
 from tamis.recipe.order import check_order
 from tamis.recipe.quantities import as_fraction
 from tamis.recipe.steps.base import Section, Step
-from tamis.recipe.steps.binarize import Binarize
-from tamis.recipe.steps.kronecker import Kronecker
-from tamis.recipe.steps.l1inf import L1InfTraining
-from tamis.recipe.steps.normalize import Normalize
-from tamis.recipe.steps.prune import Prune
-from tamis.recipe.steps.quantize import Quantize
-from tamis.recipe.steps.repair import Repair
-from tamis.recipe.steps.retrain import Retrain
-from tamis.recipe.steps.search import Search
-
-STEPS: dict[str, type[Step]] = {
-    "normalize": Normalize,
-    "prune": Prune,
-    "retrain": Retrain,
-    "l1inf": L1InfTraining,
-    "search": Search,
-    "quantize": Quantize,
-    "repair": Repair,
-    "binarize": Binarize,
-    "kronecker": Kronecker,
-}
-AnyStep = Annotated[
-    Normalize | Prune | Retrain | L1InfTraining | Search | Quantize | Repair | Binarize | Kronecker,
-    Field(discriminator="step"),
-]
+from tamis.recipe.steps.kinds import STEPS as STEPS
+from tamis.recipe.steps.kinds import AnyStep
 
 
 class DataSection(Section):
@@ -85,6 +62,27 @@ class Recipe(Section):
         """Everything that runs, in order."""
         return [*self.steps, *([] if self.budget is None else [self.budget])]
 
+    @property
+    def every_step(self) -> list[Step]:
+        """All that may run: the plan, and what its budget tries before it."""
+        return [*self.plan, *(step for start in self._starts for step in start)]
+
+    @property
+    def chains(self) -> list[list[tuple[Path_, Step]]]:
+        """Everything that runs one after the other, each step with the keys that lead to it."""
+        steps: list[tuple[Path_, Step]] = [(("steps", place), step) for place, step in enumerate(self.steps)]
+        if self.budget is None:
+            return [steps]
+        last = (("budget",), self.budget)
+        return [
+            [*steps, *((("budget", "starts", number, place), step) for place, step in enumerate(start)), last]
+            for number, start in enumerate(self._starts or [()])
+        ]
+
+    @property
+    def _starts(self) -> Sequence[Sequence[Step]]:
+        return (self.budget.starts if self.budget is not None else None) or ()
+
     def resolved(self) -> dict[str, Any]:
         """All settings, also those that were left out, as plain data."""
         return self.model_dump(mode="json", exclude_none=True)
@@ -112,7 +110,8 @@ def recipe_of(source: Document | Mapping[str, Any]) -> Recipe:
         recipe = Recipe.model_validate(document.data)
     except ValidationError as error:
         raise _located(error, document) from None
-    check_order(recipe.plan, document)
+    for chain in recipe.chains:
+        check_order(chain, document)
     return recipe
 
 
@@ -134,7 +133,7 @@ def _located(error: ValidationError, document: Document) -> RecipeError:
         message = f"'{first['loc'][-1]}' is missing; {_keys(path, document.data)}"
     elif kind == "extra_forbidden":
         message = f"there is no key '{path[-1]}' here; {_keys(path[:-1], document.data, str(path[-1]))}"
-    elif kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type") and path[:1] == ("steps",):
+    elif kind in ("union_tag_invalid", "union_tag_not_found", "model_attributes_type") and _is_step(path):
         message, path = _unknown_step(path, document.data)
     elif kind == "value_error":
         message = str(first["ctx"]["error"])
@@ -145,6 +144,11 @@ def _located(error: ValidationError, document: Document) -> RecipeError:
     others = len({in_document(each["loc"], document.data) for each in errors}) - 1
     more = f" ({others} more after this one)" if others and kind != "union_tag_invalid" else ""
     return document.error(path, message + more, key=kind == "extra_forbidden")
+
+
+def _is_step(path: Path_) -> bool:
+    """Whether a step stands at a place, or should."""
+    return path[:1] == ("steps",) or (path[:2] == ("budget", "starts") and len(path) > 3)
 
 
 def in_document(location: Sequence[str | int], data: Any) -> tuple[str | int, ...]:

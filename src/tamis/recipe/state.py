@@ -54,13 +54,17 @@ class Context:
     """What a step has beside the network.
 
     Attributes:
+        original: the network as the user gave it, whose answers the small one's are compared with.
         data: the parts of the data.
         directory: for what the step leaves on its way, to go on from after a kill.
+        notes: a file for what should be known of the step when the run is over; most write none.
         device: where to train.
         progress: as every long call takes it.
     """
 
+    original: Network
     data: Splits
     directory: Path
+    notes: Path
     device: torch.device
     progress: Listener

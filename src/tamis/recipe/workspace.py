@@ -69,6 +69,10 @@ class Workspace:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    def notes(self, number: int, name: str) -> Path:
+        """What a step wants to be known of it when the run is over; it need not be there."""
+        return self.folder / f"step_{number:02d}_{name}.json"
+
     def tidy(self, number: int, name: str) -> None:
         """Remove what a step, now finished, left on its way."""
         shutil.rmtree(self.folder / f"step_{number:02d}_{name}", ignore_errors=True)

@@ -35,15 +35,13 @@ class Candidate:
     Attributes:
         name: how it was made, in a few words.
         nbytes: of its file.
-        accuracy: on the data of the search, as a fraction.
-        best: whether no other one is at least as good in both.
+        quality: on the data of the search, as a fraction: its accuracy, or what `report` calls it.
         chosen: whether the report is about it.
     """
 
     name: str
     nbytes: int
-    accuracy: float
-    best: bool = False
+    quality: float
     chosen: bool = False
 
 
@@ -57,6 +55,7 @@ def report(
     example: Tensor | tuple[Tensor, ...] | None = None,
     batch: int = 1,
     tried: Sequence[Candidate] = (),
+    tried_by: str = "accuracy",
     reproduce: Sequence[str] = (),
 ) -> None:
     """Write a page about a certificate: what it claims, what became of the network, and how to check it.
@@ -69,7 +68,8 @@ def report(
         rebuilt: the architecture of the file, where it is not that of the original, as `certify` takes it.
         example: an input to trace a module with.
         batch: how many inputs at once to measure the latency with.
-        tried: further networks of a search, for a picture of bytes against accuracy.
+        tried: all networks of a search, for a picture of bytes against quality.
+        tried_by: what their quality is called.
         reproduce: commands that lead to the file again.
 
     Raises:
@@ -93,7 +93,7 @@ def report(
         stored = _file_of(certificate, content, file)
         parts |= _about_networks(net, load(stored, net if rebuilt is None else rebuilt), stored, batch)
     if tried:
-        parts["figures"].append(_front(tried))
+        parts["figures"].append(_front(tried, tried_by))
     text = _rendered(content, parts, reproduce)
     with replacing(path) as part:
         part.write_text(text, encoding="utf-8")
@@ -192,21 +192,28 @@ def _cost_figure(net: Network) -> list[Figure]:
     return [Figure(title, drawn, caption)]
 
 
-def _front(tried: Sequence[Candidate]) -> Figure:
-    """Bytes against accuracy of all that were tried."""
+def _front(tried: Sequence[Candidate], by: str) -> Figure:
+    """Bytes against quality of all that were tried."""
     title = "What was tried"
+    best = [not any(_beats(other, each) for other in tried) for each in tried]
     points = [
         Point(
             each.nbytes,
-            100 * each.accuracy,
-            f"{each.name}: {each.nbytes:,} bytes, {each.accuracy:.2%}",
-            " ".join(["point", *(["front"] * each.best), *(["chosen"] * each.chosen)]),
+            100 * each.quality,
+            f"{each.name}: {each.nbytes:,} bytes, {each.quality:.2%}",
+            " ".join(["point", *(["front"] * front), *(["chosen"] * each.chosen)]),
         )
-        for each in tried
+        for each, front in zip(tried, best, strict=True)
     ]
-    said = f"{len(tried):,} networks, of which {sum(each.best for each in tried):,} are on the front"
-    drawn = named_points(points, "bytes", "accuracy, %", title, said, logarithmic_x=True)
-    return Figure(title, drawn, f"{said}: no other one has fewer bytes and a higher accuracy there.")
+    said = f"{len(tried):,} networks, of which {sum(best):,} are on the front"
+    drawn = named_points(points, "bytes", f"{by}, %", title, said, logarithmic_x=True)
+    return Figure(title, drawn, f"{said}: no other one has fewer bytes and a higher {by} there.")
+
+
+def _beats(other: Candidate, each: Candidate) -> bool:
+    """Whether another one is at least as good in both, and better in one."""
+    theirs, mine = (other.nbytes, -other.quality), (each.nbytes, -each.quality)
+    return theirs != mine and theirs[0] <= mine[0] and theirs[1] <= mine[1]
 
 
 def _as_line(step: Mapping[str, Any]) -> str:

@@ -21,7 +21,8 @@ from tamis.certify.evidence import classes_of, gather_evidence
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph.network import Network
 from tamis.recipe.lock import Lock, model_facts, sha256_of
-from tamis.recipe.run import SMALL, architecture_of, check_plan, network_of, run_plan
+from tamis.recipe.plan import run_plan
+from tamis.recipe.run import SMALL, architecture_of, check_plan, network_of
 from tamis.recipe.schema import DataSection, Recipe
 from tamis.recipe.splits import Splits, load_splits
 from tamis.recipe.state import DELTA, State
@@ -116,7 +117,7 @@ class Bench:
         """Refuse recipes that the model or the data are not fit for."""
         for recipe in recipes:
             check_plan(recipe, self.module, self.net, self.data, self.called)
-            trains = [step.step for step in recipe.plan if step.trains]
+            trains = [step.step for step in recipe.every_step if step.trains]
             if trains and not self.data.has_labels:
                 raise InvalidInput(f"'{self.section.train}' has no labels, which the step '{trains[0]}' needs to train")
 
@@ -145,7 +146,7 @@ class Bench:
         space.begin(lock)
         begun = State(Compressed(self.net), self.net, self.module)
         try:
-            state = run_plan(recipe.plan, begun, self.data, self.device, space, False)
+            state = run_plan(recipe.plan, begun, self.net, self.data, self.device, space, False)
         except TamisError:
             space.remove()
             raise

@@ -289,9 +289,8 @@ def _tried(rows: Sequence[Row], place: int) -> list[Candidate]:
     """All candidates, for a picture of bytes against accuracy; none where accuracies are not known."""
     if not all("accuracy" in row.figures for row in rows):
         return []
-    best = on_front([row.figures for row in rows], ("bytes", "accuracy"))
     return [
-        Candidate(described(row.point), row.figures["bytes"], row.figures["accuracy"], best[number], number == place)
+        Candidate(described(row.point), row.figures["bytes"], row.figures["accuracy"], number == place)
         for number, row in enumerate(rows)
     ]
 

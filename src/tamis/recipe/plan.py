@@ -1,0 +1,78 @@
+"""Steps one after the other: each that is finished lies in a file, and is read from there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from tamis.artifact.compressed import load
+from tamis.graph.network import Network
+from tamis.graph.trace import trace
+from tamis.progress import Listener, Progress
+from tamis.recipe.splits import Splits
+from tamis.recipe.state import Context, State
+from tamis.recipe.steps.base import Step
+from tamis.recipe.workspace import Workspace
+
+
+def run_plan(
+    plan: Sequence[Step],
+    state: State,
+    original: Network,
+    data: Splits,
+    device: torch.device,
+    space: Workspace,
+    progress: Listener,
+) -> State:
+    """Every step, or what an earlier run has left of it.
+
+    Args:
+        plan: the steps.
+        state: the network that they begin with.
+        original: the network as the user gave it.
+        data: the parts of the data.
+        device: where steps train.
+        space: where finished steps lie.
+        progress: as every long call takes it.
+    """
+    for number, step in enumerate(plan, 1):
+        path = space.file(number, step.step)
+        before = state
+        if not path.exists():
+            announce(progress, f"step {number} of {len(plan)}: {step.step}")
+            listener = prefixed(progress, f"{number}/{len(plan)}")
+            directory, notes = space.directory(number, step.step), space.notes(number, step.step)
+            step.run(state, Context(original, data, directory, notes, device, listener)).small.save(path)
+        # Always from the file: a run that goes on begins with the same as one that was never broken off.
+        state = _read(path, step, before, data)
+        space.tidy(number, step.step)
+    return state
+
+
+def _read(path: Path, step: Step, before: State, data: Splits) -> State:
+    """What a step has left in its file."""
+    module, network = before.module, before.small.network
+    if step.rebuilds and module is not None:
+        example = data.train.example
+        module = step.rebuilt(module, example).eval()
+        network = trace(module, example)
+    small = load(path, network)
+    return State(small, small.network if step.renews else before.reference, module)
+
+
+def announce(progress: Listener, text: str) -> None:
+    """A line about what comes next, for those who want to be told and have no way of their own to tell it."""
+    if progress is True:
+        print(text, file=sys.stderr, flush=True)
+
+
+def prefixed(progress: Listener, prefix: str) -> Listener:
+    """What a part's own progress is reported to: the user's function hears which part it is."""
+    if not callable(progress):
+        return progress
+    tell = progress
+    return lambda now: tell(replace(now, task=f"{prefix} {now.task}") if isinstance(now, Progress) else now)
