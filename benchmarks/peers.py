@@ -1,6 +1,6 @@
 """What tamis and other tools leave of a published network, without training: accuracy, bytes, seconds, memory.
 
-    python benchmarks/peers.py [--store] [--kept] [--only TEXT] [--folder out/peers]
+    python benchmarks/peers.py [--store] [--only TEXT] [--folder out/peers]
 
 The published ResNet-20 and ResNet-32 for CIFAR-10 are quantized to 8 bits, 4 bits and three levels, or 50, 80 and 90%
 of their weights are pruned, by every tool that is installed:
@@ -19,8 +19,7 @@ own. Peak memory is that of the whole process until the file is written, and bes
 process held before. Bytes are those of what the tool saves, as it is and after gzip -9.
 
 --folder keeps every finished row, so that the same command goes on after a kill; --only measures the rows whose name
-contains a text; --kept measures none, and says of those that the folder lacks that they were not run. --store writes
-docs/results/peers.json and the tables of docs/peers.md.
+contains a text. --store writes docs/results/peers.json and the tables of docs/peers.md.
 """
 
 from __future__ import annotations
@@ -340,8 +339,8 @@ def measured(network: str, row: Row) -> dict[str, Any]:
     return figures
 
 
-def all_rows(folder: Path, only: str, measuring: bool) -> list[dict[str, Any]]:
-    """Every row of every network; those that the folder has are read, the others measured if that is wanted."""
+def all_rows(folder: Path, only: str) -> list[dict[str, Any]]:
+    """Every row of every network; those that the folder has are read, the others measured."""
     folder.mkdir(parents=True, exist_ok=True)
     found = []
     for network in NETWORKS:
@@ -350,9 +349,9 @@ def all_rows(folder: Path, only: str, measuring: bool) -> list[dict[str, Any]]:
             if only not in name or network not in row.networks:
                 continue
             kept = folder / f"{name}.json"
-            if measuring and not kept.exists():
+            if not kept.exists():
                 kept.write_text(json.dumps(measured(network, row)))
-            figures = json.loads(kept.read_text()) if kept.exists() else {"not measured": "not run"}
+            figures = json.loads(kept.read_text())
             found.append({"network": network, "group": row.group, "method": row.method, **figures})
             print(table([found[-1]]), flush=True)
     return found
@@ -399,7 +398,6 @@ def versions() -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", action="store_true", help="write docs/results/peers.json and docs/peers.md")
-    parser.add_argument("--kept", action="store_true", help="measure nothing; take the rows that the folder has")
     parser.add_argument("--only", default="", help="only rows whose name contains this")
     parser.add_argument("--folder", type=Path, default=Path("out/peers"), help="where finished rows are kept")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
@@ -414,7 +412,7 @@ def main() -> None:
         "versions": versions(),
         "calibration": CALIBRATION,
         "test": TEST,
-        "rows": all_rows(arguments.folder, arguments.only, measuring=not arguments.kept),
+        "rows": all_rows(arguments.folder, arguments.only),
     }
     if arguments.store:
         write_tables(figures["rows"])
