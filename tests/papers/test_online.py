@@ -83,7 +83,7 @@ def figures() -> dict[str, dict[str, Any]]:
         found = dict.fromkeys(FULL, learnt(TINY, "cpu"))
         found["growth"] = growth(Growth(TINY, (3, 6), 2, 1.0, 2.0), "cpu")
         found["moves"] = moves(Moves(replace(TINY, rounds=3), (None, 4), seeds=2), "cpu")
-        found["spread"] = spread(Spread(replace(TINY, rounds=3), (0.0, 0.5), seeds=2), "cpu")
+        found["spread"] = spread({"graph": Spread(replace(TINY, rounds=3), (0.0, 0.5), seeds=2)}, "cpu")
         plan = replace(TINY, data="series", layers=(3,), rounds=3, particles=3, sizes=(3,))
         found["xnor"] = xnor({"series": Beside(plan, "conv1d")}, "cpu")
     return found
@@ -115,6 +115,7 @@ def test_moves_have_a_row_for_each_number_of_past_rounds(figures: dict[str, dict
 
 def test_spreads_have_a_row_for_each_seed(figures: dict[str, dict[str, Any]]) -> None:
     rows = figures["spread"]["rows"]
+    assert {row["stream"] for row in rows} == {"graph"}
     assert [(row["spread"], row["seed"]) for row in rows] == [(0.0, 0), (0.0, 1), (0.5, 0), (0.5, 1)]
     assert all(sum(row["architectures"].values()) == pytest.approx(1) for row in rows)
 

@@ -10,7 +10,7 @@ The text has theorems and no experiment, so that there is no printed figure to s
     graph            nodes of a synthetic graph, over graph-convolutional networks
     growth           the regret and its bounds as T grows, for one λ and for λ of order 1/√T
     moves            what it costs and what it loses that moves of particles see some past rounds only
-    spread           which architecture is left on the digits by seed, with and without particles for all of them
+    spread           which architecture is the likeliest in the end, by seed, with and without particles for all of them
     xnor             XNOR-Nets++ beside real-valued networks of as many layers and filters, on images of 4 × 4
 
 What is compared: what the networks drawn for each round lose, the best particle in the end, a network trained offline
@@ -117,8 +117,11 @@ class Spread:
     seeds: int
 
 
-FULL_SPREAD = Spread(replace(DIGITS, rounds=200, particles=40), (0.0, 0.5), seeds=3)
-SHORT_SPREAD = Spread(replace(DIGITS, rounds=60, particles=30, subsample=16), (0.0, 0.5), seeds=2)
+FULL_SPREAD = {
+    "graph": Spread(replace(GRAPH, rounds=400, particles=60), (0.0, 0.5), seeds=3),
+    "digits": Spread(replace(DIGITS, rounds=200, particles=40), (0.0, 0.5), seeds=3),
+}
+SHORT_SPREAD = {"graph": Spread(replace(GRAPH, rounds=200, particles=40, subsample=16), (0.0, 0.5), seeds=2)}
 PARTS = (*FULL, "growth", "moves", "spread", "xnor")
 
 
@@ -206,15 +209,17 @@ def moves(plan: Moves, device: str) -> Figures:
     return {"plan": asdict(plan), "rows": rows}
 
 
-def spread(plan: Spread, device: str) -> Figures:
-    """The posterior over architectures in the end, loss and error, by spread and seed."""
+def spread(plans: Mapping[str, Spread], device: str) -> Figures:
+    """The posterior over architectures in the end, loss and error, by stream, spread and seed."""
+    names = ("architectures", "expected loss", "error of the averaged prediction", "seconds")
     rows = []
-    for part in plan.spreads:
-        for seed in range(plan.seeds):
-            found = learnt(replace(plan.asked, spread=part, seed=seed), device, f"spread {part}, seed {seed}")
-            names = ("architectures", "expected loss", "error of the averaged prediction", "seconds")
-            rows.append({"spread": part, "seed": seed, **{name: found[name] for name in names}})
-    return {"plan": asdict(plan), "rows": rows}
+    for stream, plan in plans.items():
+        for part in plan.spreads:
+            for seed in range(plan.seeds):
+                asked = replace(plan.asked, spread=part, seed=seed)
+                found = learnt(asked, device, f"{stream}, spread {part}, seed {seed}")
+                rows.append({"stream": stream, "spread": part, "seed": seed, **{name: found[name] for name in names}})
+    return {"plans": {stream: asdict(plan) for stream, plan in plans.items()}, "rows": rows}
 
 
 def xnor(plans: Mapping[str, Beside], device: str) -> Figures:
@@ -273,13 +278,11 @@ def show_moves(figures: Mapping[str, Any]) -> None:
 
 
 def show_spread(figures: Mapping[str, Any]) -> None:
-    plan = figures["plan"]
-    print(f"\nArchitectures by seed: {plan['asked']['data']}, {plan['asked']['rounds']} rounds")
-    print(f"{'spread':>8}{'seed':>6}{'loss':>10}{'error, last fifth':>20}  likeliest architecture")
+    print(f"\nArchitectures by seed\n{'':10}{'spread':>8}{'seed':>6}{'loss':>10}{'error':>8}  likeliest architecture")
     for row in figures["rows"]:
         name, share = next(iter(row["architectures"].items()))
-        cells = f"{row['expected loss']:10.1f}{row['error of the averaged prediction']:20.1%}  {name} {share:.1%}"
-        print(f"{row['spread']:8}{row['seed']:6}{cells}")
+        cells = f"{row['expected loss']:10.1f}{row['error of the averaged prediction']:8.1%}  {name} {share:.1%}"
+        print(f"{row['stream']:10}{row['spread']:8}{row['seed']:6}{cells}")
 
 
 def show_xnor(figures: Mapping[str, Any]) -> None:
