@@ -13,6 +13,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import tamis
+from tamis.artifact import format
 from tamis.binary import BinaryLinear, binarize, compile, packed
 from tamis.cli.main import app
 from tamis.kernels.dispatch import binary_kernel
@@ -116,9 +117,17 @@ def wrong_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     folder = tmp_path_factory.mktemp("files")
     write(digits_cnn, str(folder / "small.tamis"))
     tamis.prune(digits_cnn(), 0.5, by="magnitude", example=X).save(folder / "pruned.tamis")
-    small, pruned = ((folder / name).read_bytes() for name in ("small.tamis", "pruned.tamis"))
+    format.write(folder / "bare.tamis", {"fc.weight": torch.ones(2)}, {}, {})
+    small, pruned, bare = ((folder / name).read_bytes() for name in ("small.tamis", "pruned.tamis", "bare.tamis"))
     damaged, forged = small[:-1] + bytes([small[-1] ^ 1]), (2**40).to_bytes(8, "little") + small[8:]
-    contents = {"small": small, "pruned": pruned, "damaged": damaged, "forged": forged, "text": b"no such file at all"}
+    contents = {
+        "small": small,
+        "pruned": pruned,
+        "bare": bare,
+        "damaged": damaged,
+        "forged": forged,
+        "text": b"no such",
+    }
     return {f"{name}.tamis": content for name, content in contents.items()}
 
 
@@ -126,8 +135,9 @@ def wrong_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     ("arguments", "part"),
     [
         ((CNN, "none.tamis"), "no such file or directory: none.tamis"),
-        ((CNN, "text.tamis"), "'text.tamis' is not a .tamis file of a network, or damaged"),
-        ((CNN, "forged.tamis"), "'forged.tamis' is not a .tamis file of a network, or damaged"),
+        ((CNN, "text.tamis"), "text.tamis is not a .tamis file, or one whose beginning was changed"),
+        ((CNN, "forged.tamis"), "forged.tamis is truncated or was changed"),
+        ((CNN, "bare.tamis"), "'bare.tamis' is not the file of a network: it says nothing of its inputs"),
         ((CNN, "damaged.tamis"), "damaged.tamis is truncated or was changed"),
         (
             (CNN, "pruned.tamis"),

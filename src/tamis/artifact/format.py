@@ -147,11 +147,21 @@ def stored_bytes(path: str | Path, names: Iterable[str]) -> dict[str, int]:
         >>> stored_bytes("small.tamis", small.params)["fc.weight"]
         176
     """
-    path = Path(path)
-    content = _content(path)
-    _verify(path, content)
-    described = _described(path, content, longest_description(names))
+    described = _verified(Path(path), names)
     return {name: described.taken(name) for name in described.claims}
+
+
+def about(path: str | Path, names: Iterable[str]) -> dict[str, Any]:
+    """What a file says about its tensors, which tells how to build the model that they are for.
+
+    Args:
+        path: a file that `write` wrote.
+        names: of tensors, about as many as the file should have; one that says more than theirs can need is refused.
+
+    Example:
+        >>> about("small.tamis", model.state_dict())["recipe"]
+    """
+    return _verified(Path(path), names).about
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
@@ -248,6 +258,13 @@ def _verify(path: Path, content: Array) -> None:
     digest.update(content[CHECKSUM.stop :].data)
     if content[CHECKSUM].tobytes() != digest.hexdigest().encode():
         raise CorruptArtifact(f"{path} is truncated or was changed since it was written: its checksum does not fit it")
+
+
+def _verified(path: Path, names: Iterable[str]) -> Description:
+    """What a file says of itself, whose bytes are those that were written."""
+    content = _content(path)
+    _verify(path, content)
+    return _described(path, content, longest_description(names))
 
 
 def _decoded(path: Path, content: Array, expected: Mapping[str, tuple[Shape, torch.dtype]]) -> Contents:

@@ -11,11 +11,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
+from tamis.artifact import format
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.export import example_inputs
@@ -30,7 +30,6 @@ from tamis.errors import CorruptArtifact, InvalidInput, TamisError
 from tamis.graph.trace import quietly
 from tamis.kernels.dispatch import binary_kernel
 
-LONGEST_HEADER = 2**24  # bytes of JSON that are read before the model is there to say how many there can be
 BATCH = 4  # inputs that the two are compared on
 TOLERANCE = (
     1e-5  # relative to the largest output; where sums of floats follow, batches may be added up in another order
@@ -88,8 +87,8 @@ def restored(model: str, small: Path) -> tuple[Compressed, nn.Module]:
     """
     if model.endswith(".pt2"):
         raise InvalidInput(f"compile needs package.module:factory; '{model}' is a program")
-    recipe, shapes = _about(small)
     module = load_module(model).module
+    recipe, shapes = _about(small, module)
     step = next((each for each in recipe if each.get("step") == "binarize" and "scale" in each), None)
     if step is not None:
         example = tuple(torch.zeros(shape) for shape in shapes)
@@ -118,19 +117,14 @@ def largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Ten
     return largest
 
 
-def _about(path: Path) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """The recipe of a file and the shapes of its inputs, before there is a model to read it for; `load` checks it."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
+def _about(path: Path, module: nn.Module) -> tuple[list[dict[str, Any]], list[list[int]]]:
+    """The recipe of a file and the shapes of its inputs, before there is a binary model to read it for."""
+    said = format.about(path, module.state_dict())
     try:
-        if length > LONGEST_HEADER:
-            raise ValueError(length)
-        with safe_open(path, "pt") as stored:
-            about = json.loads((stored.metadata() or {})["tamis"])["about"]
-        recipe = [dict(step) for step in about["recipe"]]
-        return recipe, [[int(size) for size in each["shape"]] for each in about["graph"]["inputs"]]
-    except (SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CorruptArtifact(f"'{path}' is not a .tamis file of a network, or damaged") from error
+        recipe = [dict(step) for step in said["recipe"]]
+        return recipe, [[int(size) for size in each["shape"]] for each in said["graph"]["inputs"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptArtifact(f"'{path}' is not the file of a network: it says nothing of its inputs") from error
 
 
 def _export(compiled: nn.Module, inputs: tuple[Tensor, ...], batched: bool, out: Path) -> None:
