@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from measure import store
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 import tamis
 from tamis.artifact.atomic import replacing
@@ -73,21 +73,26 @@ def rows() -> dict[str, Callable[[Path], Compression]]:
     return found | {f"ResNet-20, {name}": on_cifar({**with_data, "budget": budget}) for name, budget in BUDGETS.items()}
 
 
+def right_answers(network: Callable[[Tensor], Tensor], test: str) -> float:
+    """The share of them."""
+    data = load_data(test)
+    with torch.no_grad():
+        return (network(data.normalised()).argmax(1) == data.labels).double().mean().item()
+
+
 def measured(make: Callable[[Path], Compression], folder: Path, test: str) -> Row:
     """One row."""
     shutil.rmtree(folder, ignore_errors=True)
     start = time.process_time()
     done = make(folder)
     seconds = time.process_time() - start
-    claim, data = done.certificate["disagreement"], load_data(test)
-    with torch.no_grad():
-        right = (done.small.network(data.normalised()).argmax(1) == data.labels).double().mean().item()
+    claim = done.certificate["disagreement"]
     return {
         "bytes": done.small.nbytes,
-        "right": right,
+        "right": right_answers(done.small.network, test),
         "differ at most": claim.bound.value,
         "different": claim.bound.terms["different"],
-        "compared on": claim.bound.terms["samples"],
+        "compared on": claim.bound.terms["n"],
         "CPU seconds": seconds,
         "met": done.met,
     }
@@ -115,6 +120,7 @@ def main() -> None:
                 f"most {row['CPU seconds']:>6.0f} s"
             )
     if arguments.store:
+        figures["digits, before"] = {"right": right_answers(trained(), "digits:test")}
         print(f"stored in {store('recipes', figures)}")
 
 

@@ -103,6 +103,7 @@ def test_growth_has_a_row_for_each_length_and_rule(figures: dict[str, dict[str, 
     rows = figures["growth"]["rows"]
     assert [(row["lambda"], row["rounds"]) for row in rows] == [(FIXED, 3), (FIXED, 6), (ROOT, 3), (ROOT, 6)]
     assert [row["lam"] for row in rows] == [1.0, 1.0, pytest.approx(2 / 3**0.5), pytest.approx(2 / 6**0.5)]
+    assert all(len(row["architectures"]) == 2 for row in rows)
     means = [sum(regrets(learnt(replace(TINY, seed=seed), "cpu"))[name] for seed in (0, 1)) / 2 for name in REGRETS]
     assert [rows[1][name] for name in REGRETS] == pytest.approx(means)
 

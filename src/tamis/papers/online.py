@@ -162,7 +162,8 @@ def growth(plan: Growth, device: str) -> Figures:
                 )
                 for seed in range(plan.seeds)
             ]
-            rows.append({"lambda": rule, "rounds": rounds, "lam": lam, **_means([regrets(each) for each in runs])})
+            row = {"lambda": rule, "rounds": rounds, "lam": lam, **_means([regrets(each) for each in runs])}
+            rows.append({**row, "architectures": [each["architecture trained offline"] for each in runs]})
     exponents = {
         rule: {name: exponent([row for row in rows if row["lambda"] == rule], name) for name in REGRETS}
         for rule in (FIXED, ROOT)
