@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,22 +12,15 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
-from tamis.kronecker import triton, tuning
+from tamis.kronecker import triton
 from tamis.kronecker.backends import Backend, chosen
 from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
 
+pytestmark = pytest.mark.usefixtures("nothing_tuned")
 LAYOUTS = ("batch_first", "batch_last")
 Shape = tuple[int, int, int, int]
-
-
-@pytest.fixture(autouse=True)
-def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TAMIS_CACHE", str(tmp_path))
-    tuning.remembered.cache_clear()
-    yield
-    tuning.remembered.cache_clear()
 
 
 def names(shape: Shape, dtype: torch.dtype = torch.float32) -> list[str]:

@@ -8,7 +8,6 @@ import threading
 import warnings
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
 
+pytestmark = pytest.mark.usefixtures("nothing_tuned")
 CHAINS: dict[str, list[Pattern]] = {
     "dense": dense(6, 10),
     "low rank": low_rank(6, 10, 3),
@@ -59,14 +59,6 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     backend = Backend("counting", lambda *_: "", BACKENDS["reference"].apply, counter.prepare)
     monkeypatch.setattr(backends, "BACKENDS", {**BACKENDS, "counting": backend})
     return counter
-
-
-@pytest.fixture(autouse=True)
-def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("TAMIS_CACHE", str(tmp_path))
-    tuning.remembered.cache_clear()
-    yield
-    tuning.remembered.cache_clear()
 
 
 def layer(name: str = "square", **kwargs: Any) -> KroneckerLinear:

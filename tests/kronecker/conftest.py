@@ -1,0 +1,19 @@
+"""What tests of several files need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tamis.kronecker import tuning
+
+
+@pytest.fixture
+def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a machine where no pattern was ever tuned."""
+    monkeypatch.setenv("TAMIS_CACHE", str(tmp_path))
+    tuning.remembered.cache_clear()
+    yield
+    tuning.remembered.cache_clear()
