@@ -20,7 +20,7 @@ X, WEIGHT = torch.ones(5, PATTERN.columns), torch.ones(PATTERN.shape)
 
 
 def refused(installed: bool, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(backend, "_installed", lambda: installed)
+    monkeypatch.setattr(backend, "INSTALLED", installed)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     with pytest.raises(InvalidInput) as refusal:
         multiply(x, WEIGHT.to(x.dtype), PATTERN, backend="triton")

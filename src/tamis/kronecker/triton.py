@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,7 +16,8 @@ from tamis.kronecker.pattern import Pattern
 
 DTYPES = (torch.float32, *HALF)
 # Multiplications for each number moved, below which a dense product in half precision was faster than these ways.
-MOST_DENSE = {"rows, d ≤ 3": 320, "rows": 225, "columns, a > 1": 450, "columns": 650, "turned": 820}
+MOST_DENSE = {"rows, d ≤ 3": 310, "rows": 160, "columns, a > 1": 390, "columns": 800, "turned": 820}
+INSTALLED = find_spec("triton") is not None  # asked here, where torch.compile does not look on
 OLDEST = (8, 0)  # the compute capability from which on tensor cores multiply TF32 and bfloat16 numbers
 
 
@@ -131,7 +131,7 @@ kronecker_weight_gradient.register_autograd(_backward_of_gradient, setup_context
 def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> str:
     """Which of "triton", "bmm" and "dense" is the fastest for tensors on a GPU, as measured on an H200.
 
-    In float32 "triton" was, for each of 438 patterns with ad ≥ 2 in both layouts. In half precision "dense" was where
+    In float32 "triton" was, for each of 605 patterns with ad ≥ 2 in both layouts. In half precision "dense" was where
     it makes few multiplications for each number that it moves, n = ad · bc/(b + c); "bmm" never was. Measured for 25088
     vectors (benchmarks/kronecker_gpu.py); for fewer than a few hundred nothing was.
 
@@ -166,7 +166,7 @@ def _tf32_allowed() -> bool:
 
 
 def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
-    if not _installed():
+    if not INSTALLED:
         return "Triton is not installed: pip install triton, or take the backend 'bmm'"
     if x.dtype not in DTYPES:
         return f"it multiplies float32, float16 and bfloat16, got {x.dtype}; take the backend 'bmm'"
@@ -174,20 +174,10 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return ""
     if x.device.type != "cuda":
         return f"it needs a GPU, and x is on '{x.device}'; take the backend 'bmm'"
-    capability = _capability(x.device)
+    capability = torch.cuda.get_device_capability(x.device)
     if capability < OLDEST:
         return f"it needs a GPU of compute capability {OLDEST} or later, got {capability}; take the backend 'bmm'"
     return ""
-
-
-@cache
-def _installed() -> bool:
-    return find_spec("triton") is not None
-
-
-@cache
-def _capability(device: torch.device) -> tuple[int, int]:
-    return torch.cuda.get_device_capability(device)
 
 
 def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:

@@ -17,7 +17,7 @@ from tamis.kernels.triton.kronecker_launch import Launch
 from tamis.kernels.triton.kronecker_tiles import FEW, Tile, tile_of, weight_tile_of
 
 WAVES = 512  # programs that are enough to fill a GPU a few times over
-PACKED = 1024  # weights that one program packs
+PACKED = 16, 64  # rows of a weight that one program packs, and entries at a time
 TURNED = 64  # rows and columns that one program transposes
 MOST_LAUNCHES = 64  # sizes of batches that a factor knows its launches for
 CACHED = 24 << 20  # bytes of weights or inputs that stay in a GPU's cache between programs
@@ -45,7 +45,7 @@ class Factor:
 
     def __init__(self, weight: Tensor, batch_last: bool, tf32: bool, tile: Tile | None = None) -> None:
         a, b, c, d = weight.shape
-        self.dtype, self.batch_last, self.precision = weight.dtype, batch_last, _precision(weight.dtype, tf32)
+        self.dtype, self.batch_last = weight.dtype, batch_last
         # For few vectors and for more; both go the same way.
         self._tiles = [tile or tile_of((a, b, c, d), weight.dtype, batch_last, batch) for batch in (FEW, FEW + 1)]
         self.way = self._tiles[0].way
@@ -54,8 +54,9 @@ class Factor:
             if self.way == "filled":
                 weight = _filled(weight)
             self.shape = weight.shape
-            packed = (weight.contiguous(),) if self.way == "columns" else _packed(weight, self.precision)
-            self._weights = (packed[0],) if self.way == "columns" else (packed[0], packed[-1])
+            exact = weight.dtype == torch.float32 and not tf32
+            self.precision = "float16x3" if exact else "tf32"
+            self._weights = _packed(weight, exact, self.way == "columns")
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         batch = x.shape[1] if self.batch_last else x.shape[0]
@@ -94,6 +95,7 @@ class Factor:
             "INPUTS": tile.inputs,
             "COLUMNS": tile.columns,
             "WHOLE": tile.columns == d and d * width <= 8,
+            "WHOLE_WEIGHTS": tile.columns == d and d * self._weights[0].itemsize <= 8,
             "BIASED": biased,
             "PRECISION": self.precision,
         }
@@ -137,7 +139,7 @@ def weight_gradient(
     if x.numel() == 0:
         return x.new_zeros(shape)
     tile = tile or weight_tile_of(shape, x.dtype, batch_last)
-    precision = _precision(x.dtype, tf32)
+    precision = "tf32x3" if x.dtype == torch.float32 and not tf32 else "tf32"
     with launching_on(x.device):
         if tile.way == "turned":
             sums = _weight_sums(_turned(x), _turned(gradient), shape, True, tile, precision)
@@ -195,15 +197,22 @@ def _filled(weight: Tensor) -> Tensor:
     return torch.diag_embed(weight).permute(0, 1, 3, 2, 4).reshape(a, b * d, c * d, 1)
 
 
-def _packed(weight: Tensor, precision: str) -> Tensor:
-    """The weight as (1, a, d, b, c), or as (2, a, d, b, c): the first and the last 11 bits of each number."""
+def _packed(weight: Tensor, exact: bool, apart: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """What kernels read of a weight: it, thrice; or two float16 numbers of each, and units (a, d, b) of their rows.
+
+    Weights lie as (a, d, b, c), or if `apart` as they are.
+    """
     a, b, c, d = weight.shape
-    if precision != "tf32x3":
-        return weight.permute(0, 3, 1, 2).contiguous().unsqueeze(0)
-    packed = weight.new_empty((2, a, d, b, c))
-    size = weight.numel()
-    kernels.pack[(_pieces(size, PACKED),)](weight.contiguous(), packed, size, b * c, d, BLOCK=PACKED)
-    return packed
+    if not exact:
+        packed = weight.contiguous() if apart else weight.permute(0, 3, 1, 2).contiguous()
+        return packed, packed, packed
+    high, low = weight.new_empty((2, *weight.shape), dtype=torch.float16)
+    units = weight.new_empty((a, d, b))
+    outputs, inputs = PACKED
+    programs = a * d * _pieces(b, outputs)
+    sizes = {"APART": apart, "OUTPUTS": outputs, "INPUTS": inputs}
+    kernels.pack[(programs,)](weight.contiguous(), high, low, units, b, c, d, **sizes)
+    return high, low, units
 
 
 def _together(batches: int, sizes: tuple[int, int, int], tile: Tile, width: int) -> int:
@@ -216,7 +225,3 @@ def _together(batches: int, sizes: tuple[int, int, int], tile: Tile, width: int)
     if b * c * d * width <= CACHED:
         return 1
     return max(1, min(batches, CACHED // (32 * c * tile.batch)))
-
-
-def _precision(dtype: torch.dtype, tf32: bool) -> str:
-    return "tf32x3" if dtype == torch.float32 and not tf32 else "tf32"

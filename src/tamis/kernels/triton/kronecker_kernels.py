@@ -10,8 +10,12 @@ and joined, so that every thread holds neighbours along l and can hand them over
 `columns_weight` and `rows_weight` are the gradients in the weight: sums over the batch, in a fixed number of parts
 that are added in a fixed order, so that they are the same in every run.
 
-float32 numbers are split into two of 11 bits each (TF32×3): p·q ≈ lp·hq + hp·lq + hp·hq. Tensor cores cut off what does
-not fit into their sums instead of rounding it, so each tile's sum starts at 0 and is added to the others outside them.
+float32 numbers are split into two of 11 bits each: p·q ≈ lp·hq + hp·lq + hp·hq. In products these are float16 numbers,
+which tensor cores multiply twice as fast as TF32 ones, and which need scaling: powers of two, the units, bring the
+largest entry of each vector, within each tile along l, and of each row of the weight to between 2¹⁴ and 2¹⁵. What is
+lost of smaller ones is below 2⁻³⁹ of the largest. In gradients, where sums run over all vectors, they are TF32 numbers.
+Tensor cores cut off what does not fit into their sums instead of rounding it, so each tile's sum starts at 0 and is
+added to the others outside them.
 """
 
 import triton
@@ -28,36 +32,86 @@ def _split(values):
 
 
 @triton.jit
-def pack(weight, packed, size, entries, d, BLOCK: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < size
-    i, rest = place // (entries * d), place % (entries * d)
-    j, entry = rest // entries, rest % entries
-    high, low = _split(tl.load(weight + (i * entries + entry) * d + j, mask=inside, other=0.0))
-    tl.store(packed + place, high, mask=inside)
-    tl.store(packed + size + place, low, mask=inside)
+def _unit(largest):
+    """The power of two for which the largest of some numbers, divided by it, is in [2¹⁴, 2¹⁵): as bits of a float32."""
+    exponent = largest.to(tl.int32, bitcast=True) & 0x7F800000
+    return tl.maximum(exponent, 0x07800000) - 0x07000000
+
+
+@triton.jit
+def _divided(values, unit):
+    """By a power of two, of which these are the bits."""
+    return values * (0x7F000000 - unit).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _halves_of(values):
+    """Two float16 numbers that add up to these, but for the last bits."""
+    high = values.to(tl.float16)
+    return high, (values - high.to(tl.float32)).to(tl.float16)
+
+
+@triton.jit
+def pack(weight, high, low, units, b, c, d, APART: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr):
+    """Two float16 numbers for each weight, times a unit of its row; infinite ones give NaN.
+
+    (a, b, c, d) → (a, d, b, c), or as it lies if APART; units (a, d, b).
+    """
+    tiles = tl.cdiv(b, OUTPUTS)
+    block = tl.program_id(0) // tiles
+    outputs = tl.program_id(0) % tiles * OUTPUTS + tl.arange(0, OUTPUTS)
+    wanted = outputs < b
+    inputs = tl.arange(0, INPUTS)
+    rows = weight + ((block // d * b + outputs).to(tl.int64) * (c * d) + block % d)[:, None]
+    largest = tl.zeros((OUTPUTS,), tl.float32)
+    for first in range(0, c, INPUTS):
+        entries = first + inputs
+        there = wanted[:, None] & (entries < c)[None, :]
+        largest = tl.maximum(largest, tl.max(tl.abs(tl.load(rows + entries[None, :] * d, mask=there, other=0.0)), 1))
+    unit = tl.where(largest < float("inf"), _unit(largest), 0x3F800000)
+    tl.store(units + block * b + outputs, unit.to(tl.float32, bitcast=True), mask=wanted)
+    if APART:
+        packed = ((block // d * b + outputs).to(tl.int64) * (c * d) + block % d)[:, None]
+        step = d
+    else:
+        packed = (block * b + outputs).to(tl.int64)[:, None] * c
+        step = 1
+    for first in range(0, c, INPUTS):
+        entries = first + inputs
+        there = wanted[:, None] & (entries < c)[None, :]
+        values = _divided(tl.load(rows + entries[None, :] * d, mask=there, other=0.0), unit[:, None])
+        upper, lower = _halves_of(values)
+        tl.store(high + packed + entries[None, :] * step, upper, mask=there)
+        tl.store(low + packed + entries[None, :] * step, lower, mask=there)
 
 
 @triton.jit
 def _dot(left, right, total, PRECISION: tl.constexpr):
     if PRECISION == "tf32x3":
-        right_high, right_low = _split(right)
-        return _dot_split(left, right_high, right_low, total, PRECISION)
-    else:
-        return tl.dot(left, right, total, input_precision="tf32")
-
-
-@triton.jit
-def _dot_split(left, right_high, right_low, total, PRECISION: tl.constexpr):
-    """`_dot` with a right side that is split already."""
-    if PRECISION == "tf32x3":
         left_high, left_low = _split(left)
+        right_high, right_low = _split(right)
         part = tl.dot(left_low, right_high, input_precision="tf32")
         part = tl.dot(left_high, right_low, part, input_precision="tf32")
         part = tl.where(part == part, part, 0.0)  # ∞ − ∞ and ∞ · 0, of what the product of the high parts tells rightly
         return total + tl.dot(left_high, right_high, part, input_precision="tf32")
     else:
-        return tl.dot(left, right_high, total, input_precision="tf32")
+        return tl.dot(left, right, total, input_precision="tf32")
+
+
+@triton.jit
+def _dot_halves(left, right_high, right_low, right_unit, total):
+    """float32 numbers times float16 ones that are split already; `right_unit` is for all of these."""
+    LAST: tl.constexpr = len(left.shape) - 1
+    largest = tl.max(tl.abs(left), LAST)
+    unit = _unit(largest)
+    # An infinite number becomes the largest that there is, beside which others are 0, times ∞ in the end.
+    left = tl.clamp(_divided(left, tl.expand_dims(unit, LAST)), -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
+    factor = tl.where(largest < float("inf"), unit.to(tl.float32, bitcast=True) * right_unit, float("inf"))
+    left_high, left_low = _halves_of(left)
+    part = tl.dot(left_low, right_high)
+    part = tl.dot(left_high, right_low, part)
+    part = tl.dot(left_high, right_high, part)
+    return total + part * tl.expand_dims(factor, LAST)
 
 
 @triton.jit
@@ -124,6 +178,8 @@ def _matrices(
 def columns(
     x,
     weight,
+    weight_low,
+    weight_units,
     bias,
     y,
     batch,
@@ -138,6 +194,7 @@ def columns(
     INPUTS: tl.constexpr,
     COLUMNS: tl.constexpr,
     WHOLE: tl.constexpr,
+    WHOLE_WEIGHTS: tl.constexpr,
     BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
@@ -155,20 +212,38 @@ def columns(
         j = 0
     inside, wanted = rows < batch, outputs < b
     xs = x + rows.to(tl.int64)[:, None] * (a * c * D) + (i * c * D + j)
-    weights = weight + ((i * b + outputs).to(tl.int64) * (c * D) + j)[:, None]
+    places = ((i * b + outputs).to(tl.int64) * (c * D) + j)[:, None]
     total = tl.zeros((COLUMNS, BATCH, OUTPUTS), tl.float32)
+    if PRECISION == "float16x3":
+        column = j + tl.arange(0, COLUMNS)
+        units_at = weight_units + (i * D + column)[:, None] * b + outputs[None, :]
+        units = tl.load(units_at, mask=(column < D)[:, None] & wanted[None, :], other=0.0)
+        largest_unit = tl.max(units)  # as in `rows`
     left = _matrices(xs, inside, 0, c, j, D, BATCH, INPUTS, COLUMNS, WHOLE)
-    right = _matrices(weights, wanted, 0, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE)
+    right = _matrices(weight + places, wanted, 0, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE_WEIGHTS)
+    if PRECISION == "float16x3":
+        right_low = _matrices(weight_low + places, wanted, 0, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE_WEIGHTS)
     for first in tl.range(INPUTS, c, INPUTS, num_stages=1):
         xs += INPUTS * D
-        weights += INPUTS * D
+        places += INPUTS * D
         # Read ahead: these are on their way while the ones before are multiplied.
         next_left = _matrices(xs, inside, first, c, j, D, BATCH, INPUTS, COLUMNS, WHOLE)
-        next_right = _matrices(weights, wanted, first, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE)
-        total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
+        next_right = _matrices(weight + places, wanted, first, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE_WEIGHTS)
+        if PRECISION == "float16x3":
+            next_low = _matrices(weight_low + places, wanted, first, c, j, D, OUTPUTS, INPUTS, COLUMNS, WHOLE_WEIGHTS)
+            total = _dot_halves(
+                left, tl.permute(right, (0, 2, 1)), tl.permute(right_low, (0, 2, 1)), largest_unit, total
+            )
+            right_low = next_low
+        else:
+            total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
         left = next_left
         right = next_right
-    total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
+    if PRECISION == "float16x3":
+        total = _dot_halves(left, tl.permute(right, (0, 2, 1)), tl.permute(right_low, (0, 2, 1)), largest_unit, total)
+        total *= (units / largest_unit)[:, None, :]
+    else:
+        total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
     values = tl.reshape(tl.permute(total, (1, 2, 0)), (BATCH, OUTPUTS * COLUMNS))
     place = tl.arange(0, OUTPUTS * COLUMNS)
     if COLUMNS == D:
@@ -191,6 +266,7 @@ def rows(
     x,
     weight,
     weight_low,
+    weight_units,
     bias,
     y,
     batch,
@@ -222,7 +298,7 @@ def rows(
     inside, wanted = rows < batch, outputs < b
     places = (block * b + outputs).to(tl.int64)[:, None] * c + inputs[None, :]
     if LAST:
-        step = d * batch.to(tl.int64)
+        step = tl.cast(d, tl.int64) * batch  # sizes that are 1 are no tensors
         xs = x + (i * c * d + j).to(tl.int64) * batch + inputs.to(tl.int64)[:, None] * step + rows[None, :]
         ys = y + (i * b * d + j).to(tl.int64) * batch + outputs.to(tl.int64)[None, :] * step + rows[:, None]
     else:
@@ -230,6 +306,9 @@ def rows(
         xs = x + rows.to(tl.int64)[:, None] * (a * c * d) + (i * c * d + j) + inputs[None, :] * d
         ys = y + rows.to(tl.int64)[:, None] * (a * b * d) + (i * b * d + j) + outputs[None, :] * d
     total = tl.zeros((BATCH, OUTPUTS), tl.float32)
+    if PRECISION == "float16x3":
+        units = tl.load(weight_units + block * b + outputs, mask=wanted, other=0.0)
+        largest_unit = tl.max(units)  # sums are as large as those of the largest row until the end, and no larger
     for first in range(0, c, INPUTS):
         within = first + inputs < c
         if LAST:
@@ -238,12 +317,15 @@ def rows(
             left = tl.load(xs, mask=inside[:, None] & within[None, :], other=0.0)
         needed = wanted[:, None] & within[None, :]
         right = tl.trans(tl.load(weight + places, mask=needed, other=0.0))
-        right_low = right
-        if PRECISION == "tf32x3":
+        if PRECISION == "float16x3":
             right_low = tl.trans(tl.load(weight_low + places, mask=needed, other=0.0))
-        total = _dot_split(left, right, right_low, total, PRECISION)
+            total = _dot_halves(left, right, right_low, largest_unit, total)
+        else:
+            total = tl.dot(left, right, total, input_precision="tf32")
         xs += INPUTS * step
         places += INPUTS
+    if PRECISION == "float16x3":
+        total *= (units / largest_unit)[None, :]
     if BIASED:
         total += tl.load(bias + i * b * d + outputs * d + j, mask=wanted, other=0.0).to(tl.float32)[None, :]
     tl.store(ys, total.to(y.dtype.element_ty), mask=inside[:, None] & wanted[None, :])

@@ -37,14 +37,17 @@ def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bo
     exact = dtype == torch.float32
     if not batch_last and d > 1:
         if _columns_are_faster(b, c, d, exact):
+            if exact:
+                columns = min(d, 4)
+                return Tile("columns", 32 if d <= 4 else 64, _power(b, 32), 16, columns, columns, 1)
             columns = _columns_of(d)
-            return Tile("columns", 64, _power(b, 32 if exact else 64), 16, columns, columns, 1)
+            return Tile("columns", 64, _power(b, 64), 16, columns, columns, 1)
         if d <= 3 and not exact:
             return Tile("filled", 128, _power(b * d, 128), 64, 1, 8 if b * d > 64 else 4, 3)
     way = "turned" if not batch_last and d > 1 else "rows"
-    rows = 64 if batch <= FEW else 128
     if exact:
-        return Tile(way, rows, 64, 32, 1, 4, 3) if b <= 64 else Tile(way, 64, 128, 32, 1, 4, 3)
+        return _exact_tile(way, b, c, batch_last or d > 1)
+    rows = 64 if batch <= FEW else 128
     if b <= 192:
         return Tile(way, rows, _power(b, 64), 32, 1, 4, 4)
     return Tile(way, rows, 128 if b < 512 else 256, 64, 1, 8, 3)
@@ -62,11 +65,22 @@ def weight_tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_l
     return Tile(way, 32 if exact else 64, _power(b, 64), _power(c, 64), 1, 4, 3)
 
 
+def _exact_tile(way: str, b: int, c: int, last: bool) -> Tile:
+    """For `rows` with float32 numbers: as wide as fills up with few zeros, and as long, if the batch is last."""
+    outputs = 64 if 10 * _multiple(b, 128) > 13 * _multiple(b, 64) else 128
+    long = 4 * _multiple(c, 64) < 5 * _multiple(c, 32) if last else outputs == 128
+    return Tile(way, 64, outputs, 64, 1, 4, 2) if long else Tile(way, 64, outputs, 32, 1, 4, 3)
+
+
+def _multiple(size: int, of: int) -> int:
+    return -(-size // of) * of
+
+
 def _columns_are_faster(b: int, c: int, d: int, exact: bool) -> bool:
     """Than a pass more over input and output: where there is little to multiply, and j comes in whole groups."""
     multiplications = b * c / (b + c)  # for each number that is read or written
     if exact:
-        return d in (2, 4) and multiplications < MOST_IN_COLUMNS
+        return multiplications < {2: 100, 4: 80, 6: 40, 8: 40}.get(d, 0)
     if d in (2, 4, 8):
         return multiplications < (MOST_IN_COLUMNS if d == 2 else 150 if d == 4 else 80)
     return d % 8 == 0 and d < 48 and multiplications < 40
