@@ -3,10 +3,10 @@
 Two things are kept: which backend multiplies by each factor, for the device, dtype, layout and size of the batch; and
 the weights as these backends read them, which would be packed, or filled up with zeros, in every call otherwise.
 
-What is kept costs memory: as much as the weights once more, twice as much for float32 on a GPU, and for the backend
-"dense" a matrix with its zeros, rows × columns, or one for the whole product K₁…K_L. It is made where that backend
-multiplies, and goes with the layer, with its weights (`Module.to`), and with every change between `train()` and
-`eval()`. Copies and pickled layers begin with nothing.
+What is kept costs memory: as much as the weights once more, and for the backend "dense" a matrix with its zeros,
+rows × columns, or one for the whole product K₁…K_L. It is made where that backend multiplies, and goes with the layer,
+with its weights (`Module.to`), and with every change between `train()` and `eval()`. Copies and pickled layers begin
+with nothing.
 
 A change of the weights is seen: by torch's counter of changes in place, and by where the weights lie. Torch does not
 count what is written through `Tensor.data` or NumPy; after that, call `eval()` of the layer once more.
