@@ -47,6 +47,12 @@ def test_a_compiled_network_has_it_in_the_place_of_its_own() -> None:
         assert torch.equal(compiled(x), model(x))
 
 
+def test_a_relu_leaves_a_window_of_padding_alone_below_everything() -> None:
+    pool, x = nn.MaxPool2d(2, 1, 1, dilation=2), torch.randn(2, 3, 9, 1)  # columns −1 and 1 of one that has only 0
+    assert torch.equal(FastMaxPool2d(pool, relu=True)(x), torch.full((2, 3, 9, 1), -torch.inf))
+    assert torch.equal(FastMaxPool2d(pool, relu=True)(x.mT.expand(2, 3, 7, 9)), pool(x.mT.expand(2, 3, 7, 9).relu()))
+
+
 @pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
 @pytest.mark.parametrize(
     "pool", [nn.MaxPool2d(3, 2, 1), nn.MaxPool2d((2, 3), (1, 3), (1, 0)), nn.MaxPool2d(2)], ids=str

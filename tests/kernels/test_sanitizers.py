@@ -15,9 +15,19 @@ COMPILER = next(
     (path for name in (os.environ.get("CXX", ""), "c++", "g++", "clang++") if (path := shutil.which(name))), None
 )
 FLAGS = {
-    "binary_avx512": ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vpopcntdq", "-mprfchw"],
-    "binary_avx2": ["-mavx2"],
+    "binary_avx512": [
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx512vpopcntdq",
+        "-mavx512vnni",
+        "-mprfchw",
+    ],
+    "binary_avx2": ["-mavx2", "-mfma"],
     "binary_popcnt": ["-mpopcnt"],
+    "pool_avx512": ["-mavx512f", "-mavx512dq", "-mavx512vl"],
+    "pool_avx2": ["-mavx2", "-mfma"],
     "kronecker_avx512": ["-mavx512f", "-mavx512dq"],
     "kronecker_avx2": ["-mavx2", "-mfma"],
 }

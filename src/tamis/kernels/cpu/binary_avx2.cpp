@@ -7,6 +7,8 @@
 
 #include <immintrin.h>
 
+#include "binary_ahead.h"
+
 namespace tamis {
 namespace {
 
@@ -133,19 +135,108 @@ TAMIS_INLINE void finish_pixels(const BinaryBlock& block, std::size_t channel, s
 }
 
 template <int words>
-TAMIS_INLINE void pixel_row(const BinaryBlock& block, std::size_t channel) {
+TAMIS_INLINE void pixel_row(const BinaryBlock& block, std::size_t channel, Fetch& fetch) {
     const std::uint64_t* const weights = block.weights + channel / 8 * block.oct_words + channel % 8;
     for (std::size_t pixel = 0; pixel < block.pixels; pixel += 8) {
         __m256i counts[words][2];
         count_tile<words>(block.patches + pixel, block.stride, weights, 8, block.rows, counts);
         for (int w = 0; w < words; ++w) finish_pixels(block, channel + w, pixel, narrow(counts[w][0], counts[w][1]));
+        if (fetch.channels > 0) fetch_share(fetch);
+    }
+}
+
+// Ones of nine rows, `lanes` sixteen words apart, for four words and the weights of one channel: eight numbers for each
+// word. Sums and carries of three times three rows are added up bit by bit once more, so that four registers are looked
+// up, and not six.
+TAMIS_INLINE __m256i count_nine(const std::uint64_t* lanes, const std::uint64_t* weights) {
+    const __m256i once = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,  //
+                                          0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4);
+    const __m256i twice = _mm256_add_epi8(once, once), four_times = _mm256_add_epi8(twice, twice);
+    __m256i sums[3], carries[3];
+#pragma GCC unroll 3
+    for (int k = 0; k < 3; ++k) {
+        const std::uint64_t *const a = lanes + 3 * k * 16, *const b = weights + 3 * k * 8;
+        const __m256i x = _mm256_xor_si256(_mm256_set1_epi64x(static_cast<long long>(b[0])), load(a));
+        const __m256i y = _mm256_xor_si256(_mm256_set1_epi64x(static_cast<long long>(b[8])), load(a + 16));
+        sums[k] = _mm256_xor_si256(_mm256_set1_epi64x(static_cast<long long>(b[16])), load(a + 32));
+        carries[k] = _mm256_or_si256(_mm256_and_si256(x, y), _mm256_andnot_si256(sums[k], _mm256_or_si256(x, y)));
+    }
+    const __m256i s = _mm256_xor_si256(sums[0], sums[1]), c = _mm256_xor_si256(carries[0], carries[1]);
+    const __m256i of_sums = _mm256_or_si256(_mm256_and_si256(sums[0], sums[1]), _mm256_and_si256(s, sums[2]));
+    const __m256i of_carries = _mm256_or_si256(_mm256_and_si256(carries[0], carries[1]), _mm256_and_si256(c, carries[2]));
+    const __m256i ones = looked_up(_mm256_xor_si256(s, sums[2]), once);
+    const __m256i twos = _mm256_add_epi8(looked_up(of_sums, twice), looked_up(_mm256_xor_si256(c, carries[2]), twice));
+    return _mm256_add_epi8(_mm256_add_epi8(ones, twos), looked_up(of_carries, four_times));
+}
+
+// The most common form, numbers by one factor for each channel, is written without a question for each eight of them.
+TAMIS_INLINE bool is_common(const BinaryBlock& block) {
+    return block.few_classes && block.marks == nullptr && block.full == nullptr && block.beta == nullptr;
+}
+
+// Nine rows, as a 3 × 3 kernel of up to 64 channels has, for sixteen pixels, which are a line of the result, and the
+// channels [first, last) of one oct. `patches` are those of the sixteen pixels alone. A function of its own, in which the
+// compiler has registers enough.
+template <bool common, bool past_cache>
+__attribute__((noinline)) void nine_oct(const BinaryBlock& block, const std::uint64_t* patches, std::size_t pixel,
+                                        std::size_t first, std::size_t last) {
+    const bool whole = common && pixel + 16 <= block.pixels;
+    const std::uint64_t* weights = block.weights + first / 8 * block.oct_words;
+    const __m256i classes[2] = {load(block.classes + pixel), load(block.classes + pixel + 8)};
+    for (std::size_t channel = first; channel < last; ++channel, ++weights) {
+        __m256i sums[4];
+#pragma GCC unroll 4
+        for (int v = 0; v < 4; ++v)
+            sums[v] = _mm256_sad_epu8(count_nine(patches + 4 * v, weights), _mm256_setzero_si256());
+        const __m256i counts[2] = {narrow(sums[0], sums[1]), narrow(sums[2], sums[3])};
+        if (!whole) {
+            for (std::size_t v = 0; v < 2 && pixel + 8 * v < block.pixels; ++v)
+                finish_pixels(block, channel, pixel + 8 * v, counts[v]);
+            continue;
+        }
+        const __m256 alpha = _mm256_set1_ps(block.alpha[channel]);
+        const float* const border = block.borders + channel * 16;
+        const std::size_t place = channel * block.plane + pixel;
+#pragma GCC unroll 2
+        for (int v = 0; v < 2; ++v) {
+            __m256 values = values_of(counts[v], entries_of(border, classes[v]), alpha);
+            if (block.followed) values = followed<false>(block.after, channel, place + 8 * v, lanes8(8), values);
+            if (past_cache) _mm256_stream_ps(block.out + place + 8 * v, values);
+            else _mm256_storeu_ps(block.out + place + 8 * v, values);
+        }
+        if (!past_cache) __builtin_prefetch(block.out + place + 32, 1);
+    }
+}
+
+template <bool common, bool past_cache>
+void nine_rows(const BinaryBlock& block) {
+    Fetch fetch = fetch_of(block.ahead, (block.pixels + 15) / 16 * ((block.last - block.first + 7) / 8));
+    alignas(32) std::uint64_t patches[9 * 16];
+    for (std::size_t pixel = 0; pixel < block.pixels; pixel += 16) {
+        for (std::size_t row = 0; row < 9; ++row)
+            for (std::size_t v = 0; v < 16; v += 4)
+                store(patches + row * 16 + v, load(block.patches + row * block.stride + pixel + v));
+        for (std::size_t channel = block.first; channel < block.last; channel += 8) {
+            const std::size_t last = channel + 8 < block.last ? channel + 8 : block.last;
+            nine_oct<common, past_cache>(block, patches, pixel, channel, last);
+            fetch_share(fetch);
+        }
     }
 }
 
 void by_pixels(const BinaryBlock& block) {
-    std::size_t channel = block.first;
-    for (; channel + 2 <= block.last; channel += 2) pixel_row<2>(block, channel);
-    if (channel < block.last) pixel_row<1>(block, channel);
+    if (block.rows == 9) {
+        const bool common = is_common(block);
+        const bool lines = reinterpret_cast<std::uintptr_t>(block.out) % 32 == 0 && block.plane % 8 == 0;
+        if (!common) nine_rows<false, false>(block);
+        else if (block.past_cache && lines) nine_rows<true, true>(block);
+        else nine_rows<true, false>(block);
+    } else {
+        Fetch fetch = fetch_of(block.ahead, (block.pixels + 7) / 8 * ((block.last - block.first + 1) / 2));
+        std::size_t channel = block.first;
+        for (; channel + 2 <= block.last; channel += 2) pixel_row<2>(block, channel, fetch);
+        if (channel < block.last) pixel_row<1>(block, channel, fetch);
+    }
     if (block.past_cache) _mm_sfence();
 }
 
@@ -325,7 +416,38 @@ void mix(const std::uint64_t* first, const std::uint64_t* second, std::uint64_t*
     for (; i < count; ++i) third[i] ^= first[i] ^ second[i];
 }
 
-constexpr BinaryKernel kernel{"avx2", &pack, &join, &copy, &mix, nullptr, &by_pixels, &by_channels};
+// All ones in the lanes of four whose places, from `first` on, lie in [0, end).
+TAMIS_INLINE __m256i lanes_within(std::ptrdiff_t first, std::ptrdiff_t end) {
+    const __m256i places = _mm256_add_epi64(_mm256_set1_epi64x(first), _mm256_setr_epi64x(0, 1, 2, 3));
+    const __m256i before_end = _mm256_cmpgt_epi64(_mm256_set1_epi64x(end), places);
+    return _mm256_andnot_si256(_mm256_cmpgt_epi64(_mm256_setzero_si256(), places), before_end);
+}
+
+void three(const std::uint64_t* row, std::ptrdiff_t start, std::size_t width, std::size_t count, std::uint64_t* to,
+           std::size_t stride) {
+    const auto end = static_cast<std::ptrdiff_t>(width);
+    for (std::size_t i = 0; i < count; i += 4) {
+        const std::ptrdiff_t column = start + static_cast<std::ptrdiff_t>(i);
+        __m256i words[3];
+        if (column >= 0 && column + 6 <= end) {
+            for (int k = 0; k < 3; ++k) words[k] = load(row + column + k);
+        } else {
+            for (int k = 0; k < 3; ++k)  // an address is never read where the mask is 0
+                words[k] = _mm256_maskload_epi64(reinterpret_cast<const long long*>(row + (column + k)),
+                                                 lanes_within(column + k, end));
+        }
+        words[2] = _mm256_xor_si256(words[2], _mm256_xor_si256(words[0], words[1]));
+        if (i + 4 <= count) {
+            for (int k = 0; k < 3; ++k) store(to + k * stride + i, words[k]);
+            continue;
+        }
+        const __m256i mask = lanes_within(static_cast<std::ptrdiff_t>(i), static_cast<std::ptrdiff_t>(count));
+        for (int k = 0; k < 3; ++k)
+            _mm256_maskstore_epi64(reinterpret_cast<long long*>(to + k * stride + i), mask, words[k]);
+    }
+}
+
+constexpr BinaryKernel kernel{"avx2", &pack, &join, &copy, &mix, &three, &by_pixels, &by_channels};
 
 }  // namespace
 

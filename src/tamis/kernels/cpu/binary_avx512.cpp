@@ -1,11 +1,14 @@
-// Binary layers with AVX-512 and VPOPCNTDQ: eight words in a register. Nothing here may be shared with other files, which
-// are compiled for other processors: no templates or inline functions but those of this file.
+// Binary layers with AVX-512, VPOPCNTDQ and VNNI: eight words in a register. Nothing here may be shared with other files,
+// which are compiled for other processors: no templates or inline functions but those of this file.
 
 #include "binary.h"
 
-#if defined(__AVX512VPOPCNTDQ__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#if defined(__AVX512VPOPCNTDQ__) && defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
+    defined(__AVX512VL__)
 
 #include <immintrin.h>
+
+#include "binary_ahead.h"
 
 namespace tamis {
 namespace {
@@ -114,35 +117,6 @@ void finish_pixels(const BinaryBlock& block, std::size_t channel, std::size_t pi
     else _mm512_storeu_ps(out, values);
 }
 
-// Fetches the numbers ahead into the second-level cache, a few lines with each tile, so that they are there in time and
-// never stand in the way of each other.
-struct Fetch {
-    const char *line, *end;
-    std::size_t channels, step, length, share;
-};
-
-TAMIS_INLINE Fetch fetch_of(const BinaryBlock& block) {
-    const Ahead& ahead = block.ahead;
-    // As often as `fetch_share` is called.
-    const std::size_t outputs = block.last - block.first;
-    const std::size_t tiles = block.rows == 9 ? (block.pixels + 15) / 16 * ((outputs + 7) / 8)
-                                              : (block.pixels + 31) / 32 * ((outputs + 1) / 2);
-    const std::size_t lines = ahead.channels * (ahead.length / 64 + 2);
-    return {ahead.start, ahead.start + ahead.length, ahead.length > 0 ? ahead.channels : 0, ahead.step, ahead.length,
-            (lines + tiles - 1) / tiles};
-}
-
-__attribute__((noinline)) void fetch_share(Fetch& fetch) {
-    for (std::size_t i = 0; i < fetch.share && fetch.channels > 0; ++i) {
-        _mm_prefetch(fetch.line, _MM_HINT_T1);
-        fetch.line += 64;
-        if (fetch.line < fetch.end + 63) continue;
-        if (--fetch.channels == 0) return;
-        fetch.end += fetch.step;
-        fetch.line = fetch.end - fetch.length;
-    }
-}
-
 // The most common form, numbers by one factor for each channel, is written without a question for each sixteen of them.
 TAMIS_INLINE bool is_common(const BinaryBlock& block) {
     return block.few_classes && block.marks == nullptr && block.full == nullptr && block.beta == nullptr;
@@ -211,77 +185,102 @@ TAMIS_INLINE void pixel_row(const BinaryBlock& block, std::size_t channel, Fetch
 
 template <bool common>
 void pixel_rows(const BinaryBlock& block) {
-    Fetch fetch = fetch_of(block);
+    Fetch fetch = fetch_of(block.ahead, (block.pixels + 31) / 32 * ((block.last - block.first + 1) / 2));
     std::size_t channel = block.first;
     for (; channel + 2 <= block.last; channel += 2) pixel_row<2, common>(block, channel, fetch);
     if (channel < block.last) pixel_row<1, common>(block, channel, fetch);
 }
 
-// Nine rows, as a 3 × 3 kernel of up to 64 channels has: the words of sixteen pixels stay in registers for all channels.
-template <bool common, bool past_cache>
-void nine_rows(const BinaryBlock& block) {
-    const std::uint64_t* const patches = block.patches;
-    Fetch fetch = fetch_of(block);
-    for (std::size_t pixel = 0; pixel < block.pixels; pixel += 16) {
-        __m512i a[9], b[9];
-#pragma GCC unroll 9
-        for (int row = 0; row < 9; ++row) {
-            a[row] = _mm512_loadu_si512(patches + row * block.stride + pixel);
-            b[row] = _mm512_loadu_si512(patches + row * block.stride + pixel + 8);
-        }
-        const bool whole = pixel + 16 <= block.pixels;
-        const __m512i classes = _mm512_loadu_si512(block.classes + pixel);
-        const float* border = block.borders + block.first * 16;
-        float* out = block.out + block.first * block.plane + pixel;
-        for (std::size_t channel = block.first; channel < block.last; ++channel) {
-            const std::uint64_t* const weights = block.weights + channel / 8 * block.oct_words + channel % 8;
-            __m512i sums[2], carries[2];
+// Counts of nine rows for sixteen pixels and the weights of one channel.
+TAMIS_INLINE __m512i count_nine(const __m512i (&a)[9], const __m512i (&b)[9], const std::uint64_t* weights) {
+    __m512i sums[2], carries[2];
 #pragma GCC unroll 3
-            for (int row = 0; row < 9; row += 3) {
-                const __m512i first = _mm512_set1_epi64(static_cast<long long>(weights[row * 8]));
-                const __m512i second = _mm512_set1_epi64(static_cast<long long>(weights[row * 8 + 8]));
-                const __m512i third = _mm512_set1_epi64(static_cast<long long>(weights[row * 8 + 16]));
-                const __m512i s = _mm512_xor_si512(third, a[row + 2]), t = _mm512_xor_si512(third, b[row + 2]);
-                const __m512i c = _mm512_ternarylogic_epi64(_mm512_xor_si512(first, a[row]),
-                                                            _mm512_xor_si512(second, a[row + 1]), s, 0xD4);
-                const __m512i d = _mm512_ternarylogic_epi64(_mm512_xor_si512(first, b[row]),
-                                                            _mm512_xor_si512(second, b[row + 1]), t, 0xD4);
-                const __m512i counts[4] = {_mm512_popcnt_epi64(s), _mm512_popcnt_epi64(t), _mm512_popcnt_epi64(c),
-                                           _mm512_popcnt_epi64(d)};
-                sums[0] = row == 0 ? counts[0] : _mm512_add_epi64(sums[0], counts[0]);
-                sums[1] = row == 0 ? counts[1] : _mm512_add_epi64(sums[1], counts[1]);
-                carries[0] = row == 0 ? counts[2] : _mm512_add_epi64(carries[0], counts[2]);
-                carries[1] = row == 0 ? counts[3] : _mm512_add_epi64(carries[1], counts[3]);
+    for (int row = 0; row < 9; row += 3) {
+        const __m512i first = _mm512_set1_epi64(static_cast<long long>(weights[row * 8]));
+        const __m512i second = _mm512_set1_epi64(static_cast<long long>(weights[row * 8 + 8]));
+        const __m512i third = _mm512_set1_epi64(static_cast<long long>(weights[row * 8 + 16]));
+        const __m512i s = _mm512_xor_si512(third, a[row + 2]), t = _mm512_xor_si512(third, b[row + 2]);
+        const __m512i c = _mm512_ternarylogic_epi64(_mm512_xor_si512(first, a[row]),
+                                                    _mm512_xor_si512(second, a[row + 1]), s, 0xD4);
+        const __m512i d = _mm512_ternarylogic_epi64(_mm512_xor_si512(first, b[row]),
+                                                    _mm512_xor_si512(second, b[row + 1]), t, 0xD4);
+        const __m512i counts[4] = {_mm512_popcnt_epi64(s), _mm512_popcnt_epi64(t), _mm512_popcnt_epi64(c),
+                                   _mm512_popcnt_epi64(d)};
+        sums[0] = row == 0 ? counts[0] : _mm512_add_epi64(sums[0], counts[0]);
+        sums[1] = row == 0 ? counts[1] : _mm512_add_epi64(sums[1], counts[1]);
+        carries[0] = row == 0 ? counts[2] : _mm512_add_epi64(carries[0], counts[2]);
+        carries[1] = row == 0 ? counts[3] : _mm512_add_epi64(carries[1], counts[3]);
+    }
+    // sums + 2 carries in one instruction, for which 192 at most is small enough
+    return _mm512_dpwssd_epi32(narrow(sums[0], sums[1]), narrow(carries[0], carries[1]), _mm512_set1_epi32(2));
+}
+
+// plain: common, sixteen pixels, whole octs, and nothing follows
+enum class Form { plain, common, any };
+
+// Nine rows, as a 3 × 3 kernel of up to 64 channels has, for sixteen pixels, whose words stay in registers for all
+// channels. Where the pixels are of one class, as they mostly are, they have one border. Questions are asked outside the
+// loop, where they can be: a few instructions for each channel are some hundredths of the whole.
+template <Form form, bool past_cache, bool one_class>
+void nine_line(const BinaryBlock& block, std::size_t pixel, Fetch& fetch) {
+    __m512i a[9], b[9];
+#pragma GCC unroll 9
+    for (int row = 0; row < 9; ++row) {
+        a[row] = _mm512_loadu_si512(block.patches + row * block.stride + pixel);
+        b[row] = _mm512_loadu_si512(block.patches + row * block.stride + pixel + 8);
+    }
+    const __mmask16 mask = lanes16(block.pixels - pixel);
+    const __m512i classes = _mm512_loadu_si512(block.classes + pixel);
+    const std::size_t plane = block.plane, oct_words = block.oct_words, last = block.last;
+    const std::uint64_t* oct = block.weights + block.first / 8 * oct_words;
+    const float* border = block.borders + block.first * 16 + (one_class ? block.classes[pixel] : 0);
+    const float* const alpha = block.alpha;
+    float* out = block.out + block.first * plane + pixel;
+    for (std::size_t channel = block.first; channel < last; channel += 8, oct += oct_words) {
+        const std::size_t count = form == Form::plain || channel + 8 <= last ? 8 : last - channel;
+        for (std::size_t i = 0; i < count; ++i) {
+            const __m512i counts = count_nine(a, b, oct + i);
+            if constexpr (form == Form::any) {
+                finish_pixels(block, channel + i, pixel, counts);
+                continue;
             }
-            const __m512i carry = narrow(carries[0], carries[1]);
-            const __m512i counts = _mm512_add_epi32(narrow(sums[0], sums[1]), _mm512_add_epi32(carry, carry));
-            if constexpr (common) {
-                const __m512 borders = _mm512_permutexvar_ps(classes, _mm512_loadu_ps(border));
-                __m512 values = _mm512_mul_ps(sums_of(counts, borders), _mm512_set1_ps(block.alpha[channel]));
-                const __mmask16 mask = lanes16(block.pixels - pixel);
-                if (block.followed)
-                    values = followed<false>(block.after, channel, channel * block.plane + pixel, mask, values);
-                if (!whole) _mm512_mask_storeu_ps(out, mask, values);
-                else if (past_cache) _mm512_stream_ps(out, values);
-                else _mm512_storeu_ps(out, values);
-                if (!past_cache) __builtin_prefetch(out + 32, 1);
-                border += 16;
-                out += block.plane;
-            } else {
-                finish_pixels(block, channel, pixel, counts);
-            }
-            if (channel % 8 == 7 && fetch.channels > 0) fetch_share(fetch);
+            const __m512 borders =
+                one_class ? _mm512_set1_ps(*border) : _mm512_permutexvar_ps(classes, _mm512_loadu_ps(border));
+            __m512 values = _mm512_mul_ps(sums_of(counts, borders), _mm512_set1_ps(alpha[channel + i]));
+            if (form == Form::common && block.followed)
+                values = followed<false>(block.after, channel + i, (channel + i) * plane + pixel, mask, values);
+            if (form == Form::common && mask != lanes16(16)) _mm512_mask_storeu_ps(out, mask, values);
+            else if (past_cache) _mm512_stream_ps(out, values);
+            else _mm512_storeu_ps(out, values);
+            if (!past_cache) __builtin_prefetch(out + 32, 1);
+            border += 16;
+            out += plane;
         }
+        fetch_share(fetch);
+    }
+}
+
+template <Form form, bool past_cache>
+void nine_rows(const BinaryBlock& block) {
+    Fetch fetch = fetch_of(block.ahead, (block.pixels + 15) / 16 * ((block.last - block.first + 7) / 8));
+    for (std::size_t pixel = 0; pixel < block.pixels; pixel += 16) {
+        const __m512i classes = _mm512_loadu_si512(block.classes + pixel);
+        const __m512i first = _mm512_broadcastd_epi32(_mm512_castsi512_si128(classes));
+        constexpr Form part = form == Form::plain ? Form::common : form;
+        if (pixel + 16 > block.pixels) nine_line<part, past_cache, false>(block, pixel, fetch);
+        else if (_mm512_cmpneq_epi32_mask(classes, first) == 0) nine_line<form, past_cache, true>(block, pixel, fetch);
+        else nine_line<form, past_cache, false>(block, pixel, fetch);
     }
 }
 
 void by_pixels(const BinaryBlock& block) {
     const bool common = is_common(block);
     const bool lines = reinterpret_cast<std::uintptr_t>(block.out) % 64 == 0 && block.plane % 16 == 0;
+    const bool stream = block.past_cache && lines, plain = !block.followed && block.last % 8 == 0;
     if (block.rows != 9) common ? pixel_rows<true>(block) : pixel_rows<false>(block);
-    else if (!common) nine_rows<false, false>(block);
-    else if (block.past_cache && lines) nine_rows<true, true>(block);
-    else nine_rows<true, false>(block);
+    else if (!common) nine_rows<Form::any, false>(block);
+    else if (plain) stream ? nine_rows<Form::plain, true>(block) : nine_rows<Form::plain, false>(block);
+    else stream ? nine_rows<Form::common, true>(block) : nine_rows<Form::common, false>(block);
     if (block.past_cache) _mm_sfence();
 }
 

@@ -602,7 +602,7 @@ std::vector<const BinaryKernel*> binary_kernels() {
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
     add(binary_avx512(), __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                             __builtin_cpu_supports("avx512vpopcntdq"));
+                             __builtin_cpu_supports("avx512vpopcntdq") && __builtin_cpu_supports("avx512vnni"));
     add(binary_avx2(), __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"));
     add(binary_popcnt(), __builtin_cpu_supports("popcnt"));
 #endif

@@ -102,9 +102,12 @@ TAMIS_INLINE void raise_columns(const float* row, std::size_t step, std::size_t 
 template <std::size_t lanes, bool one_rounding>
 TAMIS_INLINE void pool_plane(const float* in, const Pooling& pooling, const Line& line, float* out, float* row) {
     const std::size_t height = pooling.size[0], width = pooling.size[1];
-    // What never decreases may as well come last, when less is left. A shift of −0 could leave a zero of the other sign.
-    const bool last = !line.sloped || (line.slope > 0.0f && line.slope < INFINITY && fabsf(line.shift) < INFINITY &&
-                                       !(line.shift == 0.0f && __builtin_signbitf(line.shift)));
+    // What never decreases may as well come last, when less is left. A shift of −0 could leave a zero of the other sign, and
+    // a ReLU would raise a window that only padding lies in, as there can be where there is dilation.
+    const bool spread = pooling.dilation[0] > 1 || pooling.dilation[1] > 1;
+    const bool rises = !line.sloped || (line.slope > 0.0f && line.slope < INFINITY && fabsf(line.shift) < INFINITY &&
+                                        !(line.shift == 0.0f && __builtin_signbitf(line.shift)));
+    const bool last = rises && !(line.relu && spread);
     const std::size_t padding = pooling.padding[0], dilation = pooling.dilation[0], edge = pooling.padding[1];
     for (std::size_t x = 0; x < edge; ++x) row[x] = row[edge + width + x] = below_everything;
     for (std::size_t y = 0; y < pooling.out_size[0]; ++y) {
