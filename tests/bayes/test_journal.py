@@ -1,6 +1,7 @@
 """The journal: cut at any byte, a run goes on as if nothing had happened."""
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,20 @@ def test_a_round_that_is_interrupted_is_taken_back(
         for x, y in ROUNDS[1:]:
             journal.update(x, y)
     assert same(told.state_dict(), whole.state_dict())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such locks here")
+def test_two_runs_do_not_write_one_journal(tmp_path: Path, whole: OnlineLearner) -> None:
+    path, told = tmp_path / "run.rounds", small()
+    with Journal(told, path) as journal:
+        journal.update(*ROUNDS[0])
+        content = path.read_bytes()
+        with pytest.raises(InvalidInput, match=r"run\.rounds is being written by another run"):
+            Journal(small(), path)
+        assert path.read_bytes() == content
+        for x, y in ROUNDS[1:3]:
+            journal.update(x, y)
+    assert same(written(path, 5).state_dict(), whole.state_dict())
 
 
 def test_other_files_and_other_learners(tmp_path: Path) -> None:

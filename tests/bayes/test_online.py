@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,23 @@ def test_every_space_is_learnt_in(space: Space, shape: tuple[int, ...]) -> None:
     assert math.isclose(sum(told.posterior.probabilities().values()), 1)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+@pytest.mark.parametrize("space", [Conv2d((1, 4, 4), 2, [1, 2], [1, 2], [2]), Xnor((1, 4, 4), 2, [3, 4], [2], [1])])
+def test_a_gpu_learns_as_a_processor_does(space: Space) -> None:
+    """The same draws, and sums that differ by rounding: the same run, until a decision falls the other way."""
+    runs = []
+    for device in ("cpu", "cuda"):
+        told = OnlineLearner(space, Prior(0.3, 3.0), 2.0, 20, 0, sampling=Sampling(threshold=0.8), device=device)
+        for x, y in stream((1, 4, 4), 4):
+            told.update(x, y)
+        best = told.regret.best_particle()
+        runs.append([*told.regret.expected_losses, best.loss, float(told.average().predict(x)[0, 0])])
+        assert told.posterior.resampled > 0
+        told.load_state_dict(told.state_dict())
+        told.update(x, y)
+    assert runs[0] == pytest.approx(runs[1], rel=1e-6)
+
+
 def test_nodes_of_a_graph() -> None:
     ring = torch.roll(torch.eye(6), 1, 0) + torch.roll(torch.eye(6), -1, 0) + torch.eye(6)
     told = learner(Graph(ring, torch.eye(6), 2, [1, 2], [2]), lam=3.0, particles=20)
@@ -144,6 +162,8 @@ def test_averages_are_means_over_what_was_drawn() -> None:
         kept.append(told.predict(query))
         told.update(x, y)
     assert torch.allclose(told.average().predict(query), torch.stack(kept).mean(0))
+    with pytest.raises(InvalidInput, match="tensor, got list"):
+        told.average().predict(query.tolist())  # type: ignore[arg-type]
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -258,6 +278,35 @@ def test_what_is_refused_changes_nothing(x: torch.Tensor, y: torch.Tensor, messa
     assert same(before, told.state_dict())
 
 
+@pytest.mark.parametrize(("lam", "size"), [(1e200, 1.0), (1.0, 1e300), (1.0, 1.7e308)])
+def test_losses_beyond_all_numbers_are_refused_and_change_nothing(lam: float, size: float) -> None:
+    """The last overflows in the logits, and the others in h: without a word, weights would be no numbers any more."""
+    told, (x, y) = learner(lam=lam), stream((3,), 1)[0]
+    before = told.state_dict()
+    with pytest.raises(InvalidInput, match=rf"of 40 particles, with lam = {re.escape(f'{lam:g}')}.*smaller lam or tau"):
+        told.update(torch.full_like(x, size, dtype=torch.float64), y)
+    assert same(before, told.state_dict())
+
+
+@pytest.mark.parametrize("lam", [1e-300, 1e9, 1e100])
+def test_with_any_lambda_weights_are_probabilities(lam: float) -> None:
+    told = OnlineLearner(Dense((3,), 2, [1, 2], [2]), Prior(0.3, 3.0), lam, 20, sampling=Sampling(sweeps=1))
+    for x, y in stream((3,), 2):
+        told.update(x, y)
+    assert math.isclose(sum(told.posterior.probabilities().values()), 1, rel_tol=1e-8)
+    assert torch.allclose(told.predict_mean(x).sum(1), torch.ones(4, dtype=torch.float64))
+    assert 1 - 1e-9 <= told.posterior.effective_size <= 20 + 1e-9
+
+
+def test_rounds_of_any_size_with_one_and_the_same_label() -> None:
+    told = learner(particles=30)
+    for number, size in enumerate((4, 1, 9, 40, 3, 4, 17) * 2):
+        x, _ = stream((3,), 1, batch=size, seed=number)[0]
+        told.update(x, torch.ones(size, dtype=torch.uint16))
+    assert float(told.predict_mean(x)[:, 1].mean()) > 0.55
+    assert sum(told.regret.expected_losses[7:]) < sum(told.regret.expected_losses[:7])
+
+
 def test_an_update_that_is_interrupted_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     told, (x, y) = learner(lam=20.0), stream((3,), 1)[0]
     before = told.state_dict()
@@ -294,6 +343,13 @@ def test_states_of_other_learners_are_refused(tmp_path: Path) -> None:
 def test_lambda_must_be_above_zero(lam: float) -> None:
     with pytest.raises(InvalidInput, match="lam"):
         learner(lam=lam)
+
+
+@pytest.mark.parametrize("lam", ["1", None, True, torch.tensor(1.0)])
+def test_lambda_must_be_a_number(lam: object) -> None:
+    with pytest.raises(InvalidInput, match="lam must be a number"):
+        learner(lam=lam)  # type: ignore[arg-type]
+    learner(lam=1.0).load_state_dict(learner(lam=1).state_dict())  # one and the same
 
 
 def test_other_arguments() -> None:

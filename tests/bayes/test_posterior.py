@@ -268,7 +268,7 @@ def test_a_structure_with_little_weight_stays_alive() -> None:
     other = Rounds(rounds.inputs, [(x[:, 1] > 0).long() for x in rounds.inputs], rounds.drawn)
     posterior = run(space, other, 3.0, 60, 0, Sampling(spread=0.4))
     assert posterior.probabilities()[space.structures[0]] < 0.05
-    first, _ = posterior.strata(posterior.log_weights).resampled(seeded())
+    first, _ = posterior.strata().resampled(seeded())
     assert 12 <= int((posterior.population.structures[first] == 0).sum()) < 30
 
 

@@ -172,6 +172,10 @@ def test_theorem_3_1_term_by_term() -> None:
         penalties([layer]).rise(regret.input_norms)
     )
     assert bound.terms["KL/λ"] == pytest.approx(kl_bound(expert.numpy(), PRIOR.tau, PRIOR.R, 0.25) / LAM)
+    assert bound.terms["2 pen₁ Σ_t ‖x_t‖"] == 2 * penalties([layer]).pen1 * math.fsum(regret.input_norms)
+    assert bound.terms["2T pen₂"] == 2 * 5 * penalties([layer]).pen2
+    sums = ("loss of the expert", "2 pen₁ Σ_t ‖x_t‖", "2T pen₂", "(λ/2) V_T", "KL/λ")
+    assert bound.value == pytest.approx(sum(bound.terms[name] for name in sums))
     assert bound.terms["loss of the expert"] == pytest.approx(regret.comparator(space.structures[0], expert))
 
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.bayes.resampling import Strata, effective_size, largest_part, systematic
+from tamis.bayes.resampling import Strata, by_structure, effective_size, largest_part, normalised, systematic
 
 some = settings(deadline=None)
 LOGS = st.lists(st.floats(-20, 5), min_size=2, max_size=30)
@@ -22,6 +22,16 @@ def test_the_effective_size(logs: list[float]) -> None:
     weights = doubles(logs).exp()
     assert math.isclose(effective_size(doubles(logs)), float(weights.sum() ** 2 / (weights**2).sum()), rel_tol=1e-9)
     assert 1 - 1e-9 <= effective_size(doubles(logs)) <= len(logs) + 1e-9
+
+
+@some
+@given(LOGS, st.sampled_from([0.0, -1e3, -1e8, -1e16, -1e100]))
+def test_weights_sum_to_one_however_small_they_are(logs: list[float], shift: float) -> None:
+    shifted = doubles(logs) + shift
+    found = normalised(shifted)
+    assert math.isclose(float(found.exp().sum()), 1, rel_tol=1e-8)
+    kept = shifted - shifted.max()  # what rounding leaves of them
+    assert torch.allclose(found.exp(), torch.softmax(kept, 0), rtol=1e-8)
 
 
 @some
@@ -63,7 +73,9 @@ def test_structures_keep_their_weight_and_get_their_places(
 ) -> None:
     structures = torch.tensor(data.draw(st.lists(st.integers(0, 4), min_size=len(logs), max_size=len(logs))))
     weights, count = torch.softmax(doubles(logs), 0), len(logs)
-    places, after = Strata(structures, doubles(logs), spread).resampled(torch.Generator().manual_seed(seed))
+    places, after = Strata(by_structure(structures), doubles(logs), spread).resampled(
+        torch.Generator().manual_seed(seed)
+    )
     assert len(places) == count and math.isclose(float(after.exp().sum()), 1)
     alive = structures.unique().tolist()
     dealt = torch.bincount(structures[places], minlength=5)
@@ -80,7 +92,7 @@ def test_structures_keep_their_weight_and_get_their_places(
 
 def test_particles_keep_their_weight_on_average() -> None:
     logs, generator = doubles([0.0, -0.3, -1.0, 0.4, -2.0, -5.0]), torch.Generator().manual_seed(0)
-    strata = Strata(torch.tensor([0, 1, 0, 1, 1, 3]), logs, 0.5)
+    strata = Strata(by_structure(torch.tensor([0, 1, 0, 1, 1, 3])), logs, 0.5)
     total = torch.zeros(6, dtype=torch.float64)
     for _ in range(4000):
         places, after = strata.resampled(generator)
@@ -94,9 +106,9 @@ def test_what_is_alive_is_a_part_of_what_a_resampling_gives(
     logs: list[float], data: st.DataObject, spread: float
 ) -> None:
     structures = torch.tensor(data.draw(st.lists(st.integers(0, 3), min_size=len(logs), max_size=len(logs))))
-    strata = Strata(structures, doubles(logs), spread)
+    strata = Strata(by_structure(structures), doubles(logs), spread)
     places, after = strata.resampled(torch.Generator().manual_seed(0))
     assert math.isclose(strata.alive, effective_size(doubles(logs)) / effective_size(after), rel_tol=1e-9)
-    assert math.isclose(Strata(structures[places], after, spread).alive, 1, rel_tol=1e-9)
-    one = Strata(torch.zeros(len(logs)), doubles(logs), spread)
+    assert math.isclose(Strata(by_structure(structures[places]), after, spread).alive, 1, rel_tol=1e-9)
+    one = Strata([torch.arange(len(logs))], doubles(logs), spread)
     assert math.isclose(one.alive, effective_size(doubles(logs)) / len(logs), rel_tol=1e-9)

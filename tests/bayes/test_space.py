@@ -207,6 +207,9 @@ def test_what_is_refused() -> None:
         Dense((4,), 3, [2], [2], [3])
     with pytest.raises(InvalidInput, match="classes"):
         Dense((4,), 1, [2], [2])
+    for shape in (3, (3, 3), (3.5,), (0,), ("3",)):
+        with pytest.raises(InvalidInput, match="input_shape"):
+            Dense(shape, 2, [1], [2])  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="no structure fits"):
         Conv1d((1, 3), 2, [2], [1], [5])
     with pytest.raises(InvalidInput, match="layers ≥ 3"):

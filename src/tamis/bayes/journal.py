@@ -18,7 +18,7 @@ import struct
 import zlib
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from safetensors.torch import load as tensors_of
@@ -59,14 +59,23 @@ class Journal:
         if learner.rounds:
             raise InvalidInput(f"a journal begins with a fresh learner, and this one is after {learner.rounds} rounds")
         self.learner, self.path, self.snapshot_every = learner, Path(path), snapshot_every
-        content = self.path.read_bytes() if self.path.exists() else b""
+        self._file = _opened(self.path)
+        try:
+            _lock(self._file, self.path)
+            self._begin()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _begin(self) -> None:
+        """Bring the learner to where the file ends, and cut off what is torn."""
+        content, learner = self._file.read(), self.learner
         head = _framed(_which(learner))
         kept, bodies = _read(content, self.path)
         if kept and content[: len(MAGIC) + len(head)] != MAGIC + head:
             raise InvalidInput(f"{self.path} is the journal of another learner, or of one with another seed")
         self._chain = [0, *_chain(bodies)]
         self._replay(bodies)
-        self._file = self.path.open("r+b" if self.path.exists() else "w+b")
         self._end = kept
         self._file.truncate(kept)
         if not kept:
@@ -198,6 +207,26 @@ def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
         bodies.append(body)
         place = end
     return (place, bodies[1:]) if bodies else (0, [])
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to read and write: the one that is there, else a new one, without a moment at which it is emptied."""
+    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "r+b")
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    """Keep others from writing the file; the system takes the lock back when the process ends, however it ends."""
+    if os.name != "posix":
+        return
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InvalidInput(f"{path} is being written by another run: wait for it, or name another file") from error
+    except OSError:
+        return  # a file system without locks
 
 
 def _sync_folder(folder: Path) -> None:

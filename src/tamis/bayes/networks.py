@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tamis.bayes.space import Block, Space, Structure, grid
+from tamis.bounds.arguments import check_count
 from tamis.errors import InvalidInput
 
 DTYPE = torch.float64  # the energy of a long run is a large number of which small differences count
@@ -44,11 +45,13 @@ class Chain(Space):
         beta: Sequence[float] | None = None,
         gamma: Sequence[float] | None = None,
     ) -> None:
-        self.input_shape = tuple(input_shape)
-        if len(self.input_shape) != self.axes + 1 or min(self.input_shape) < 1:
+        if not isinstance(input_shape, Sequence) or len(input_shape) != self.axes + 1:
             raise InvalidInput(
-                f"{type(self).__name__} takes an input_shape of {self.axes + 1} numbers ≥ 1, got {input_shape}"
+                f"{type(self).__name__} takes an input_shape of {self.axes + 1} numbers ≥ 1, got {input_shape!r}"
             )
+        for extent in input_shape:
+            check_count("each number of input_shape", extent)
+        self.input_shape = tuple(input_shape)
         union = grid(layers, filters, sizes, alpha, beta, gamma)
         fitting = {structure: share for structure, share in union.items() if self._fits(structure)}
         if not fitting:

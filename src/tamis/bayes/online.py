@@ -103,9 +103,11 @@ class OnlineLearner:
     ) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise InvalidInput(f"{seed=} must be a whole number from 0 to 2⁶³ − 1")
-        self.space, self.prior, self.lam, self.device = space, prior, lam, torch.device(device)
+        if isinstance(lam, bool) or not isinstance(lam, int | float):
+            raise InvalidInput(f"lam must be a number above 0, got lam = {lam!r}")
+        self.space, self.prior, self.lam, self.device = space, prior, float(lam), torch.device(device)
         self._generator = torch.Generator().manual_seed(seed)
-        self.posterior = Posterior.initial(space, prior, lam, particles, self._generator, sampling, self.device)
+        self.posterior = Posterior.initial(space, prior, self.lam, particles, self._generator, sampling, self.device)
         self._rounds = Rounds()
         self._expected: list[float] = []
         self._members = [self._draw()]
@@ -188,13 +190,12 @@ class OnlineLearner:
         return Average(self.space, tuple(self._members[: self.rounds]), self.device)
 
     def _learn(self, x: Tensor, y: Tensor) -> None:
-        now = Rounds([x], [y], [0.0])
-        shares = self.posterior.log_weights.exp()
-        expected = float((shares * self.posterior.round_losses(now)[:, 0]).sum())
+        losses = self.posterior.round_losses(Rounds([x], [y], [0.0]))[:, 0]
+        expected = float((self.posterior.log_weights.exp() * losses).sum())
         weights = self.member.weights
         drawn = float(self.space.round_losses(self.member.structure, weights, x[None], y[None])[0])
         rounds = self._rounds.with_round(x, y, drawn)
-        posterior = self.posterior.after(rounds, self._generator)
+        posterior = self.posterior.after(rounds, self._generator, losses=losses)
         member = self._draw(posterior)
         self.posterior, self._rounds = posterior, rounds
         self._expected.append(expected)
@@ -208,9 +209,7 @@ class OnlineLearner:
         return Member(self.space.structures[number], posterior.weights(number, torch.tensor([place]))[0])
 
     def _inputs(self, x: Tensor) -> Tensor:
-        if not isinstance(x, Tensor):
-            raise InvalidInput(f"inputs must be a tensor, got {type(x).__name__}")
-        return self.space.checked_inputs(x).to(self.device)
+        return _checked_inputs(self.space, x, self.device)
 
     def _labels(self, y: Tensor, x: Tensor) -> Tensor:
         if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype is torch.bool:
@@ -218,12 +217,13 @@ class OnlineLearner:
             raise InvalidInput(f"labels must be a tensor of integers, got {got}")
         if tuple(y.shape) != (len(x),):
             raise InvalidInput(f"labels must be one for each of {len(x)} inputs, got shape {tuple(y.shape)}")
+        y = y.detach().to(self.device, torch.int64)
         if bool((y < 0).any() | (y >= self.space.classes).any()):
             raise InvalidInput(
                 f"labels must lie from 0 to {self.space.classes - 1} for {self.space.classes} classes, got "
                 f"{int(y.min())} to {int(y.max())}"
             )
-        return y.detach().to(self.device, torch.int64)
+        return y
 
     # -- states --------------------------------------------------------------------------------------------------------
 
@@ -309,6 +309,12 @@ class OnlineLearner:
         self.load_state_dict(state)
 
 
+def _checked_inputs(space: Space, x: Tensor, device: torch.device) -> Tensor:
+    if not isinstance(x, Tensor):
+        raise InvalidInput(f"inputs must be a tensor, got {type(x).__name__}")
+    return space.checked_inputs(x).to(device)
+
+
 @dataclass(frozen=True)
 class Average:
     """The mean prediction of several networks."""
@@ -319,7 +325,7 @@ class Average:
 
     def predict(self, x: Tensor) -> Tensor:
         """Class probabilities (batch, classes)."""
-        x = self.space.checked_inputs(x).to(self.device)
+        x = _checked_inputs(self.space, x, self.device)
         mean = torch.zeros(len(x), self.space.classes, dtype=torch.float64, device=self.device)
         for structure in dict.fromkeys(member.structure for member in self.members):
             weights = torch.stack([member.weights for member in self.members if member.structure == structure])

@@ -22,7 +22,7 @@ from torch import Tensor
 from tamis.bayes.jumps import jump
 from tamis.bayes.moves import Manner, Pace, Population, Tally, drawn_from_prior, within
 from tamis.bayes.prior import Prior
-from tamis.bayes.resampling import Strata, effective_size, largest_part
+from tamis.bayes.resampling import Strata, by_structure, effective_size, largest_part, normalised
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.sparsity import Sparsity, sparsity
 from tamis.bayes.target import Rounds, Target, losses
@@ -124,49 +124,52 @@ class Posterior:
         """How many particles count."""
         return effective_size(self.log_weights)
 
-    def after(self, rounds: Rounds, generator: torch.Generator) -> Posterior:
+    def after(self, rounds: Rounds, generator: torch.Generator, *, losses: Tensor | None = None) -> Posterior:
         """The posterior after the last of the rounds.
 
         Args:
             rounds: all so far, with the last, which this posterior has not seen.
             generator: of resampling and moves.
+            losses: ℓ_t of each particle, (N,), where they are known already.
         """
-        now, done, increment = self, 0.0, self.increments(rounds)
+        now, done, increment = self, 0.0, self.increments(rounds, losses)
         while done < 1:
             rest = 1 - done
             part = now._largest_part(increment, rest)
             done = 1.0 if part == rest else done + part
             now = now._reweighted(part, increment)
-            if done == 1 and now.strata(now.log_weights).alive >= self.sampling.threshold:
+            if done == 1 and now.strata().alive >= self.sampling.threshold:
                 return now
             now = now._renewed(Target(self.space, self.prior, rounds, self.lam, done), generator)
             increment = now.increments(rounds)
         return now
 
-    def strata(self, log_weights: Tensor) -> Strata:
-        """The particles by structure, for these weights."""
-        return Strata(self.population.structures, log_weights, self.sampling.spread)
+    def strata(self) -> Strata:
+        """The particles by structure."""
+        return Strata(by_structure(self.population.structures), self.log_weights, self.sampling.spread)
 
     def _largest_part(self, increment: Tensor, rest: float) -> float:
+        members, spread = by_structure(self.population.structures), self.sampling.spread
+
         def enough(part: float) -> bool:
-            return self.strata(self.log_weights - self.lam * part * increment).alive >= self.sampling.threshold
+            strata = Strata(members, self.log_weights - self.lam * part * increment, spread)
+            return strata.alive >= self.sampling.threshold
 
         return largest_part(enough, rest)
 
     def _reweighted(self, part: float, increment: Tensor) -> Posterior:
         log_weights = self.log_weights - self.lam * part * increment
-        total = log_weights.logsumexp(0)
         population = replace(self.population, energy=self.population.energy + part * increment)
         return replace(
             self,
             population=population,
-            log_weights=log_weights - total,
-            log_normaliser=self.log_normaliser + float(total),
+            log_weights=normalised(log_weights),
+            log_normaliser=self.log_normaliser + float(log_weights.logsumexp(0)),
         )
 
     def _renewed(self, target: Target, generator: torch.Generator) -> Posterior:
         """Resampled, and moved."""
-        places, log_weights = self.strata(self.log_weights).resampled(generator)
+        places, log_weights = self.strata().resampled(generator)
         population, pace, tally = self.population.taken(places.to(self.log_weights.device)), self.pace, Tally()
         manner, several = self.sampling.manner, len(self.space.structures) > 1
         for _ in range(self.sampling.sweeps):
@@ -183,11 +186,23 @@ class Posterior:
             accepted=tally.means,
         )
 
-    def increments(self, rounds: Rounds) -> Tensor:
-        """δ_t(w) = ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))² of each particle, (N,), for the last of the rounds."""
-        last = Rounds(rounds.inputs[-1:], rounds.labels[-1:], rounds.drawn[-1:])
-        loss = self.round_losses(last)[:, 0]
-        return loss + self.lam / 2 * (loss - rounds.drawn[-1]) ** 2
+    def increments(self, rounds: Rounds, losses: Tensor | None = None) -> Tensor:
+        """δ_t(w) = ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))² of each particle, (N,), for the last of the rounds.
+
+        Args:
+            rounds: all so far.
+            losses: ℓ_t of each particle, (N,), where they are known already.
+        """
+        loss = self.round_losses(rounds.taken([-1]))[:, 0] if losses is None else losses
+        found = loss + self.lam / 2 * (loss - rounds.drawn[-1]) ** 2
+        beyond = int((~torch.isfinite(self.lam * found)).sum())
+        if beyond:
+            raise InvalidInput(
+                f"λ(h_t − h_{{t−1}}) is no finite number for {beyond} of {len(found)} particles, with lam = "
+                f"{self.lam:g}, {self.prior} and inputs up to {float(rounds.inputs[-1].abs().max()):.3g}: take a "
+                "smaller lam or tau, or smaller inputs"
+            )
+        return found
 
     def round_losses(self, rounds: Rounds) -> Tensor:
         """ℓ_s of each particle and round, (N, rounds)."""

@@ -141,7 +141,8 @@ class Regret:
 
             E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + 2 pen₁ Σ_t ‖x_t‖ + 2T pen₂ + (λ/2) V_T + KL/λ.
 
-        V_T is the mean over draws from ρ of Σ_t (ℓ_t(w) − ℓ_t(ŵ_t))²; KL is the bound of Lemma 4.6.
+        V_T is the mean over draws from ρ of Σ_t (ℓ_t(w) − ℓ_t(ŵ_t))²; KL is the bound of Lemma 4.6. Each stands among
+        the terms, and so does the sum of the two with pen₁ and pen₂.
 
         Args:
             structure, weights: of the expert, as `comparator` takes them.
@@ -157,16 +158,21 @@ class Regret:
             )
         expert = self._expert(structure, weights)
         found = self._under_law(structure, self._law(structure, expert), draws, seed)
+        penalty = penalties(self._layers(structure, expert))
         bound = sparse_regret(
             self.comparator(structure, weights),
-            penalties(self._layers(structure, expert)),
+            penalty,
             self.input_norms,
             float(found.squares.mean()),
             kl_bound(expert.numpy(), self.prior.tau, self.prior.R, self.space.probabilities[structure]),
             self.lam,
             self.space.classes,
         )
-        return _with_error(bound, self.lam / 2 * found.squares)
+        rise = {
+            "2 pen₁ Σ_t ‖x_t‖": 2 * penalty.pen1 * math.fsum(self.input_norms),
+            "2T pen₂": 2 * self.rounds * penalty.pen2,
+        }
+        return _with_error(replace(bound, terms={**bound.terms, **rise}), self.lam / 2 * found.squares)
 
     def theorem_3_2(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
         """Theorem 3.2, corrected (ERRATA 4, 5, 7), for an expert of a space of XNOR networks:

@@ -7,17 +7,28 @@ it back, chance would decide which structure is left. What it takes beyond its s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 HALVINGS = 60  # of an interval: below the spacing of float64
+ROUNDING = 1e-9  # by how much the sum of all weights may be off 1
 
 
 def effective_size(log_weights: Tensor) -> float:
     """(Σ w)² / Σ w², the effective sample size: from 1, where one particle has all, to their number."""
     return float(torch.exp(2 * log_weights.logsumexp(0) - (2 * log_weights).logsumexp(0)))
+
+
+def normalised(log_weights: Tensor) -> Tensor:
+    """Logarithms of weights that sum to 1.
+
+    Of numbers as large as 10⁶, log Σ exp is rounded by more than weights may be off: what is left over is taken again.
+    """
+    logs = log_weights - log_weights.logsumexp(0)
+    left = logs.logsumexp(0)
+    return logs if abs(float(left)) < ROUNDING else logs - left
 
 
 def largest_part(enough: Callable[[float], bool], rest: float = 1.0) -> float:
@@ -55,6 +66,12 @@ def systematic(log_weights: Tensor, generator: torch.Generator, count: int | Non
     return torch.searchsorted(sums / sums[-1], points, right=True).clamp(max=len(log_weights) - 1)
 
 
+def by_structure(structures: Tensor) -> list[Tensor]:
+    """The places of the particles of each structure that has any, by the (N,) structures of all."""
+    of_each = structures.cpu()
+    return [(of_each == number).nonzero()[:, 0] for number in of_each.unique().tolist()]
+
+
 class Strata:
     """Particles by structure: what each structure weighs, and how many places it gets.
 
@@ -62,17 +79,16 @@ class Strata:
     of the weight, and one at least.
 
     Args:
-        structures: (N,), of each particle.
+        members: the places of the particles of each structure, as `by_structure` gives them.
         log_weights: (N,).
         spread: from 0 to 1.
     """
 
-    def __init__(self, structures: Tensor, log_weights: Tensor, spread: float) -> None:
-        logs = (log_weights - log_weights.logsumexp(0)).cpu()
-        of_each = structures.cpu()
-        self.members = [(of_each == number).nonzero()[:, 0] for number in of_each.unique().tolist()]
+    def __init__(self, members: Sequence[Tensor], log_weights: Tensor, spread: float) -> None:
+        logs = normalised(log_weights).cpu()
+        self.members = members
         self.log_weights = logs
-        self.log_shares = torch.stack([logs[members].logsumexp(0) for members in self.members])
+        self.log_shares = torch.stack([logs[each].logsumexp(0) for each in members])
         self.places = _dealt(self.log_shares.exp(), len(logs), spread)
 
     @property

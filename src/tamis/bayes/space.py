@@ -21,7 +21,6 @@ from functools import cached_property
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from tamis.bayes.prior import REAL
 from tamis.bounds.arguments import check_count
@@ -71,6 +70,7 @@ class Space(ABC):
         self.probabilities = {structure: value / total for structure, value in probabilities.items() if value > 0}
         self.structures = tuple(self.probabilities)
         self._matches: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._layouts: dict[Structure, tuple[tuple[Block, ...], Tensor]] = {}
 
     @abstractmethod
     def blocks(self, structure: Structure) -> tuple[Block, ...]:
@@ -97,11 +97,19 @@ class Space(ABC):
 
     def count(self, structure: Structure) -> int:
         """p, how many weights a structure has."""
-        return sum(block.count for block in self.blocks(structure))
+        return len(self.kinds(structure))
 
     def kinds(self, structure: Structure) -> Tensor:
         """The kind of each weight, (p,)."""
-        return torch.cat([torch.full((block.count,), block.kind) for block in self.blocks(structure)])
+        return self._layout(structure)[1]
+
+    def _layout(self, structure: Structure) -> tuple[tuple[Block, ...], Tensor]:
+        """The blocks and kinds of a structure, made once: they are asked for at every evaluation."""
+        if structure not in self._layouts:
+            blocks = self.blocks(structure)
+            kinds = torch.cat([torch.full((block.count,), block.kind) for block in blocks])
+            self._layouts[structure] = blocks, kinds
+        return self._layouts[structure]
 
     def split(self, structure: Structure, flat: Tensor) -> dict[str, Tensor]:
         """The tensors in a flat vector of weights, by name.
@@ -111,7 +119,7 @@ class Space(ABC):
             >>> sorted(space.split(space.structures[0], torch.zeros(43)))
             ['hidden.0.bias', 'hidden.0.weight', 'last.bias', 'last.weight']
         """
-        blocks = self.blocks(structure)
+        blocks, _ = self._layout(structure)
         parts = flat.split([block.count for block in blocks])
         return {block.name: part.reshape(block.shape) for block, part in zip(blocks, parts, strict=True)}
 
@@ -135,7 +143,7 @@ class Space(ABC):
         weights = self.split(structure, flat)
 
         def one(inputs: Tensor, labels: Tensor) -> Tensor:
-            return F.cross_entropy(self.forward(structure, weights, inputs), labels)
+            return _cross_entropy(self.forward(structure, weights, inputs), labels)
 
         return torch.func.vmap(one)(x, y)
 
@@ -183,6 +191,11 @@ class Space(ABC):
         names = self.split(structure, torch.arange(self.count(structure)))
         kinds = {block.name: block.kind for block in self.blocks(structure)}
         return {(name, kinds[name], places.dim()): places for name, places in names.items()}
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over a mini-batch; that of `torch.nn.functional` takes more operations under `torch.func.vmap`."""
+    return -logits.log_softmax(-1).gather(-1, labels[:, None]).mean()
 
 
 def _overlap(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:

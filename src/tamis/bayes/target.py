@@ -78,7 +78,7 @@ def losses(space: Space, number: int, weights: Tensor, rounds: Rounds) -> Tensor
         def of_one(flat: Tensor, x: Tensor = x, y: Tensor = y) -> Tensor:
             return space.round_losses(structure, flat, x, y)
 
-        found[:, numbers] = torch.func.vmap(of_one, chunk_size=_chunk(rounds))(weights)
+        found[:, numbers] = torch.func.vmap(of_one, chunk_size=_chunk(rounds, len(weights)))(weights)
     return found
 
 
@@ -127,12 +127,12 @@ class Target:
 
     def energy(self, number: int, latent: Tensor) -> Tensor:
         """h(w), (n,), of n networks of one structure with latent coordinates (n, p)."""
-        return torch.func.vmap(self._of_one(number), chunk_size=_chunk(self.rounds))(latent)
+        return torch.func.vmap(self._of_one(number), chunk_size=_chunk(self.rounds, len(latent)))(latent)
 
     def energy_and_gradient(self, number: int, latent: Tensor) -> tuple[Tensor, Tensor]:
         """h(w) and its gradient by latent coordinates, (n,) and (n, p)."""
         both = torch.func.grad_and_value(self._of_one(number))
-        gradient, energy = torch.func.vmap(both, chunk_size=_chunk(self.rounds))(latent)
+        gradient, energy = torch.func.vmap(both, chunk_size=_chunk(self.rounds, len(latent)))(latent)
         return energy, gradient
 
     def terms(self, number: int, latent: Tensor) -> Tensor:
@@ -180,6 +180,7 @@ class Target:
         return energy
 
 
-def _chunk(rounds: Rounds) -> int:
-    """How many networks to compute together."""
-    return max(1, AT_ONCE // max(1, sum(x.numel() for _, x, _ in rounds.stacks)))
+def _chunk(rounds: Rounds, networks: int) -> int | None:
+    """How many networks to compute together; None for all of them."""
+    most = max(1, AT_ONCE // max(1, sum(x.numel() for _, x, _ in rounds.stacks)))
+    return most if most < networks else None
