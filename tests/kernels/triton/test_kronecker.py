@@ -271,6 +271,25 @@ def test_small_and_large_vectors_are_multiplied_equally_well(pattern: Pattern, l
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pattern", [Pattern(2, 20, 37, 2), Pattern(1, 33, 70, 8), Pattern(1, 40, 24, 9)], ids=str)
+def test_entries_far_below_the_largest_are_off_by_little_of_it(pattern: Pattern, layout: str) -> None:
+    """|error| ≤ 10⁻⁶ Σ |weight · x| + 2⁻³⁸ (max |x| Σ |weight| + max |weight| Σ |x|), of each output."""
+    generator = torch.Generator().manual_seed(2)
+    x, weight = (
+        tensor * 2.0 ** torch.randint(-30, 30, tensor.shape, generator=generator).to(DEVICE)
+        for tensor in drawn(pattern, BATCH_FIRST, 19, torch.float32)
+    )
+    y = multiply(x if layout == BATCH_FIRST else x.T, weight, pattern, layout, backend="triton")
+    y = y if layout == BATCH_FIRST else y.T
+    blocks, sizes = x.abs().reshape(-1, pattern.a, pattern.c, pattern.d), weight.abs()
+    largest = blocks.amax(2, keepdim=True).expand(blocks.shape).reshape(x.shape)
+    small = by_dense(largest, sizes, pattern, BATCH_FIRST)
+    small += by_dense(x.abs(), sizes.amax(2, keepdim=True).expand(sizes.shape), pattern, BATCH_FIRST)
+    allowed = 1e-6 * by_dense(x.abs(), sizes, pattern, BATCH_FIRST) + 2.0**-38 * small
+    assert bool(((y.double() - by_dense(x, weight, pattern, BATCH_FIRST)).abs() <= allowed).all())
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_the_operators_are_what_torch_wants_them_to_be(layout: str) -> None:
     pattern, last = Pattern(2, 3, 4, 2), layout == BATCH_LAST
     x, weight = drawn(pattern, layout, 6, torch.float32)
