@@ -4,7 +4,7 @@
 
 Floors, for 25.5 M float32 weights (102 MB): pruning by magnitude reads them once to find the threshold and once more to
 write the pruned network (102 MB) and its masks (26 MB): about 0.33 GB of traffic, 0.03 s at 10 GB/s, beside fresh pages
-for what is written. By Φ, two float64 forward and backward passes at batch 1 come on top. Loading reads 24 MB, checks
+for what is written. By Φ, two float64 forward and backward passes at batch 1 come on top. Loading reads 18 MB, checks
 their sha256 (2 GB/s) and writes 102 MB; reading the float file copies 102 MB.
 
 Seconds are wall-clock on two threads, the best of rounds in which peers take turns. Memory is the peak of the process

@@ -1,6 +1,6 @@
 """How time and memory grow with width, depth, samples and processes, and what follows for 7 and 70 billion weights.
 
-    python benchmarks/scaling.py [--store] [--rounds 2] [--check 11008x4096x44032 28672x8192x2048]
+    python benchmarks/scaling.py [--store] [--rounds 2] [--check 11008x4096x44032 18432x1024x8192 28672x8192x2048]
 
 Multilayer perceptrons of growing width and depth, growing calibration sets, and one or two processes
 (`benchmarks/ranks.py`). Each row is one thread's CPU time, the best of rounds in which the sizes take turns, and the
@@ -45,7 +45,7 @@ LAYERS = {  # the largest of a network's linear layers, inputs × outputs, and h
 }
 CALIBRATION = 2048 * 128  # tokens, as is usual for such networks
 ROOM = ACTIVATION_BUDGET // 4  # bytes of a layer's rows that are kept, to go along the data
-CHECKS = ["11008x4096x44032", "28672x8192x2048"]
+CHECKS = ["11008x4096x44032", "18432x1024x8192", "28672x8192x2048"]
 
 
 def perceptron(width: int, depth: int) -> nn.Module:

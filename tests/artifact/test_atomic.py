@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
 
 from tamis.artifact.atomic import replacing
 
@@ -42,6 +47,36 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+class Full(io.RawIOBase):
+    """A file on a disk that is full."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # without a name, as the write of any file does it
+
+
+def by_safetensors() -> None:
+    raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+@pytest.mark.parametrize(
+    "write", [lambda: Full().write(b"x"), lambda: torch.save(torch.zeros(9), Full()), by_safetensors]
+)
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, write: Callable[[], object]) -> None:
+    with pytest.raises(OSError, match=r"No space left on device: '.*x\.bin'$"), replacing(tmp_path / "x.bin"):
+        write()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_errors_are_passed_on(tmp_path: Path) -> None:
+    for error in (ValueError("wrong"), FileNotFoundError(errno.ENOENT, "no such file", "elsewhere")):
+        with pytest.raises(type(error)) as raised, replacing(tmp_path / "x.bin"):
+            raise error
+        assert raised.value is error
+
+
 def replace(path: Path, content: bytes) -> Path:
     with replacing(path) as part:
         part.write_bytes(content)
@@ -61,15 +96,21 @@ def test_of_a_link_the_file_it_leads_to_is_replaced(tmp_path: Path) -> None:
     assert [entry.name for entry in there.iterdir()] == ["x.bin"]
 
 
+def identity(path: Path) -> tuple[int, ...]:
+    """Of what stands there; not when it was last looked at, for to follow a link is to look at it."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_mode, found.st_mtime_ns
+
+
 def test_what_is_no_regular_file_is_refused_by_name(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "to a pipe").symlink_to("pipe")
     (tmp_path / "loop").symlink_to("loop")
     for path in (tmp_path / "pipe", tmp_path / "to a pipe", tmp_path / "loop", Path("/dev/null")):
-        before = path.lstat()
+        before = identity(path)
         with pytest.raises(OSError, match=re.escape(str(path))), replacing(path):
             pytest.fail(f"{path} was to be replaced")
-        assert path.lstat() == before
+        assert identity(path) == before
     assert {entry.name for entry in tmp_path.iterdir()} == {"pipe", "to a pipe", "loop"}
 
 

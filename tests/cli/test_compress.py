@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -18,8 +19,10 @@ from typer.testing import CliRunner
 
 import tamis
 import tamis.report.comparison
+from tamis.cli.compress import as_written
 from tamis.cli.main import app
 from tamis.recipe.catalogue import shipped
+from tamis.recipe.schema import recipe_of
 from tamis.train.models import MODELS
 
 MLP, CNN = "tamis.train.models:mlp", "tamis.train.models:digits_cnn"
@@ -65,6 +68,12 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
     assert shown["lock"]["result"]["sha256"] == json.loads(Path("out/certificate.json").read_text())["file"]["sha256"]
     assert shown["lock"]["model"]["name"] == MLP and shown["met"] is None
     assert Path("again/small.tamis").read_bytes() == Path("out/small.tamis").read_bytes()
+
+
+def test_the_command_that_repeats_a_run_can_be_pasted() -> None:
+    assert as_written(MLP, None) == MLP
+    for name in ("plain.safetensors", "my weights.safetensors", "it's <b>$HOME</b>.safetensors"):
+        assert shlex.split(as_written(MLP, Path(name))) == [MLP, "--weights", name]
 
 
 @pytest.mark.slow
@@ -120,7 +129,16 @@ def test_recipes_are_listed_and_printed() -> None:
     assert all(entry.name in listing for entry in shipped())
     printed = invoke("recipes", "ternary")
     assert printed.stdout == next(entry for entry in shipped() if entry.name == "ternary").path.read_text()
-    assert invoke("recipes", "ternery").exit_code == 2
+    for given in (["ternery"], ["mine.yaml"], ["ternary", "--schema"]):
+        assert invoke("recipes", *given).exit_code == 2
+
+
+def test_recipes_for_machines() -> None:
+    listing = json.loads(invoke("recipes", "--json").stdout)
+    assert [entry["name"] for entry in listing] == [entry.name for entry in shipped()]
+    (one,) = [entry for entry in listing if entry["name"] == "ternary"]
+    assert json.loads(invoke("recipes", "ternary", "--json").stdout) == one
+    assert recipe_of(one["recipe"]).steps[0].chosen()["levels"] == 3  # a recipe that compress takes as it is
 
 
 def test_the_schema_is_json() -> None:

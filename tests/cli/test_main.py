@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import tamis
@@ -68,12 +69,31 @@ def test_help_lists_every_command():
     assert all(command in result.stdout for command in COMMANDS)
 
 
+def test_commands_print_json_for_machines():
+    without = {name for name, command in every_command(get_command(app)) if "--json" not in options_of(command)}
+    assert without == {"demo", "sweep worker"}  # the one is for people, the other finds nothing of its own
+
+
+def every_command(group, above=""):
+    for name, command in group.commands.items():
+        called = f"{above} {name}".strip()
+        if hasattr(command, "commands"):
+            yield from every_command(command, called)
+        else:
+            yield called, command
+
+
+def options_of(command):
+    return {option for parameter in command.params for option in parameter.opts}
+
+
 @pytest.mark.parametrize(
     ("raised", "line"),
     [
         (InvalidInput("a wrong\nthing"), "error: a wrong thing\n"),
         (FileNotFoundError(2, "No such file or directory", "x.pt2"), "error: no such file or directory: x.pt2\n"),
         (PermissionError(13, "Permission denied", "x.pt2"), "error: permission denied: x.pt2\n"),
+        (OSError(28, "No space left on device"), "error: no space left on device\n"),  # of what we print
     ],
 )
 def test_an_error_of_the_user_is_one_line_and_exit_code_2(monkeypatch, raised, line):

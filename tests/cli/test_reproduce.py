@@ -9,6 +9,7 @@ import pytest
 
 import tamis
 from tamis.cli.reproduce import EXPERIMENTS, NAMES, experiments, stored_of
+from tamis.errors import InvalidInput
 
 PAPERS = Path(tamis.__file__).parent / "papers"
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -29,10 +30,14 @@ def test_what_is_stored_is_named_with_its_command(tmp_path: Path) -> None:
     said = {"command": "python -m tamis.papers.gpfq --full", "date": "2026-01-02", "gpu": None, "processor": "p"}
     (tmp_path / "gpfq.json").write_text(json.dumps({"environment": said, "figures": {}}))
     (tmp_path / "gpfq_speed.json").write_text(json.dumps({"environment": {**said, "command": "python benchmarks/x"}}))
-    (tmp_path / "gpfq_other.json").write_text("{}")
+    for name, text in (("other", "{}"), ("list", "[]"), ("odd", '{"environment": {"command": 5}}')):
+        (tmp_path / f"gpfq_{name}.json").write_text(text)
     (found,) = stored_of("gpfq", tmp_path)
     assert (found.date, found.hardware, found.command) == ("2026-01-02", "p", said["command"])
     assert stored_of("xnor", tmp_path) == ()
+    (tmp_path / "xnor.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InvalidInput, match=r"'.*xnor\.json' holds no figures, for it is no JSON"):
+        stored_of("xnor", tmp_path)
 
 
 def test_the_list_for_machines() -> None:
@@ -54,6 +59,7 @@ def test_a_part_is_run_and_its_figures_printed() -> None:
         (["bonds"], "there is no experiment 'bonds'; there are phi-pruning, gpfq"),
         (["--only", "table-7.1"], "say which experiment"),
         (["bounds", "--only", "table-9"], "invalid choice: 'table-9'"),
+        (["bounds", "--json", "--", "--results=x"], "--json prints the figures instead of storing them"),
     ],
 )
 def test_bad_input(arguments: list[str], message: str) -> None:

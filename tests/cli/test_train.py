@@ -1,5 +1,6 @@
 """`tamis train` as a user calls it: the library's training, what it writes and how it goes on, what it refuses."""
 
+import json
 import os
 import re
 import subprocess
@@ -143,6 +144,17 @@ def test_without_test_data_the_accuracy_is_that_of_training() -> None:
     checkpoint = read_checkpoint("run")
     assert checkpoint is not None
     assert f"training accuracy {checkpoint.history[-1]['accuracy']:.1%} after 2 epochs" in text
+
+
+def test_what_it_found_for_machines() -> None:
+    found = json.loads(run_train(MLP, *QUICK, "--test", TEST, "--l1inf", 0.5, "-o", "w.tamis", "--json"))
+    checkpoint = read_checkpoint("run")
+    assert checkpoint is not None
+    last = checkpoint.history[-1]
+    assert found["accuracy"] == {"training": last["accuracy"], "test": last["test_accuracy"]}
+    assert (found["file"], found["bytes"]) == ("w.tamis", Path("w.tamis").stat().st_size)
+    assert found["recipe"] == list(tamis.load("w.tamis", load_module(MLP).module).recipe)
+    assert 0 < found["l1inf"]["sparsity"] < 1 and found["l1inf"]["c"] <= 0.5 + 1e-6
 
 
 def test_tied_weights_are_written_once_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tamis.recipe.located import Document, RecipeError, written
 
+BOMB = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))])
 TEXT = """name: mine
 steps:
   - step: prune
@@ -54,6 +57,9 @@ def test_a_part_of_a_document_keeps_its_places() -> None:
         ("a: 1\n---\nb: 2\n", "my.yaml:2:1: this is no YAML: "),
         ("when: 2026-13-45\n", "my.yaml: this is no YAML: "),
         ("a: !!python/object:os.system x\n", "my.yaml:1:4: this is no YAML: "),
+        ("[" * 200 + "]" * 200, "my.yaml:1:102: it has more than 100 levels of nesting"),
+        ("[" * 999 + "]" * 999, "my.yaml: it is nested too deeply to be read"),
+        (BOMB, "my.yaml:1:10: it has more than 100,000 parts, with its aliases"),
     ],
 )
 def test_what_is_no_yaml(text: str, message: str) -> None:
@@ -69,6 +75,32 @@ def test_what_is_no_yaml(text: str, message: str) -> None:
 def test_numbers_are_what_they_look_like(text: str, value: object) -> None:
     found = Document(f"a: {text}", "my.yaml").data["a"]
     assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name: café\n".encode("latin-1"), "my.yaml:1:10: this is not UTF-8, which YAML is written in: byte 0xe9"),
+        ("é: 1\nà: ".encode() + b"\xff", "my.yaml:2:4: this is not UTF-8, which YAML is written in: byte 0xff"),
+        (b"\xef\xbb\xbfa: \xff", "my.yaml:1:4: this is not UTF-8, which YAML is written in: byte 0xff"),
+        ("name: x\n".encode("utf-16"), "my.yaml:1:1: this is not UTF-8, which YAML is written in: byte 0xff"),
+    ],
+)
+def test_files_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, message: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.yaml").write_bytes(content)
+    with pytest.raises(RecipeError) as raised:
+        Document.read("my.yaml")
+    assert str(raised.value) == message
+
+
+def test_files_as_editors_write_them(tmp_path: Path) -> None:
+    for number, text in enumerate(("\ufeffname: é\r\nsteps: []\r\n", "name: é\nsteps: []\n")):
+        path = tmp_path / f"{number}.yaml"
+        path.write_bytes(text.encode())
+        document = Document.read(path)
+        assert document.data == {"name": "é", "steps": []}
+        assert str(document.error(("steps",), "none")) == f"{path}:2:8: steps: none"
 
 
 def test_an_empty_text_is_nothing() -> None:

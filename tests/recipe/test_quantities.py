@@ -25,10 +25,15 @@ def test_what_is_no_number_of_bytes(given: Any) -> None:
 
 def test_fractions() -> None:
     assert [as_fraction(given) for given in ("1%", " 2.5 % ", 0.3, ".5%")] == [0.01, 0.025, 0.3, 0.005]
+    assert [as_fraction(given) for given in ("0.02", " .5 ", "1e-3")] == [
+        0.02,
+        0.5,
+        0.001,
+    ]  # as the command line has it
     assert without_percent("80%") == 0.8 and without_percent("eighty") == "eighty" and without_percent(3) == 3
 
 
-@pytest.mark.parametrize("given", ["0%", "100%", "150%", 0, 1, 2.0, -0.1, "x", None, True])
+@pytest.mark.parametrize("given", ["0%", "100%", "150%", 0, 1, 2.0, -0.1, "x", "0", "1.0", "nan", "-0.1", None, True])
 def test_what_is_no_fraction(given: Any) -> None:
-    with pytest.raises(ValueError, match=r"^it must be a fraction between 0 and 1, .*; got "):
+    with pytest.raises(ValueError, match=r"^it must be a fraction above 0 and below 1, .*; got "):
         as_fraction(given)

@@ -16,13 +16,14 @@ from torch import nn
 import tamis
 import tamis.recipe.run
 from tamis.certify.certificate import Certificate
-from tamis.errors import DataNotFound, InvalidInput, TamisError
+from tamis.errors import CorruptArtifact, DataNotFound, InvalidInput, TamisError
 from tamis.layerwise.journal import Journal
 from tamis.recipe.catalogue import recipe_path, shipped
+from tamis.recipe.located import RecipeError
 from tamis.recipe.lock import Lock
 from tamis.recipe.run import CERTIFICATE, LOCK, REPORT, SMALL, architecture_of, compress
 from tamis.recipe.schema import Recipe, read_recipe, recipe_of
-from tamis.recipe.workspace import FOLDER
+from tamis.recipe.workspace import FOLDER, Workspace
 from tamis.train.checkpoint import Journal as Checkpoints
 from tamis.train.data import load_data
 from tamis.train.models import digits_cnn
@@ -190,6 +191,22 @@ def test_another_run_does_not_go_on_there(
     assert names("out") == FILES
 
 
+def test_two_at_once_do_not_get_in_each_others_way(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        broken_off_at([4], patch)
+        with pytest.raises(Broken):
+            compress(model, CHAIN, out="out", **quick)
+    with Workspace(Path("out")).alone():
+        before = sorted(Path("out").rglob("*"))
+        with pytest.raises(InvalidInput, match=r"^another process is at work in 'out/\.tamis-compress': wait for it"):
+            compress(model, CHAIN, out="out", **quick)
+        assert sorted(Path("out").rglob("*")) == before
+    compress(model, CHAIN, out="out", **quick)
+    assert names("out") == FILES
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -200,6 +217,9 @@ def test_another_run_does_not_go_on_there(
         ("ternery", {}, "there is no recipe 'ternery'; did you mean ternary"),
         ("none.yaml", {}, "No such file"),
         ("order.yaml", {}, "order.yaml:3:3: steps[1]: retrain cannot come after quantize (steps[0])"),
+        ("empty.yaml", {}, "empty.yaml: a recipe is a mapping with steps, and this is empty"),
+        ("latin.yaml", {}, "latin.yaml:1:10: this is not UTF-8, which YAML is written in: byte 0xe9"),
+        ("folder.yaml", {}, "Is a directory: 'folder.yaml'"),
         ("key.yaml", {}, "key.yaml:1:1: stepps: there is no key 'stepps' here; did you mean steps?"),
         ("ok.yaml", {"data": None, "test": None}, "ok.yaml:1:1: data.train: no training data is named: write it here"),
         ("ok.yaml", {"test": None}, "ok.yaml:1:1: data.test: no test data is named: write it here, or pass test=NAME"),
@@ -211,7 +231,7 @@ def test_another_run_does_not_go_on_there(
         ("trains.yaml", {"data": "many.npz"}, "a score for each class of 'many.npz"),
         ("ok.yaml", {"target_bytes": "lots"}, "budget.target_bytes: it must be a number of bytes"),
         ("ok.yaml", {"target_bytes": "1KB"}, "budget: budget cannot come after quantize"),
-        (None, {"max_disagreement": "0%"}, "budget.max_disagreement: it must be a fraction between 0 and 1"),
+        (None, {"max_disagreement": "0%"}, "budget.max_disagreement: it must be a fraction above 0 and below 1"),
     ],
 )
 def test_errors_leave_nothing(
@@ -219,6 +239,9 @@ def test_errors_leave_nothing(
 ) -> None:
     Path("order.yaml").write_text("steps:\n- step: quantize\n- {step: retrain, epochs: 1}\n")
     Path("key.yaml").write_text("stepps: []\n")
+    Path("empty.yaml").touch()
+    Path("latin.yaml").write_bytes(b"name: caf\xe9\n")
+    Path("folder.yaml").mkdir()
     Path("ok.yaml").write_text("steps: [{step: quantize}]\n")
     Path("half.yaml").write_text("data: {test: digits:test}\nsteps: [{step: quantize}]\n")
     Path("trains.yaml").write_text("steps: [{step: retrain, epochs: 1}]\n")
@@ -226,19 +249,41 @@ def test_errors_leave_nothing(
     np.savez("small.npz", x=draw.random((9, 1, 3, 3), dtype=np.float32), y=np.arange(9))
     np.savez("plain.npz", x=draw.random((9, 1, 8, 8), dtype=np.float32))
     np.savez("many.npz", x=draw.random((50, 1, 8, 8), dtype=np.float32), y=np.arange(50))
-    with pytest.raises((TamisError, FileNotFoundError)) as raised:
+    with pytest.raises((TamisError, FileNotFoundError, IsADirectoryError)) as raised:
         compress(model, recipe, out="out", **{**quick, **options})
     assert message in str(raised.value) and not Path("out").exists()
 
 
 def test_a_step_that_fails_leaves_nothing_before_one_is_finished(model: nn.Module, quick: dict[str, Any]) -> None:
     wrong, right = {"step": "prune", "amount": 0.5, "exclude": ["conv9"]}, {"step": "prune", "amount": 0.5}
-    with pytest.raises(InvalidInput, match="'conv9' matches no parameter that can be pruned"):
+    with pytest.raises(InvalidInput, match=r"^steps\[0\] \(prune\): 'conv9' matches no parameter that can"):
         compress(model, {"steps": [wrong]}, out="out", **quick)
     assert not Path("out").exists()
-    with pytest.raises(InvalidInput, match="'conv9' matches no parameter"):
+    with pytest.raises(InvalidInput, match=r"^steps\[1\] \(prune\): 'conv9' matches no parameter"):
         compress(model, {"steps": [right, wrong]}, out="out", **quick)
     assert (Path("out") / FOLDER / "step_01_prune.tamis").exists()  # what was made is not thrown away
+    with pytest.raises(InvalidInput, match=r"^budget\.starts\[1\]\[0\] \(prune\): 'conv9' matches no parameter"):
+        compress(model, {"budget": {"target_bytes": "9KB", "starts": [[], [wrong]]}}, out="other", **quick)
+
+
+def test_a_finished_step_that_was_damaged(model: nn.Module, quick: dict[str, Any]) -> None:
+    wrong, right = {"step": "prune", "amount": 0.5, "exclude": ["conv9"]}, {"step": "prune", "amount": 0.5}
+    with pytest.raises(InvalidInput):
+        compress(model, {"steps": [right, wrong]}, out="out", **quick)
+    (Path("out") / FOLDER / "step_01_prune.tamis").write_bytes(b"x")
+    with pytest.raises(CorruptArtifact, match=r"step_01_prune\.tamis .*; delete it to have it made again$"):
+        compress(model, {"steps": [right, wrong]}, out="out", **quick)
+
+
+@pytest.mark.parametrize(("old", "new"), [("threads: ", "threads: 9999999"), ("lock: ", "lock: 7"), ("threads: ", "")])
+def test_a_lock_that_was_changed(model: nn.Module, whole: str, old: str, new: str) -> None:
+    lines = Path(whole, LOCK).read_text().splitlines()
+    Path("mine.yaml").write_text("\n".join(new if line.startswith(old) else line for line in lines))
+    with pytest.raises(
+        RecipeError, match=r"^mine\.yaml:\d+:\d+: lock: this is no lock file that can be repeated: one of"
+    ):
+        compress(model, "mine.yaml", out="out", progress=False)
+    assert not Path("out").exists()
 
 
 def test_a_program_cannot_be_trained(model: nn.Module, quick: dict[str, Any]) -> None:

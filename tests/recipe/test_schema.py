@@ -40,10 +40,18 @@ def refusal(text: str) -> RecipeError:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps:\n- step: prune\n  amont: 1\n", "my.yaml:2:3: steps[0]: 'amount' is missing; keys of a prune step are"),
+        ("steps:\n- step: prune\n  much: 1\n", "my.yaml:2:3: steps[0]: 'amount' is missing; keys of a prune step are"),
         (
             "steps:\n- step: prune\n  amount: 1\n  bye: phi\n",
             "my.yaml:4:3: steps[0].bye: there is no key 'bye' here; did you mean by?",
+        ),
+        (
+            "steps:\n- step: prune\n  amont: 0.5\n",  # more to the point than that amount is missing
+            "my.yaml:3:3: steps[0].amont: there is no key 'amont' here; did you mean amount? (1 more after this one)",
+        ),
+        (
+            "budget: {target_bytes: 9, starts: []}\n",
+            "my.yaml:1:35: budget.starts: it should be at least 1 item; got []",
         ),
         ("stepps: []\n", "my.yaml:1:1: stepps: there is no key 'stepps' here; did you mean steps?"),
         (
@@ -89,7 +97,7 @@ def refusal(text: str) -> RecipeError:
             "my.yaml:3:24: budget.starts[1][0].step: there is no step 'quantise'; did you mean quantize?",
         ),
         (
-            "budget:\n  target_bytes: 9KB\n  starts: [[], [{step: prune, amont: 1}]]\n",
+            "budget:\n  target_bytes: 9KB\n  starts: [[], [{step: prune, much: 1}]]\n",
             "my.yaml:3:17: budget.starts[1][0]: 'amount' is missing; keys of a prune step are",
         ),
         (
@@ -112,7 +120,7 @@ def refusal(text: str) -> RecipeError:
         ),
         ("name: nothing\n", "my.yaml:1:1: a recipe needs steps or a budget, or both"),
         ("- step: prune\n", "my.yaml:1:1: a recipe is a mapping with steps, not list"),
-        ("", "my.yaml: a recipe is a mapping with steps, not NoneType"),
+        ("", "my.yaml: a recipe is a mapping with steps, and this is empty"),
         (
             "budget: {target_bytes: many}\n",
             "my.yaml:1:24: budget.target_bytes: it must be a number of bytes, as 200KB, 1.5MB or 4096; got 'many'",
@@ -124,7 +132,7 @@ def refusal(text: str) -> RecipeError:
         ),
         (
             "data: {held_out: 3}\nsteps: [{step: normalize}]\n",
-            "my.yaml:1:18: data.held_out: it must be a fraction between 0 and 1, as 0.01 or 1%; got 3",
+            "my.yaml:1:18: data.held_out: it must be a fraction above 0 and below 1, as 0.01 or 1%; got 3",
         ),
     ],
 )

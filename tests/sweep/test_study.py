@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +24,28 @@ def space(levels: str = "{choices: [2, 3, 4, 5]}") -> Space:
     return read_sweep("s.yaml").space
 
 
-def opened(workers: Workers, question: dict[str, Any] = QUESTION, objectives: tuple[str, ...] = ("bytes",)) -> Study:
-    return Study(f"sqlite:///{Path('s.db').resolve()}", "s", objectives, question, 0, workers)
+class Opened:
+    """Opens the study of a test, as several workers may, and closes it in the end."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.stack = stack
+
+    def __call__(
+        self, workers: Workers, question: dict[str, Any] = QUESTION, objectives: tuple[str, ...] = ("bytes",)
+    ) -> Study:
+        study = Study(f"sqlite:///{Path('s.db').resolve()}", "s", objectives, question, 0, workers)
+        return self.stack.enter_context(closing(study))
 
 
-def test_what_a_dead_worker_was_at_is_done_again_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def opened() -> Iterator[Opened]:
+    with ExitStack() as stack:
+        yield Opened(stack)
+
+
+def test_what_a_dead_worker_was_at_is_done_again_and_nothing_else(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tamis.sweep.alive, "GRACE", -1.0)  # whoever has no lock here counts as dead at once
     mine, other = Workers(Path("here")), Workers(Path("elsewhere"))
     one, two, all_of_it = opened(mine), opened(other), space()
@@ -50,7 +69,7 @@ def test_what_a_dead_worker_was_at_is_done_again_and_nothing_else(monkeypatch: p
     assert len(one.census().finished) == 2
 
 
-def test_a_candidate_that_kills_its_workers_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_kills_its_workers_fails(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tamis.sweep.alive, "GRACE", -1.0)
     one, only = opened(Workers(Path("here"))), space("3")
     for _ in range(MOST_DEATHS):
@@ -61,7 +80,7 @@ def test_a_candidate_that_kills_its_workers_fails(monkeypatch: pytest.MonkeyPatc
     assert failed.values is None and one.next(only, 1) is None
 
 
-def test_points_are_tried_once_and_as_many_as_are_wanted() -> None:
+def test_points_are_tried_once_and_as_many_as_are_wanted(opened: Opened) -> None:
     one, all_of_it = opened(Workers(Path("here"))), space("{low: 2, high: 6}")
     tried = []
     while len(one.census().finished) < 4:
@@ -72,7 +91,7 @@ def test_points_are_tried_once_and_as_many_as_are_wanted() -> None:
     assert len(tried) == len(set(tried)) == 4 and one.next(all_of_it, 4) is None
 
 
-def test_another_sweep_is_refused() -> None:
+def test_another_sweep_is_refused(opened: Opened) -> None:
     workers = Workers(Path("here"))
     opened(workers)
     with pytest.raises(InvalidInput, match=r"'s' in sqlite:.*s\.db is another sweep, with another recipe: give this"):

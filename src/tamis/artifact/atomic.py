@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     process that writes the same path. A kill can leave a file `.NAME.*.part` behind, which is safe to delete.
 
     Of a link, the file that it leads to is replaced. A file that is replaced passes its permissions on. What exists and
-    is no regular file, as a directory, a pipe or a device, is refused by an `OSError`.
+    is no regular file, as a directory, a pipe or a device, is refused by an `OSError`. So is what the disk has no room
+    for, with the name of the file, whichever library wrote it.
 
     Example:
         >>> with replacing("weights.bin") as part:
@@ -41,8 +43,24 @@ def replacing(path: str | Path) -> Iterator[Path]:
             part.chmod(permissions)
         os.replace(part, target)
         _flush(target.parent)  # the name itself must survive a power cut, too
+    except Exception as error:
+        number = _refused_by_the_system(error)
+        if number is None:
+            raise
+        raise OSError(number, os.strerror(number), str(path)) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def _refused_by_the_system(error: BaseException) -> int | None:
+    """The number of the system's error that ended the writing and that names no file, such as a full disk's."""
+    if isinstance(error, OSError):
+        return None if error.filename is not None else error.errno
+    if said := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
+        return int(said[1])
+    if isinstance(error, RuntimeError) and error.__context__ is not None:  # torch, closing its archive after an error
+        return _refused_by_the_system(error.__context__)
+    return None
 
 
 def _permissions(path: str | Path) -> int | None:

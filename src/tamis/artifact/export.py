@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,9 @@ def export(net: Network, path: str | Path) -> None:
     program = _program(net)
     with replacing(path) as part, quietly():
         if path.suffix == ".pt2":
-            with part.open("wb") as file:
-                torch.export.save(program, file)
+            archive = BytesIO()  # torch aborts where it cannot write to a file
+            torch.export.save(program, archive)
+            part.write_bytes(archive.getbuffer())
         else:
             _write_onnx(net, program, part, path)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +138,10 @@ def _export(compiled: nn.Module, inputs: tuple[Tensor, ...], batched: bool, out:
             raise TamisError(
                 f"'{out}' was not written: torch.export cannot follow the network ({reason:.300})"
             ) from error
-        with replacing(out) as part, part.open("wb") as file:
-            torch.export.save(program, file)
+        archive = BytesIO()  # torch aborts where it cannot write to a file
+        torch.export.save(program, archive)
+        with replacing(out) as part:
+            part.write_bytes(archive.getbuffer())
 
 
 def _layers(module: nn.Module, compiled: nn.Module) -> list[Layer]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def compress(
     where = parse_device(device)
     with Console(stderr=True).status(Text(f"reading {model}")):
         given, example = model_of(model, weights, shape)
-    called = model if weights is None else f"{model} --weights {weights}"
+    called = as_written(model, weights)
     done = compress_model(
         given, recipe, data, out, test=test, **budget, example=example, device=where, called=called, progress=True
     )
@@ -63,6 +64,16 @@ def model_of(model: str, weights: Path | None, shape: str | None) -> tuple[nn.Mo
     if shape is None:
         return loaded.module, None
     return loaded.module, torch.zeros(load_network(model, weights, shape).network.input_shapes[0])
+
+
+def as_written(model: str, weights: Path | None) -> str:
+    """The model as one would write it on the command line, whatever its files are called.
+
+    Example:
+        >>> as_written("my.models:net", Path("my weights.safetensors"))
+        "my.models:net --weights 'my weights.safetensors'"
+    """
+    return shlex.join([model, *([] if weights is None else ["--weights", str(weights)])])
 
 
 def as_plain_data(done: Compression) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,9 +23,10 @@ class Commands(TyperGroup):
         except TamisError as error:
             _fail(str(error))
         except OSError as error:
-            if error.filename is None:  # a broken pipe, say
+            if error.errno in (None, errno.EPIPE):  # whoever read our output has had enough
                 raise
-            _fail(f"{(error.strerror or type(error).__name__).lower()}: {error.filename}")
+            what = (error.strerror or type(error).__name__).lower()
+            _fail(what if error.filename is None else f"{what}: {error.filename}")
 
 
 def _fail(message: str) -> None:
@@ -316,6 +318,7 @@ def train(
     ] = None,
     device: Device = "cpu",
     weights: Weights = None,
+    as_json: Json = False,
 ) -> None:
     """Train a network to classify; what a .tamis file has pruned stays pruned.
 
@@ -324,7 +327,7 @@ def train(
     """
     from tamis.cli.train import train
 
-    train(model, weights, data, test, directory, out, device, l1inf or [], settings)
+    train(model, weights, data, test, directory, out, device, l1inf or [], as_json, settings)
 
 
 @app.command()
@@ -649,11 +652,12 @@ def compress(
 def recipes(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Print this one.")] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of recipes, for editors.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the recipes that ship, print one to begin your own with, or print the schema."""
     from tamis.cli.recipes import recipes
 
-    recipes(name, schema)
+    recipes(name, schema, as_json)
 
 
 class SweepCommands(TyperGroup):

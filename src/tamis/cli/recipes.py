@@ -7,17 +7,24 @@ import json
 from rich.text import Text
 
 from tamis.cli.display import console, table
-from tamis.recipe.catalogue import recipe_path, shipped
+from tamis.errors import InvalidInput
+from tamis.recipe.catalogue import Entry, entry_named, shipped
 
 
-def recipes(name: str | None, schema: bool) -> None:
+def recipes(name: str | None, schema: bool, as_json: bool) -> None:
     """The command; arguments as on the command line."""
     if schema:
+        if name is not None:
+            raise InvalidInput(f"--schema is that of all recipes: leave out '{name}'")
         from tamis.recipe.schema import json_schema
 
         print(json.dumps(json_schema(), indent=2))
     elif name is not None:
-        print(recipe_path(name).read_text(encoding="utf-8"), end="")
+        entry = entry_named(name)
+        text = entry.path.read_text(encoding="utf-8").rstrip("\n")
+        print(json.dumps(_described(entry), indent=2) if as_json else text)
+    elif as_json:
+        print(json.dumps([_described(entry) for entry in shipped()], indent=2))
     else:
         rows = table()
         rows.add_column("recipe")
@@ -25,3 +32,10 @@ def recipes(name: str | None, schema: bool) -> None:
         for entry in shipped():
             rows.add_row(Text(entry.name), Text(entry.headline))
         console().print(rows)
+
+
+def _described(entry: Entry) -> dict[str, object]:
+    """With everything that the recipe says, also what it leaves to defaults."""
+    from tamis.recipe.schema import read_recipe
+
+    return {"name": entry.name, "what it does": entry.comment, "recipe": read_recipe(entry.path).resolved()}

@@ -86,8 +86,12 @@ def stored_of(module: str, folder: Path) -> tuple[Stored, ...]:
     """What is stored under the experiment's name; files that say no environment are none of ours."""
     found = []
     for path in sorted(folder.glob(f"{module}*.json")):
-        said = json.loads(path.read_text()).get("environment")
-        if isinstance(said, dict) and f"tamis.papers.{module}" in said.get("command", ""):
+        try:
+            content = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise InvalidInput(f"'{path}' holds no figures, for it is no JSON ({error}): move it") from None
+        said = content.get("environment") if isinstance(content, dict) else None
+        if isinstance(said, dict) and f"tamis.papers.{module}" in str(said.get("command")):
             hardware = said.get("gpu") or said.get("processor") or "unknown"
             found.append(Stored(str(path), said["command"], said.get("date", ""), hardware))
     return tuple(found)
@@ -101,9 +105,10 @@ def _run(module: str, options: Sequence[str], to_stderr: bool) -> int:
 
 def _measured(module: str, options: Sequence[str]) -> int:
     """Run it, and print the figures alone; what people read goes to stderr."""
+    if any(option.partition("=")[0] == "--results" for option in options):
+        raise InvalidInput("--json prints the figures instead of storing them: leave it out, or `-- --results`")
     with tempfile.TemporaryDirectory() as folder:
-        own = [] if "--results" in options else ["--results", folder]
-        code = _run(module, [*options, *own], to_stderr=True)
+        code = _run(module, [*options, "--results", folder], to_stderr=True)
         figures = {path.stem: json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))}
     if not code:
         print(json.dumps(figures, indent=2))

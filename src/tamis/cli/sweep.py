@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.cli.compress import model_of
+from tamis.cli.compress import as_written, model_of
 from tamis.cli.display import console, facts, table
 from tamis.cli.train import parse_device
 from tamis.errors import InvalidInput
@@ -51,7 +51,7 @@ def _arguments(path: Path, out: Path, storage: str | None, device: str) -> dict[
     weights = None if said.weights is None else Path(said.weights)
     with Console(stderr=True).status(Text(f"reading {said.model}")):
         model, example = model_of(said.model, weights, said.shape)
-    called = said.model if weights is None else f"{said.model} --weights {weights}"
+    called = as_written(said.model, weights)
     places = {"out": out, "storage": storage, "device": where}
     return {"model": model, "spec": spec, "example": example, "called": called, **places}
 

@@ -5,6 +5,7 @@ With --l1inf, hidden neurons' incoming weights are kept within an ℓ1 ball, whi
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,7 @@ def train(
     out: Path,
     device: str,
     l1inf: Sequence[str],
+    as_json: bool,
     options: Mapping[str, Any],
 ) -> None:
     """The command; arguments as on the command line, `options` those of `Settings` that are given."""
@@ -60,8 +62,8 @@ def train(
             check_fits(loaded.module, each, called=model)
     # Now: what cannot be traced is better refused before training than after it.
     network = _traced(loaded, examples) if out.suffix == ".tamis" else None
-    if team.leads:
-        origin = {"model": model, "weights": origin_of_weights(loaded, directory), "device": str(team.device)}
+    origin = {"model": model, "weights": origin_of_weights(loaded, directory), "device": str(team.device)}
+    if team.leads and not as_json:
         console().print(facts(origin | described(examples, test_examples, settings) | bounds))
     trained = train_module(
         loaded.module,
@@ -78,8 +80,16 @@ def train(
         step |= {} if constraint is None else constraint.in_effect
         masks = _masks(loaded) if network is None else _masks(loaded) & _zeros(constraint, trained.model, network)
         _write(trained.model, network, masks, [*_recipe(loaded), step], out)
-        if constraint is not None:
-            console().print(_reached(constraint.statistics(trained.model)), soft_wrap=True)
+        reached = None if constraint is None else constraint.statistics(trained.model)
+        if as_json:
+            last = trained.history[-1]
+            figures = {"accuracy": {"training": last.accuracy, "test": last.test_accuracy}, "bytes": out.stat().st_size}
+            figures |= {} if reached is None else {"l1inf": {"sparsity": reached.sparsity, "c": reached.c}}
+            asked = {"data": examples.name, "test": test, "recipe": [*_recipe(loaded), step], "file": str(out)}
+            print(json.dumps({**origin, **asked, **figures}, indent=2, allow_nan=False))
+            return
+        if reached is not None:
+            console().print(_reached(reached), soft_wrap=True)
         console().print(result(trained, out), soft_wrap=True)
 
 

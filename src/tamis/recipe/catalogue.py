@@ -35,17 +35,24 @@ def shipped() -> list[Entry]:
     return [Entry(path.stem, path, _comment(path)) for path in sorted(SHIPPED.glob("*.yaml"))]
 
 
+def entry_named(name: str) -> Entry:
+    """The recipe of this name that ships; InvalidInput if there is none."""
+    entries = {entry.name: entry for entry in shipped()}
+    if name in entries:
+        return entries[name]
+    similar = get_close_matches(name, entries)
+    hint = f"did you mean {' or '.join(similar)}?" if similar else f"these ship: {listed(entries, most=20)}."
+    raise InvalidInput(f"there is no recipe '{name}'; {hint}")
+
+
 def recipe_path(given: str) -> Path:
     """The file that a user means: a path, or the name of a recipe that ships."""
     if "/" in given or given.endswith((".yaml", ".yml")):
         return Path(given)
-    path = SHIPPED / f"{given}.yaml"
-    if path.is_file():
-        return path
-    names = [entry.name for entry in shipped()]
-    similar = get_close_matches(given, names)
-    hint = f"did you mean {' or '.join(similar)}?" if similar else f"these ship: {listed(names, most=20)}"
-    raise InvalidInput(f"there is no recipe '{given}'; {hint} A file must end in .yaml")
+    try:
+        return entry_named(given).path
+    except InvalidInput as error:
+        raise InvalidInput(f"{error} A file must end in .yaml") from None
 
 
 def _comment(path: Path) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -11,6 +13,7 @@ import yaml
 from tamis.errors import InvalidInput
 
 Path_ = Sequence[str | int]
+MOST_PARTS, DEEPEST = 100_000, 100  # aliases let a few lines stand for more than there is memory for
 # PyYAML takes 1e-3 for a text, as YAML 1.1 has it; nobody who writes it means one.
 FLOAT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 
@@ -43,7 +46,7 @@ class Document:
         name: of the file, for messages.
 
     Raises:
-        RecipeError: it is no YAML, or has a key twice.
+        RecipeError: it is no YAML, has a key twice, or is larger or deeper than anybody would write it.
 
     Example:
         >>> document = Document("steps:\\n- step: prune\\n", "my.yaml")
@@ -56,6 +59,7 @@ class Document:
         loader = _Loader(text)
         try:
             self._root = loader.get_single_node()
+            self._parts = 0
             self._check(self._root, (), ())
             self.data: Any = None if self._root is None else loader.construct_document(self._root)
         except yaml.MarkedYAMLError as error:
@@ -63,8 +67,27 @@ class Document:
             raise self._placed(mark, "", f"this is no YAML: {error.problem or error.context}") from None
         except (yaml.YAMLError, ValueError) as error:  # a character that YAML has not; 2026-13-45, which is no date
             raise RecipeError(f"{name}: this is no YAML: {error}", None, None, "") from None
+        except RecursionError:
+            raise RecipeError(f"{name}: it is nested too deeply to be read", None, None, "") from None
         finally:
             loader.dispose()
+
+    @classmethod
+    def read(cls, path: str | Path) -> Document:
+        """The YAML in a file.
+
+        Raises:
+            RecipeError: as of a text, or it is not UTF-8.
+        """
+        content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
+        try:
+            text = content.decode()
+        except UnicodeDecodeError as error:
+            before = content[: error.start].decode().split("\n")
+            line, column, byte = len(before), len(before[-1]) + 1, content[error.start]
+            message = f"{path}:{line}:{column}: this is not UTF-8, which YAML is written in: byte {byte:#x}"
+            raise RecipeError(message, line, column, "") from None
+        return cls(text, str(path))
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Document:
@@ -105,6 +128,10 @@ class Document:
         """Refuse keys that stand twice, of which YAML would silently take the last, and what contains itself."""
         if id(node) in above:
             raise self._placed(node.start_mark, written(path), "it contains itself")
+        self._parts += 1
+        if len(above) > DEEPEST or self._parts > MOST_PARTS:
+            most = f"{DEEPEST} levels of nesting" if len(above) > DEEPEST else f"{MOST_PARTS:,} parts, with its aliases"
+            raise self._placed(node.start_mark, "", f"it has more than {most}")
         inside = (*above, id(node))
         if isinstance(node, yaml.SequenceNode):
             for place, item in enumerate(node.value):

@@ -23,6 +23,7 @@ from tamis.recipe.schema import Recipe, recipe_of
 from tamis.recipe.splits import Splits
 
 VERSION = 1
+MOST_THREADS = 4096  # with far more, torch does not say no: it crashes
 HEADER = "# Written by tamis compress: pass this file as --recipe to repeat the run.\n"
 ABOUT_THE_MACHINE = ("versions", "threads")  # what may differ when a run is repeated, as far as it can be
 
@@ -61,9 +62,12 @@ class Lock:
     @classmethod
     def read(cls, path: Path) -> Lock:
         """One that was written."""
-        content = Document(path.read_text(encoding="utf-8"), str(path)).data
+        content = Document.read(path).data
         if not is_lock(content):
-            raise CorruptArtifact(f"'{path}' is no lock file of tamis compress, or one of another version")
+            raise CorruptArtifact(
+                f"'{path}' is no lock file of tamis compress, or one of another version: move it, or name another "
+                "folder with -o"
+            )
         return cls(content)
 
     def write(self, path: Path) -> None:
@@ -111,16 +115,22 @@ def is_lock(content: Any) -> bool:
         and all(isinstance(content.get(name), Mapping) for name in ("recipe", "model", "data", "versions"))
         and all(isinstance(each, Mapping) for each in content["data"].values())
         and type(content.get("threads")) is int
-        and content["threads"] > 0
+        and 0 < content["threads"] <= MOST_THREADS
     )
 
 
 def recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
     """The recipe in a file, with the document that it stands in; of a lock file, that too."""
-    document = Document(path.read_text(encoding="utf-8"), str(path))
+    document = Document.read(path)
     if is_lock(document.data):
         part = document.below(("recipe",))
         return recipe_of(part), part, Lock(document.data)
+    if isinstance(document.data, Mapping) and {"lock", "recipe"} <= set(document.data):
+        raise document.error(
+            ("lock",),
+            f"this is no lock file that can be repeated: one of version {VERSION} has recipe, model, data, versions "
+            f"and threads, from 1 to {MOST_THREADS}",
+        )
     return recipe_of(document), document, None
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from tamis.artifact.compressed import load
+from tamis.errors import CorruptArtifact, TamisError
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
 from tamis.progress import Listener, Progress
@@ -27,6 +29,7 @@ def run_plan(
     device: torch.device,
     space: Workspace,
     progress: Listener,
+    at: str = "steps",
 ) -> State:
     """Every step, or what an earlier run has left of it.
 
@@ -38,6 +41,7 @@ def run_plan(
         device: where steps train.
         space: where finished steps lie.
         progress: as every long call takes it.
+        at: the keys that lead to the plan in its recipe, for errors.
     """
     for number, step in enumerate(plan, 1):
         path = space.file(number, step.step)
@@ -46,11 +50,23 @@ def run_plan(
             announce(progress, f"step {number} of {len(plan)}: {step.step}")
             listener = prefixed(progress, f"{number}/{len(plan)}")
             directory, notes = space.directory(number, step.step), space.notes(number, step.step)
-            step.run(state, Context(original, data, directory, notes, device, listener)).small.save(path)
+            with _placed(f"{at}[{number - 1}]", step):
+                step.run(state, Context(original, data, directory, notes, device, listener)).small.save(path)
         # Always from the file: a run that goes on begins with the same as one that was never broken off.
         state = _read(path, step, before, data)
         space.tidy(number, step.step)
     return state
+
+
+@contextmanager
+def _placed(where: str, step: Step) -> Iterator[None]:
+    """Errors of a step say which one it was; those of a budget speak of what was asked for."""
+    try:
+        yield
+    except TamisError as error:
+        if step.step != "budget":
+            error.args = (f"{where} ({step.step}): {error}",)
+        raise
 
 
 def _read(path: Path, step: Step, before: State, data: Splits) -> State:
@@ -60,7 +76,10 @@ def _read(path: Path, step: Step, before: State, data: Splits) -> State:
         example = data.train.example
         module = step.rebuilt(module, example).eval()
         network = trace(module, example)
-    small = load(path, network)
+    try:
+        small = load(path, network)
+    except CorruptArtifact as error:
+        raise CorruptArtifact(f"{error}; delete it to have it made again") from error
     return State(small, small.network if step.renews else before.reference, module)
 
 

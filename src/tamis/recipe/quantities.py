@@ -7,6 +7,7 @@ from typing import Any
 
 UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
+_DECIMAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _PERCENT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*%")
 
 
@@ -26,15 +27,17 @@ def as_bytes(value: Any) -> int:
 
 
 def as_fraction(value: Any) -> float:
-    """A fraction, which may be written in per cent.
+    """A fraction, which may be written in per cent, or as a text, as options of a command are.
 
     Example:
-        >>> as_fraction("1%"), as_fraction(0.05)
-        (0.01, 0.05)
+        >>> as_fraction("1%"), as_fraction(0.05), as_fraction("0.05")
+        (0.01, 0.05, 0.05)
     """
     found = without_percent(value)
+    if isinstance(found, str) and _DECIMAL.fullmatch(found.strip()):
+        found = float(found)
     if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1:
-        raise ValueError(f"it must be a fraction between 0 and 1, as 0.01 or 1%; got {value!r:.50}")
+        raise ValueError(f"it must be a fraction above 0 and below 1, as 0.01 or 1%; got {value!r:.50}")
     return float(found)
 
 

@@ -119,7 +119,7 @@ def compress(
     threads = given_lock.threads if given_lock is not None else lock.threads
     lock = space.begin(Lock({**lock.content, "threads": threads}))
     _note_versions(given_lock, lock, progress)
-    with _threads(lock.threads), space.given_up_on_errors():
+    with space.alone(), _threads(lock.threads), space.given_up_on_errors():
         state = run_plan(wanted.plan, State(Compressed(net), net, module), net, splits, where, space, progress)
         return _finish(folder, space, lock, net, state, wanted, splits, progress)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -98,14 +99,15 @@ def read_recipe(path: str | Path) -> Recipe:
         >>> read_recipe("ternary.yaml").steps[0].levels
         3
     """
-    return recipe_of(Document(Path(path).read_text(encoding="utf-8"), str(path)))
+    return recipe_of(Document.read(path))
 
 
 def recipe_of(source: Document | Mapping[str, Any]) -> Recipe:
     """The recipe that a document, or plain data, stands for."""
     document = source if isinstance(source, Document) else Document.of_data(source)
     if not isinstance(document.data, Mapping):
-        raise document.error((), f"a recipe is a mapping with steps, not {type(document.data).__name__}")
+        found = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
+        raise document.error((), f"a recipe is a mapping with steps, {found}")
     try:
         recipe = Recipe.model_validate(document.data)
     except ValidationError as error:
@@ -126,7 +128,7 @@ def json_schema() -> dict[str, Any]:
 def _located(error: ValidationError, document: Document) -> RecipeError:
     """The first of pydantic's errors, in our words and at its place."""
     errors = error.errors(include_url=False)
-    first = errors[0]
+    first = first_to_tell(errors)
     kind = first["type"]
     path: Path_ = in_document(first["loc"], document.data)
     if kind == "missing":
@@ -144,6 +146,18 @@ def _located(error: ValidationError, document: Document) -> RecipeError:
     others = len({in_document(each["loc"], document.data) for each in errors}) - 1
     more = f" ({others} more after this one)" if others and kind != "union_tag_invalid" else ""
     return document.error(path, message + more, key=kind == "extra_forbidden")
+
+
+def first_to_tell(errors: Sequence[Any]) -> Any:
+    """The first of pydantic's errors; of a key that is missing, the one that was written for it by mistake."""
+    first = errors[0]
+    if first["type"] != "missing":
+        return first
+    *place, missing = first["loc"]
+    unknown = [each for each in errors if each["type"] == "extra_forbidden"]
+    beside = {str(each["loc"][-1]): each for each in unknown if [*each["loc"][:-1]] == place}
+    similar = get_close_matches(str(missing), beside, 1)
+    return beside[similar[0]] if similar else first
 
 
 def _is_step(path: Path_) -> bool:
@@ -210,4 +224,7 @@ def blamed(path: Path_, message: str, data: Any) -> Path_:
 
 def wish(message: str) -> str:
     """What pydantic's message says that there should be."""
+    at_least = re.fullmatch(r"\w+ should have at least (\d+ \w+) after validation, not \d+", message)
+    if at_least is not None:
+        return f"at least {at_least[1]}"
     return message.removeprefix("Input should be ").split(", unable", 1)[0].split(", got", 1)[0]

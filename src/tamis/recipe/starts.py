@@ -50,9 +50,8 @@ def begin(starts: Sequence[Sequence[Step]], state: State, context: Context) -> l
             announce(context.progress, f"start {place}: {name}")
         listener = prefixed(context.progress, f"start {place}")
         try:
-            made = run_plan(
-                steps, state, context.original, context.data, context.device, Workspace(directory), listener
-            )
+            space, at = Workspace(directory), f"budget.starts[{number - 1}]"
+            made = run_plan(steps, state, context.original, context.data, context.device, space, listener, at)
         except UnsupportedOp as error:
             announce(context.progress, f"start {place} is left out: {error}")
             refused.append(error)

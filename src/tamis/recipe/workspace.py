@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +12,7 @@ from tamis.errors import InvalidInput, TamisError
 from tamis.recipe.lock import Lock
 
 FOLDER = ".tamis-compress"
-QUESTION = "lock.yaml"
+QUESTION, HELD = "lock.yaml", "held"
 
 
 class Workspace:
@@ -46,6 +47,22 @@ class Workspace:
                 "the folder, or name another with -o, to begin anew"
             )
         return begun
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only process at work here; however it ends, the next one may.
+
+        Raises:
+            InvalidInput: another one is.
+        """
+        with (self.folder / HELD).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InvalidInput(
+                    f"another process is at work in '{self.folder}': wait for it, or name another folder with -o"
+                ) from None
+            yield
 
     @contextmanager
     def given_up_on_errors(self) -> Iterator[None]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from tamis.errors import listed
 from tamis.recipe.located import Document, Path_, RecipeError
-from tamis.recipe.schema import blamed, in_document, wish
+from tamis.recipe.schema import blamed, first_to_tell, in_document, wish
 from tamis.recipe.steps.base import Section
 
 Kind = TypeVar("Kind", bound=Section)
@@ -43,7 +43,7 @@ def checked(kind: type[Kind], document: Document, path: Path_, called: str) -> K
 
 def _located(error: ValidationError, kind: type[Section], document: Document, base: Path_, called: str) -> RecipeError:
     """The first of pydantic's errors, in our words and at its place."""
-    first, data = error.errors(include_url=False)[0], document.below(base).data
+    first, data = first_to_tell(error.errors(include_url=False)), document.below(base).data
     path = in_document(first["loc"], data)
     if first["type"] == "missing":
         message = f"'{first['loc'][-1]}' is missing; {_keys(kind, path, called)}"

@@ -165,7 +165,7 @@ def _recipe_document(document: Document, place: Place) -> Document:
             path = recipe_path(part.data)
         except InvalidInput as error:
             raise document.error(place, str(error)) from None
-        part = Document(path.read_text(encoding="utf-8"), str(path))
+        part = Document.read(path)
     if not isinstance(part.data, Mapping):
         raise part.error((), f"a recipe is a mapping with steps, or the name of one; got {part.data!r:.60}")
     if "data" in part.data:

@@ -126,8 +126,9 @@ def read_sweep(source: str | Path | Mapping[str, Any]) -> Sweep:
         document = Document.of_data(source)
         document.name = "sweep"
     else:
-        document = Document(Path(source).read_text(encoding="utf-8"), str(source))
+        document = Document.read(source)
     if not isinstance(document.data, Mapping):
-        raise document.error((), f"a sweep is a mapping with a recipe, not {type(document.data).__name__}")
+        found = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
+        raise document.error((), f"a sweep is a mapping with a recipe, {found}")
     spec = checked(Spec, document, (), "a sweep")
     return Sweep(spec, Space.of(document, ("recipe",), spec.data))

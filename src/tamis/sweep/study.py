@@ -66,16 +66,8 @@ class Study:
         self.objectives, self._seed, self._workers, self._pulses = list(objectives), seed, workers, Pulses()
         self.url = url
         self._study = self._opened(url, name)
-        known = self._study.user_attrs.get(QUESTION)
-        if known is None:
-            self._study.set_user_attr(QUESTION, dict(question))
-        elif known != question:
-            differ = [part for part in question if known.get(part) != question[part]]
-            self.close()
-            raise InvalidInput(
-                f"'{name}' in {shown(url)} is another sweep, with another {' and '.join(differ) or 'form'}: give this "
-                "one another name, or another folder"
-            )
+        with self._closed_on_errors():
+            self._ask(question, name)
 
     def close(self) -> None:
         """Give up the connections to the database; they come back when they are needed."""
@@ -190,6 +182,18 @@ class Study:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
+    def _ask(self, question: Mapping[str, Any], name: str) -> None:
+        """Note what the sweep is about; InvalidInput if the study is about something else."""
+        known = self._study.user_attrs.get(QUESTION)
+        if known is None:
+            self._study.set_user_attr(QUESTION, dict(question))
+        elif known != question:
+            differ = [part for part in question if known.get(part) != question[part]]
+            raise InvalidInput(
+                f"'{name}' in {shown(self.url)} is another sweep, with another {' and '.join(differ) or 'form'}: give "
+                "this one another name, or another folder"
+            )
+
     def _opened(self, url: str, name: str) -> optuna.Study:
         from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
@@ -197,7 +201,7 @@ class Study:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 self._storage = optuna.storages.RDBStorage(url, engine_kwargs=_engine(url))
-                with _quietly(optuna):
+                with _quietly(optuna), self._closed_on_errors():
                     directions = [DIRECTIONS[each] for each in self.objectives]
                     study = optuna.create_study(
                         storage=self._storage, study_name=name, directions=directions, load_if_exists=True
@@ -214,6 +218,14 @@ class Study:
             except ValueError as error:  # the study has other objectives
                 raise InvalidInput(f"'{name}' in {shown(url)} is another sweep: {_first_line(error)}") from error
         raise AssertionError
+
+    @contextmanager
+    def _closed_on_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
 
     def _sampler(self, number: int) -> Any:
         """A new one for each trial, so that one worker tries the same points, broken off or not."""
