@@ -183,7 +183,8 @@ def test_ten_kills_at_random_moments_change_nothing() -> None:
             folder += 1
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGKILL)
-            assert process.wait() == -signal.SIGKILL
-            kills += 1
+            ended = process.wait()
+            assert ended in (0, -signal.SIGKILL)  # 0: it was faster than the signal
+            kills += ended != 0
     assert started(f"out{folder}").wait() == 0
     assert what_is_left(f"out{folder}") == expected

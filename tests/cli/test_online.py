@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -239,16 +240,33 @@ def started(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+def held_between(first: int, last: int, *arguments: object) -> subprocess.Popen[str]:
+    """A run that was stopped after so many rounds; begun anew where this process was too slow to stop it in time."""
+    for _ in range(20):
+        process, notes = started(*arguments, "-o", "broken"), Path("broken", NOTES)
+
+        def rounds(notes: Path = notes) -> int:
+            return len(notes.read_text().splitlines()) if notes.exists() else 0
+
+        while process.poll() is None and rounds() < first:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        if first <= rounds() < last:
+            return process
+        process.send_signal(signal.SIGCONT)
+        process.communicate()
+        shutil.rmtree("broken")
+    raise AssertionError(f"no run could be held between {first} and {last} rounds")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_is_ended_from_outside_goes_on_to_the_same_files(how: signal.Signals) -> None:
     longer = (*QUICK, "--rounds", 150)
-    process = started(*longer, "-o", "broken")
-    notes = Path("broken", NOTES)
-    while not (notes.exists() and len(notes.read_text().splitlines()) > 20):
-        assert process.poll() is None
-        time.sleep(0.01)
+    process = held_between(20, 100, *longer)
     process.send_signal(how)
+    process.send_signal(signal.SIGCONT)
     _, stderr = process.communicate()
     assert not Path("broken", SUMMARY).exists()
     if how == signal.SIGINT:
