@@ -41,6 +41,17 @@ def test_what_it_prints(demo):
     assert max(map(len, finished.stdout.splitlines())) <= 100
 
 
+@pytest.mark.slow
+def test_the_same_for_machines(demo, tmp_path):
+    _, shown = demo
+    finished = run_tamis("demo", "--json", cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    found = json.loads(finished.stdout)
+    for name, row in found["networks"].items():
+        assert re.search(rf"{name}\s+{row['accuracy']:.1%}\s+{row['bytes']:,}\s*$", shown.stdout, re.MULTILINE)
+    assert sorted(found["files"]) == sorted(path.name for path in (tmp_path / found["folder"]).iterdir())
+
+
 def test_rescaling_leaves_the_path_norm_and_not_the_product(demo):
     _, finished = demo
     rows = {

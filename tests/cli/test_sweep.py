@@ -70,6 +70,14 @@ def test_a_sweep_shows_what_it_tried() -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_tells_machines_what_it_tried() -> None:
+    for tried in (["levels 3", "levels 8"], []):  # the second finds everything made
+        found = json.loads(invoke("sweep", "worker", "s.yaml", "-o", "out", "--json").stdout)
+        assert found["folder"] == "out"
+        assert sorted(each.split(".")[-1] for each in found["tried here"]) == tried
+
+
+@pytest.mark.slow
 def test_nothing_within_the_limits_ends_with_1() -> None:
     Path("s.yaml").write_text(SPEC + "choose: {best: bytes, within: {bytes: 10}}\n")
     result = invoke("sweep", "s.yaml", "-o", "out")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
@@ -43,16 +44,25 @@ AMOUNT_OF_BOTH = 0.5
 LEVELS = 3
 NAME = "digits"
 CERTIFIED = "tiny"
+FILES = [
+    *(f"{NAME}.safetensors", f"{NAME}.pt2", "small.tamis"),
+    *(f"{CERTIFIED}.tamis", f"{CERTIFIED}.json", "report.html"),
+]
 
 
-def demo(directory: Path) -> None:
+Made = dict[str, dict[str, float]]  # networks by name → their test accuracy and bytes
+
+
+def demo(directory: Path, as_json: bool = False) -> None:
     """The command; the files of the trained network and of the small ones go to `directory`."""
     directory.mkdir(parents=True, exist_ok=True)  # first, so that nobody waits for a directory that cannot be made
     with _reproducible():
-        _demo(directory, console())
+        made = _demo(directory, Console(quiet=True) if as_json else console())
+    if as_json:
+        print(json.dumps({"seed": SEED, "networks": made, "folder": str(directory), "files": FILES}, indent=2))
 
 
-def _demo(directory: Path, out: Console) -> None:
+def _demo(directory: Path, out: Console) -> Made:
     test = load_data("digits:test")
     images = test.normalised()
     out.print(f"Training a small CNN on handwritten digits, 8 × 8 pixels, seed {SEED}.\n")
@@ -68,11 +78,13 @@ def _demo(directory: Path, out: Console) -> None:
     out.print(f"\nPrune {AMOUNT:.0%} of the weights: one function, one result by Φ-cost, but not by magnitude.\n")
     out.print(_pruned_comparison(net, rescaled, test))
     out.print(f"\nOr put the weights on {LEVELS} levels, layer by layer, without training.\n")
-    made = _small_networks(net, load_data("digits:train"))
-    out.print(_small_comparison(net, made, test))
+    small = _small_networks(net, load_data("digits:train"))
+    made = _made(net, small, test)
+    out.print(_small_comparison(made))
     out.print("\nAnd say what the last one cost, so that anybody can check it.\n")
-    out.print(_certified(net, list(made.values())[-1], test, directory))
-    _show_files(*save(model, next(iter(made.values())), images[:2], directory), out)
+    out.print(_certified(net, list(small.values())[-1], test, directory))
+    _show_files(*save(model, next(iter(small.values())), images[:2], directory), out)
+    return made
 
 
 def _small_networks(net: Network, training: Data) -> dict[str, Compressed]:
@@ -146,15 +158,23 @@ def _pruned_comparison(net: Network, rescaled: Network, test: Data) -> Table:
     )
 
 
-def _small_comparison(net: Network, small: dict[str, Compressed], test: Data) -> Table:
+def _made(net: Network, small: dict[str, Compressed], test: Data) -> Made:
     """What the network and what small ones made of it can do, and how large they are."""
+    networks = {"as trained": (net, sum(value.nbytes for value in net.params.values()))}
+    networks |= {name: (each.network, each.nbytes) for name, each in small.items()}
+    return {
+        name: {"accuracy": _count_right(each, test) / len(test), "bytes": size}
+        for name, (each, size) in networks.items()
+    }
+
+
+def _small_comparison(made: Made) -> Table:
     rows = table()
     rows.add_column("network")
     rows.add_column("test accuracy", justify="right")
     rows.add_column("bytes", justify="right")
-    rows.add_row("as trained", _accuracy(net, test), f"{sum(value.nbytes for value in net.params.values()):,}")
-    for name, each in small.items():
-        rows.add_row(name, _accuracy(each.network, test), f"{each.nbytes:,}")
+    for name, row in made.items():
+        rows.add_row(name, f"{row['accuracy']:.1%}", f"{row['bytes']:,}")
     return rows
 
 

@@ -122,11 +122,12 @@ def tamis(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where to save the network.")] = Path("out/demo"),
+    as_json: Json = False,
 ) -> None:
     """Train a small network in seconds, look at it, prune it, quantize it, and certify what that cost."""
     from tamis.cli.demo import demo
 
-    demo(out)
+    demo(out, as_json)
 
 
 @app.command()
@@ -698,11 +699,13 @@ def sweep_run(
 
 
 @sweep.command("worker")
-def sweep_worker(spec: SweepSpec, out: SweepFolder, storage: Storage = None, device: Device = "cpu") -> None:
+def sweep_worker(
+    spec: SweepSpec, out: SweepFolder, storage: Storage = None, device: Device = "cpu", as_json: Json = False
+) -> None:
     """Help with the sweep of SPEC, here or on another machine, until all networks are made."""
     from tamis.cli.sweep import worker
 
-    worker(spec, out, storage, device)
+    worker(spec, out, storage, device, as_json)
 
 
 kronecker = typer.Typer(

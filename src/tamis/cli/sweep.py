@@ -34,9 +34,11 @@ def run(spec: Path, out: Path, storage: str | None, device: str, as_json: bool) 
         raise typer.Exit(1)
 
 
-def worker(spec: Path, out: Path, storage: str | None, device: str) -> None:
+def worker(spec: Path, out: Path, storage: str | None, device: str, as_json: bool) -> None:
     """The command; arguments as on the command line."""
-    work(**_arguments(spec, out, storage, device))
+    tried = work(**_arguments(spec, out, storage, device))
+    if as_json:
+        print(json.dumps({"folder": str(out), "tried here": [described(point) for point in tried]}, indent=2))
 
 
 def _arguments(path: Path, out: Path, storage: str | None, device: str) -> dict[str, Any]:

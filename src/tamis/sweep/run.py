@@ -131,14 +131,15 @@ def work(
     device: str | torch.device | None = None,
     called: str | None = None,
     progress: Listener = True,
-) -> None:
+) -> list[Point]:
     """Take part in a sweep until all candidates are made; arguments as of `sweep`, which certifies the best.
 
     The folder need not be the same: what another machine made, `sweep` makes again where it is to be certified.
+    Returned are the points that were tried here.
     """
     session = _Session.of(model, spec, out, storage, example, device, called, progress)
     with closing(session.study):
-        session.work()
+        return session.work()
 
 
 @dataclass(frozen=True)
@@ -181,9 +182,9 @@ class _Session:
 
     # -- making --------------------------------------------------------------------------------------------------------
 
-    def work(self) -> None:
-        """Until all that is wanted is made, by whomever."""
-        wanted, space = self.sweep.wanted, self.sweep.space
+    def work(self) -> list[Point]:
+        """Until all that is wanted is made, by whomever; the points that were tried here."""
+        wanted, space, tried = self.sweep.wanted, self.sweep.space, []
         if self.progress is True:
             print(f"a live page: optuna-dashboard {shown(self.study.url)}", file=sys.stderr, flush=True)
         with self.workers.enlisted(), reporting(self.progress, "candidates", wanted) as tell:
@@ -195,9 +196,11 @@ class _Session:
                     time.sleep(PAUSE)
                     continue
                 trial, point = job
+                tried.append(point)
                 with self.study.pulse(trial):
                     self._try(trial, point)
             tell(wanted)
+        return tried
 
     def _try(self, trial: Any, point: Point) -> None:
         """One candidate: its file first, then its numbers, and then the study is told."""
