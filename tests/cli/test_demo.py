@@ -128,6 +128,7 @@ def test_the_files_hold_the_network_that_was_measured(demo):
     torch.testing.assert_close(network_from_program(torch.export.load(saved / "digits.pt2"))(images), scores)
 
 
+@pytest.mark.slow
 def test_the_next_commands_work(demo):
     directory, finished = demo
     commands = re.findall(r"^(?:try next|  +)  tamis (.*?) *$", finished.stdout, re.MULTILINE)

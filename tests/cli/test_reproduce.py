@@ -46,6 +46,7 @@ def test_the_list_for_machines() -> None:
     assert next(entry for entry in listed if entry["name"] == "gpfq")["stored"]
 
 
+@pytest.mark.slow
 def test_a_part_is_run_and_its_figures_printed() -> None:
     finished = run_tamis("reproduce", "bounds", "--only", "table-7.1", "--json")
     assert finished.returncode == 0, finished.stderr
