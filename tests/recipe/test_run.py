@@ -173,14 +173,19 @@ def test_it_goes_on_from_every_moment(
     assert certified("out") == certified(whole) and done.lock.content == Lock.read(Path(whole, LOCK)).content
 
 
-@pytest.mark.slow
-def test_another_run_does_not_go_on_there(
-    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def broken_off(model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run in the folder out that ended in the middle."""
     with monkeypatch.context() as patch:
         broken_off_at([4], patch)
         with pytest.raises(Broken):
             compress(model, CHAIN, out="out", **quick)
+
+
+@pytest.mark.slow
+def test_another_run_does_not_go_on_there(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_off(model, quick, monkeypatch)
     assert names("out") == [FOLDER]
     other = {"steps": [{"step": "prune", "amount": 0.6}]}
     with pytest.raises(
@@ -194,10 +199,7 @@ def test_another_run_does_not_go_on_there(
 def test_two_at_once_do_not_get_in_each_others_way(
     model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        broken_off_at([4], patch)
-        with pytest.raises(Broken):
-            compress(model, CHAIN, out="out", **quick)
+    broken_off(model, quick, monkeypatch)
     with Workspace(Path("out")).alone():
         before = sorted(Path("out").rglob("*"))
         with pytest.raises(InvalidInput, match=r"^another process is at work in 'out/\.tamis-compress': wait for it"):

@@ -64,13 +64,23 @@ def export(net: Network, path: str | Path) -> None:
     if path.suffix == ".onnx":
         _check_onnx_packages()
     program = _program(net)
+    if path.suffix == ".pt2":
+        write_program(program, path)
+        return
     with replacing(path) as part, quietly():
-        if path.suffix == ".pt2":
-            archive = BytesIO()  # torch aborts where it cannot write to a file
-            torch.export.save(program, archive)
-            part.write_bytes(archive.getbuffer())
-        else:
-            _write_onnx(net, program, part, path)
+        _write_onnx(net, program, part, path)
+
+
+def write_program(program: ExportedProgram, path: Path) -> None:
+    """Write a `.pt2` file, whole or not at all.
+
+    In memory first: torch aborts where it cannot write to a file, and would put the name of a temporary one into it.
+    """
+    archive = BytesIO()
+    with quietly():
+        torch.export.save(program, archive)
+    with replacing(path) as part:
+        part.write_bytes(archive.getbuffer())
 
 
 def _program(net: Network) -> ExportedProgram:

@@ -26,6 +26,7 @@ from safetensors.torch import save as bytes_of
 from torch import Tensor
 
 from tamis.artifact.atomic import replacing
+from tamis.artifact.sole import sole_holder
 from tamis.bayes.online import OnlineLearner
 from tamis.bounds.arguments import check_count
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -61,7 +62,8 @@ class Journal:
         self.learner, self.path, self.snapshot_every = learner, Path(path), snapshot_every
         self._file = _opened(self.path)
         try:
-            _lock(self._file, self.path)
+            if not sole_holder(self._file):
+                raise InvalidInput(f"{self.path} is being written by another run: wait for it, or name another file")
             self._begin()
         except BaseException:
             self._file.close()
@@ -213,20 +215,6 @@ def _opened(path: Path) -> BinaryIO:
     """A file to read and write: the one that is there, else a new one, without a moment at which it is emptied."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
     return os.fdopen(os.open(path, flags, 0o666), "r+b")
-
-
-def _lock(file: BinaryIO, path: Path) -> None:
-    """Keep others from writing the file; the system takes the lock back when the process ends, however it ends."""
-    if os.name != "posix":
-        return
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InvalidInput(f"{path} is being written by another run: wait for it, or name another file") from error
-    except OSError:
-        return  # a file system without locks
 
 
 def _sync_folder(folder: Path) -> None:

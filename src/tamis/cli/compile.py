@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,8 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 from tamis.artifact import format
-from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed, load
-from tamis.artifact.export import example_inputs
+from tamis.artifact.export import example_inputs, write_program
 from tamis.binary.compile import compile as compile_module
 from tamis.binary.convert import binarize
 from tamis.binary.layers import binary_layers
@@ -138,10 +136,7 @@ def _export(compiled: nn.Module, inputs: tuple[Tensor, ...], batched: bool, out:
             raise TamisError(
                 f"'{out}' was not written: torch.export cannot follow the network ({reason:.300})"
             ) from error
-        archive = BytesIO()  # torch aborts where it cannot write to a file
-        torch.export.save(program, archive)
-        with replacing(out) as part:
-            part.write_bytes(archive.getbuffer())
+    write_program(program, out)
 
 
 def _layers(module: nn.Module, compiled: nn.Module) -> list[Layer]:

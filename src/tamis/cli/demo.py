@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
 
 import safetensors.torch
@@ -18,6 +17,7 @@ from torch.export import Dim
 
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.export import write_program
 from tamis.certify.certificate import Certificate
 from tamis.certify.issue import certify
 from tamis.certify.verify import verify
@@ -193,12 +193,9 @@ def save(model: nn.Module, small: Compressed, example: Tensor, directory: Path) 
     weights, program = directory / f"{NAME}.safetensors", directory / f"{NAME}.pt2"
     with replacing(weights) as part:
         part.write_bytes(safetensors.torch.save(model.state_dict()))
-    # In memory first: torch would write the temporary file's name into the archive.
-    archive = BytesIO()
     with quietly():
-        torch.export.save(torch.export.export(model, (example,), dynamic_shapes=({0: Dim.AUTO},)), archive)
-    with replacing(program) as part:
-        part.write_bytes(archive.getvalue())
+        exported = torch.export.export(model, (example,), dynamic_shapes=({0: Dim.AUTO},))
+    write_program(exported, program)
     small.save(directory / "small.tamis")
     return weights, program, directory / "small.tamis"
 

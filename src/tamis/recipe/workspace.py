@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tamis.artifact.sole import sole_holder
 from tamis.errors import InvalidInput, TamisError
 from tamis.recipe.lock import Lock
 
@@ -56,12 +56,10 @@ class Workspace:
             InvalidInput: another one is.
         """
         with (self.folder / HELD).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not sole_holder(file):
                 raise InvalidInput(
                     f"another process is at work in '{self.folder}': wait for it, or name another folder with -o"
-                ) from None
+                )
             yield
 
     @contextmanager
