@@ -36,6 +36,12 @@ def count_bytes(row: NDArray[Any], counts: NDArray[Any]) -> None:
 def pack_digits(digits: NDArray[Any], base: int, group: int, out: NDArray[Any]) -> None:
     """Write digits, bytes below a base of 2, 3, 4 or 16, as a byte for each group of 8, 5, 4 or 2, the first lowest."""
 
+def join_bytes(lower: NDArray[Any], top: NDArray[Any], out: NDArray[Any]) -> None:
+    """Write numbers of 2, 4 or 8 bytes, (numbers, bytes), of rows of all their bytes but the highest, and of those.
+
+    The bytes of each row stand side by side; the rows, (bytes - 1, numbers), may stand anywhere.
+    """
+
 def ans_compress(symbols: NDArray[Any], frequencies: NDArray[Any], words: NDArray[Any]) -> int:
     """Write the words of a row of symbols, and return their number.
 
@@ -44,6 +50,11 @@ def ans_compress(symbols: NDArray[Any], frequencies: NDArray[Any], words: NDArra
 
 def ans_decompress(words: NDArray[Any], frequencies: NDArray[Any], symbols: NDArray[Any]) -> bool:
     """Write the symbols of a row of words, and return whether the words are those of so many symbols."""
+
+def ans_decompress_digits(
+    words: NDArray[Any], frequencies: NDArray[Any], lookup: NDArray[Any], digits: NDArray[Any]
+) -> bool:
+    """Likewise the digits that symbols stand for, as `lookup` has them, (symbols, digits of each), in bytes."""
 
 def project_l1(
     weights: NDArray[Any],

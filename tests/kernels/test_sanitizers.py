@@ -67,3 +67,12 @@ def test_every_kronecker_kernel_on_random_patterns(tmp_path: Path, sanitizers: s
     run = subprocess.run([driver, str(patterns), "7"], capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.endswith(f"agree on {patterns} patterns\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(COMPILER is None, reason="no C++ compiler was found")
+def test_rows_of_a_file_right_and_forged(tmp_path: Path) -> None:
+    driver = build(tmp_path, "address,undefined", ["pack"], "pack_driver.cpp")
+    run = subprocess.run([driver, "20000", "7"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout == "agree on 20000 rows\n"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -85,6 +86,9 @@ class Part:
 class Data(Protocol):
     """Where the numbers of parts lie."""
 
+    def ready(self) -> None:
+        """Undo what all parts were compressed by, once; until then there are numbers of one byte alone."""
+
     def numbers(self, part: Part) -> Tensor:
         """Those of one part, possibly in the memory of the file's content."""
 
@@ -101,15 +105,19 @@ class Description:
     parts: dict[str, dict[str, Part]]
     data: Data
 
-    def encoded(self, name: str) -> Encoded:
-        """What is stored of a tensor."""
-        own = {label: replace(part, shared=False) for label, part in self.parts[name].items()}
-        made = {part: self.data.numbers(part) for part in set(own.values())}  # once, however often a forged file has it
-        stored = {label: made[part] for label, part in own.items()}
+    def encoded(self, name: str, begun: Mapping[str, Future[Array]]) -> Encoded:
+        """What is stored of a tensor, of which other threads have begun to read some parts."""
+        made: dict[tuple[torch.dtype, Shape, int], Tensor] = {}  # once, however often a forged file has a part
+        stored: dict[str, Tensor] = {}
+        for label, part in self.parts[name].items():
+            place = (part.dtype, part.shape, part.start)
+            if place not in made:
+                made[place] = self.data.numbers(part)
+            stored[label] = made[place]
         for label, numbers in stored.items():
             if numbers.dtype is torch.bool and (numbers.view(torch.uint8) > 1).any():
                 raise CorruptArtifact(f"has truth values other than 0 and 1 in its part {label!r:.200}")
-        return Encoded(stored, self.claims[name].parameters)
+        return Encoded(stored, self.claims[name].parameters, begun)
 
     def taken(self, name: str) -> int:
         """How many bytes of the file a tensor takes."""

@@ -22,6 +22,9 @@ class Entries:
     def __init__(self, data: Array) -> None:
         self._data = data
 
+    def ready(self) -> None:
+        pass
+
     def numbers(self, part: Part) -> Tensor:
         row = self._data[part.start : part.start + part.nbytes]
         return torch.from_numpy(row).view(part.dtype).reshape(part.shape)

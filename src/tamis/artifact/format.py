@@ -6,9 +6,10 @@ It is one safetensors file; docs/format.md specifies it. Nothing here knows what
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,8 @@ from tamis.artifact.encodings.base import Array, bits, zero_bits
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 
 START = rb'{"__metadata__":{"tamis":"{\"sha256\":\"'  # how the header of every file begins, from byte 8 on
+LARGE = 1 << 16  # entries that are worth a thread
+MOST_THREADS = 4  # beside the calling one
 CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)  # where its hexadecimal digits stand
 
 
@@ -128,10 +131,10 @@ def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) ->
     """
     path = Path(path)
     content = _content(path)
-    with ThreadPoolExecutor(max_workers=1) as other_thread:  # the checksum takes about as long as all the rest
-        verification = other_thread.submit(_verify, path, content)
+    with ThreadPoolExecutor(max(1, min(torch.get_num_threads() - 1, MOST_THREADS))) as threads:
+        verification = threads.submit(_verify, path, content)
         try:
-            return _decoded(path, content, expected)
+            return _decoded(path, content, expected, threads)
         finally:
             verification.result()  # bytes that were changed explain whatever else is wrong
 
@@ -264,16 +267,23 @@ def _verified(path: Path, names: Iterable[str]) -> Description:
     """What a file says of itself, whose bytes are those that were written."""
     content = _content(path)
     _verify(path, content)
-    return _described(path, content, longest_description(names))
+    described = _described(path, content, longest_description(names))
+    described.data.ready()
+    return described
 
 
-def _decoded(path: Path, content: Array, expected: Mapping[str, tuple[Shape, torch.dtype]]) -> Contents:
+def _decoded(
+    path: Path, content: Array, expected: Mapping[str, tuple[Shape, torch.dtype]], threads: ThreadPoolExecutor
+) -> Contents:
     described = _described(path, content, longest_description(expected))
     _check_expected(path, described.claims, expected)
+    ahead = {name: _begun(described, name, threads) for name in described.claims}
+    described.data.ready()
     decoded: dict[str, Decoded] = {}
     for name, claim in described.claims.items():
         try:
-            decoded[name] = ENCODINGS[claim.encoding].decode(described.encoded(name), claim.shape, claim.dtype)
+            stored = described.encoded(name, ahead[name])
+            decoded[name] = ENCODINGS[claim.encoding].decode(stored, claim.shape, claim.dtype)
         except CorruptArtifact as error:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} {error}") from error
     return Contents(
@@ -282,6 +292,19 @@ def _decoded(path: Path, content: Array, expected: Mapping[str, tuple[Shape, tor
         about=described.about,
         codes={name: each.codes for name, each in decoded.items() if each.codes is not None},
     )
+
+
+def _begun(described: Description, name: str, threads: ThreadPoolExecutor) -> dict[str, Future[Array]]:
+    """The parts of a tensor that other threads read from now on."""
+    claim, begun = described.claims[name], {}
+    if (entries := math.prod(claim.shape)) < LARGE:
+        return {}
+    for label, part in described.parts[name].items():
+        if part.dtype is not torch.uint8:  # not ready yet, and not for them
+            continue
+        if (read := ENCODINGS[claim.encoding].ahead(label, entries)) is not None:
+            begun[label] = threads.submit(read, described.data.numbers(part))
+    return begun
 
 
 def _described(path: Path, content: Array, longest: int) -> Description:

@@ -34,6 +34,7 @@ from tamis.artifact.described import (
 from tamis.artifact.encodings import Encoded
 from tamis.artifact.encodings.base import Array, bits
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
+from tamis.kernels import dispatch
 
 VERSION = 2
 WIDTHS = (8, 4, 2)  # of numbers whose bytes are parted
@@ -156,7 +157,9 @@ class Planes:
     """The data of a file: for each width, one row for each byte of the numbers; starts count numbers of that width."""
 
     def __init__(self, path: Path, data: Array, counts: Mapping[int, int], tops: Sequence[int]) -> None:
-        self._planes: dict[int, list[Array]] = {}
+        self._lower: dict[int, Array] = {}  # a row for each byte of the numbers but the highest
+        self._tops: dict[int, Array] = {}
+        self._path = path
         self._stored_tops = dict(zip(WIDTHS, tops, strict=True))
         self._counts = counts
         end = 0
@@ -165,24 +168,22 @@ class Planes:
             end = start + (width - 1) * count + top
             if top > count or end > len(data):
                 raise CorruptArtifact(f"{path} is corrupt: it has no room for {count} numbers of {width} bytes")
-            lower = [data[start + place * count : start + (place + 1) * count] for place in range(width - 1)]
-            self._planes[width] = [*lower, _inflated_tops(path, data[end - top : end], count)]
+            self._lower[width] = data[start : end - top].reshape(width - 1, count)
+            self._tops[width] = data[end - top : end]
         if len(data) - end != counts[1]:
             raise CorruptArtifact(
                 f"{path} is corrupt: {len(data) - end} bytes are left where parts of {counts[1]} bytes should stand"
             )
-        self._planes[1] = [data[end:]]
+        self._bytes = data[end:]
+
+    def ready(self) -> None:
+        for width, row in self._tops.items():
+            self._tops[width] = _inflated_tops(self._path, row, self._counts[width])
 
     def numbers(self, part: Part) -> Tensor:
-        width, planes = part.dtype.itemsize, self._planes[part.dtype.itemsize]
-        own = slice(part.start, part.start + part.entries)
-        if width == 1:
-            row = planes[0][own]
-        else:
-            row = np.empty((part.entries, width), dtype=np.uint8)
-            for place, plane in enumerate(planes):
-                row[:, place] = plane[own]
-        return torch.from_numpy(row.reshape(-1)).view(part.dtype).reshape(part.shape)
+        width, own = part.dtype.itemsize, slice(part.start, part.start + part.entries)
+        row = self._bytes[own] if width == 1 else _joined(self._lower[width][:, own], self._tops[width][own])
+        return torch.from_numpy(row).view(part.dtype).reshape(part.shape)
 
     def taken(self, part: Part) -> int:
         """The share of compressed bytes is that of the numbers: shares of all parts add up to the bytes of the data."""
@@ -194,6 +195,16 @@ class Planes:
         top, count = self._stored_tops[width], self._counts[width]
         share = (part.start + part.entries) * top // count - part.start * top // count
         return (width - 1) * part.entries + share
+
+
+def _joined(lower: Array, top: Array) -> Array:
+    """The bytes of numbers one after the other, of a row for each of their lower bytes and one of the highest."""
+    numbers = np.empty((len(top), len(lower) + 1), dtype=np.uint8)
+    if (extension := dispatch.native()) is not None:
+        extension.join_bytes(lower, top, numbers)
+    else:
+        numbers[:, :-1], numbers[:, -1] = lower.T, top
+    return numbers.reshape(-1)
 
 
 def described(
@@ -259,7 +270,7 @@ def _placed(path: Path, name: str, own: list[Any], counts: dict[int, int], liste
             part = _earlier(path, f"{name}/{row[0]}", row[1], listed)
         else:
             part = part_of(path, f"{name}/{row[0]}", row[1], row[2], 0)
-            part = replace(part, start=counts[part.dtype.itemsize])
+            part = Part(part.dtype, part.shape, counts[part.dtype.itemsize])
             counts[part.dtype.itemsize] += part.entries
         parts[row[0]] = part
         listed.append(part)

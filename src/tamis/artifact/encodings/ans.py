@@ -50,9 +50,10 @@ def frequencies(weights: Sequence[int]) -> Array:
         >>> frequencies([1, 0, 3]).tolist()
         [4194304, 0, 12582912]
     """
-    free, total = TOTAL - sum(weight > 0 for weight in weights), sum(weights)
-    shares = [1 + weight * free // total if weight else 0 for weight in weights]
-    shares[max(range(len(weights)), key=weights.__getitem__)] += TOTAL - sum(shares)
+    free, total = TOTAL - len(weights) + weights.count(0), sum(weights)
+    share = {weight: 1 + weight * free // total if weight else 0 for weight in set(weights)}  # most occur often
+    shares = [share[weight] for weight in weights]
+    shares[weights.index(max(weights))] += TOTAL - sum(shares)
     return np.array(shares, dtype=np.int64)
 
 
@@ -94,22 +95,61 @@ def decompressed(words: Array, freqs: Array, count: int) -> Array:
         freqs: of each symbol.
         count: of the symbols.
     """
-    if len(words) > most_words(count):
-        raise CorruptArtifact(f"has an entropy-coded row of {len(words)} words for {count} symbols")
+    check_length(len(words), count)
     used, shares = np.flatnonzero(freqs), freqs[freqs > 0]
     symbols = np.empty(count, dtype=np.uint8 if len(freqs) <= 256 else np.int32)
     if len(shares) == 1:
         symbols[:] = used[0]
         sound = len(words) == 0
-    elif len(words) < 2 or words[-1] == 0:
+    elif not _ended(words):
         sound = False
     elif (extension := dispatch.native()) is not None:
         sound = extension.ans_decompress(np.ascontiguousarray(words), freqs.astype(np.uint32), symbols)
     else:
         sound = _decompress(words, shares, used.astype(symbols.dtype), symbols)
+    _check_sound(sound, count)
+    return symbols
+
+
+def decompress_digits(words: Array, freqs: Array, lookup: Array, digits: Array) -> None:
+    """Write the digits that the symbols of a row of words stand for, one symbol's after the other's.
+
+    Args:
+        words, freqs: as `decompressed` takes them.
+        lookup: the digits of each symbol, at most eight, (symbols, digits), uint8.
+        digits: those of as many symbols as the words must be, uint8.
+    """
+    extension, count = dispatch.native(), len(digits) // lookup.shape[1]
+    if extension is None or freqs.max() == TOTAL:  # one symbol alone takes no words
+        _look_up(decompressed(words, freqs, count), lookup, digits.reshape(-1, lookup.shape[1]))
+        return
+    check_length(len(words), count)
+    sound = _ended(words) and extension.ans_decompress_digits(
+        np.ascontiguousarray(words), freqs.astype(np.uint32), lookup, digits
+    )
+    _check_sound(sound, count)
+
+
+def check_length(words: int, count: int) -> None:
+    """Refuse more words than so many symbols can take."""
+    if words > most_words(count):
+        raise CorruptArtifact(f"has an entropy-coded row of {words} words for {count} symbols")
+
+
+def _ended(words: Array) -> bool:
+    """Whether the last words are a state, which is 2³² or more."""
+    return len(words) >= 2 and words[-1] != 0
+
+
+def _check_sound(sound: bool, count: int) -> None:
     if not sound:
         raise CorruptArtifact(f"has an entropy-coded row that is not one of {count} symbols")
-    return symbols
+
+
+def _look_up(symbols: Array, lookup: Array, digits: Array) -> None:
+    """Write a row of digits for each symbol; block by block, since numpy makes integers of eight bytes of them."""
+    for start in range(0, len(symbols), BLOCK):
+        digits[start : start + BLOCK] = lookup.take(symbols[start : start + BLOCK], axis=0)
 
 
 def _decompress(words: Array, shares: Array, used: Array, symbols: Array) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -42,10 +43,12 @@ class Encoded:
         parts: tensors, by names made of the letters a to z.
         parameters: whatever else is needed to decode them, as JSON; not under 'name', 'parts', 'encoding', 'shape' or
             'dtype'.
+        begun: what another thread reads of some parts, by their names.
     """
 
     parts: dict[str, Tensor]
     parameters: dict[str, Any] = field(default_factory=dict)
+    begun: Mapping[str, Future[Array]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -79,6 +82,14 @@ class Encoding(ABC):
         fit them before allocating anything larger than the parts or the tensor, and raise `CorruptArtifact` if not,
         saying how ("has ...", "is ..."); the reader puts the names of file and tensor before it.
         """
+
+    def ahead(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
+        """What reads a part of this name, a row of bytes, before `decode` begins and in another thread; None: nothing.
+
+        It is for parts that take long and need no other. It is made where the result is waited for, and should make the
+        memory for that then: the memory of a thread that soon ends is all new. `decode` finds it in `stored.begun`.
+        """
+        return None
 
 
 def bits(tensor: Tensor) -> Array:

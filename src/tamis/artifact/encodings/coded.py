@@ -13,6 +13,8 @@ symbol is filled up with the digit of the largest weight, the first of them.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from tamis.artifact.encodings import ans, packing
@@ -51,7 +53,12 @@ def to_row(digits: Array, base: int, room: int) -> Array | None:
     return min((row for row in rows if row is not None), key=len, default=None)
 
 
-def from_row(row: Array, count: int, base: int) -> Array:
+def room(count: int, base: int) -> Array:
+    """Memory for this many digits, of a base up to 16, and for those that the last symbol is filled up with."""
+    return np.empty(count + -count % _group(base), dtype=np.uint8)
+
+
+def from_row(row: Array, count: int, base: int, out: Array | None = None) -> Array:
     """The digits that `to_row` wrote, in the dtype of `Codes`.
 
     Nothing larger than the row and the digits is made, whatever the row says.
@@ -60,21 +67,18 @@ def from_row(row: Array, count: int, base: int) -> Array:
         row: the bytes.
         count: of the digits.
         base: 2 to 65536.
+        out: memory for them, of `room`, if there is any.
     """
-    table, words = _parted(row, base)
     size = _group(base)
-    symbols = ans.decompressed(words, ans.frequencies(_weights(table, base)), -(-count // size))
+    table, words = _parted(row, base, -(-count // size))
+    freqs = ans.frequencies(_weights(table, base))
     if size == 1:
-        return symbols
-    lookup = (np.arange(base**size)[:, None] // base ** np.arange(size) % base).astype(np.uint8)
-    digits = np.empty(count, dtype=np.uint8)
-    for start in range(0, len(symbols), ans.BLOCK):
-        place = digits[start * size : (start + ans.BLOCK) * size]
-        place[:] = lookup.take(symbols[start : start + ans.BLOCK], axis=0).reshape(-1)[: len(place)]
-    filling = lookup[symbols[-1]][size - -count % size :] if count % size else digits[:0]
-    if (filling != int(np.argmax(table))).any():
+        return ans.decompressed(words, freqs, count)
+    digits = room(count, base) if out is None else out
+    ans.decompress_digits(words, freqs, _digits_of_symbols(base), digits)
+    if (digits[count:] != int(np.argmax(table))).any():
         raise CorruptArtifact(f"has an entropy-coded row that goes on after the last of {count} entries")
-    return digits
+    return digits[:count]
 
 
 def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int) -> Array | None:
@@ -93,8 +97,8 @@ def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int)
     return np.concatenate([np.array(start, dtype=np.uint8), *bytes_of])
 
 
-def _parted(row: Array, base: int) -> tuple[Array, Array]:
-    """The table and the words of a row."""
+def _parted(row: Array, base: int, symbols: int) -> tuple[Array, Array]:
+    """The table and the words of a row of so many symbols."""
     length = 1 + int.from_bytes(row[:2].tobytes(), "little")
     width = int(row[2]) if len(row) >= HEAD else 0
     end = HEAD + length * width
@@ -103,6 +107,7 @@ def _parted(row: Array, base: int) -> tuple[Array, Array]:
     table = row[HEAD:end].copy().view(f"<u{width}")
     if table[-1] == 0:
         raise CorruptArtifact("has an entropy-coded row whose table ends with a digit that does not occur")
+    ans.check_length((len(row) - end) // 4, symbols)
     return table, row[end:].copy().view("<u4").astype(np.uint32, copy=False)
 
 
@@ -112,6 +117,13 @@ def _group(base: int) -> int:
     while base ** (size + 1) <= 256:
         size += 1
     return size
+
+
+@cache
+def _digits_of_symbols(base: int) -> Array:
+    """Of each symbol, its digits in a row."""
+    size = _group(base)
+    return (np.arange(base**size)[:, None] // base ** np.arange(size) % base).astype(np.uint8)
 
 
 def _symbols(digits: Array, base: int) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -55,6 +56,12 @@ class Entropy(Encoding):
         indices = unpack(flat_bytes(stored.parts[name], name), count, len(levels))
         return quantized(indices, levels, scales, kept, shape)
 
+    def ahead(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
+        if name != "codedmask":
+            return None
+        room = coded.room(entries, 2)
+        return lambda part: _mask(part, entries, room)
+
 
 def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
     """Where a mask is true, as one part, and at least how many bytes that is shorter than the shortest plain one."""
@@ -79,9 +86,14 @@ def _indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]
 
 
 def _kept(stored: Encoded, name: str, entries: int) -> Array:
-    if name != "codedmask":
-        return positions.from_part(stored.parts[name], name, entries)
-    mask: Array = coded.from_row(flat_bytes(stored.parts[name], name), entries, 2).view(np.bool_)
+    if name in stored.begun:
+        return stored.begun[name].result()
+    part = stored.parts[name]
+    return _mask(part, entries) if name == "codedmask" else positions.from_part(part, name, entries)
+
+
+def _mask(part: Tensor, entries: int, room: Array | None = None) -> Array:
+    mask: Array = coded.from_row(flat_bytes(part, "codedmask"), entries, 2, room).view(np.bool_)
     return mask
 
 

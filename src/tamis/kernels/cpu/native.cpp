@@ -161,6 +161,23 @@ bool ans_decompress(const Words& words, const Words& frequencies, const RowOf<Sy
 template <typename Entry>
 using RowsOf = nb::ndarray<Entry, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 
+bool ans_decompress_digits(const Words& words, const Words& frequencies, const RowsOf<const std::uint8_t>& lookup,
+                           const RowOf<std::uint8_t>& digits) {
+    nb::gil_scoped_release released;
+    return tamis::ans_decompress_digits(span_of(words), span_of(frequencies), {lookup.data(), lookup.size()},
+                                        lookup.shape(1), span_of(digits));
+}
+
+void join_bytes(const nb::ndarray<const std::uint8_t, nb::ndim<2>, nb::device::cpu>& lower, const Bytes& top,
+                const RowsOf<std::uint8_t>& out) {
+    const std::size_t width = out.shape(1), count = out.shape(0);
+    if (lower.shape(0) + 1 != width || lower.shape(1) != count || top.size() != count)
+        throw std::invalid_argument("join_bytes got rows whose lengths do not agree");
+    if (count > 1 && lower.stride(1) != 1) throw std::invalid_argument("join_bytes needs rows of bytes side by side");
+    nb::gil_scoped_release released;
+    tamis::join_bytes(lower.data(), lower.stride(0), span_of(top), width, out.data());
+}
+
 template <typename Number>
 void project_l1(const RowsOf<const Number>& weights, const RowOf<const Number>& biases, double radius, double slack,
                 const RowsOf<Number>& out, const RowOf<Number>& out_biases, const RowOf<double>& thresholds,
@@ -392,6 +409,8 @@ NB_MODULE(_native, module) {
                "Add to 256 counts how often each byte occurs in a row.");
     module.def("pack_digits", &pack_digits, nb::arg("digits").noconvert(), nb::arg("base"), nb::arg("group"),
                nb::arg("out").noconvert(), "Write digits as a byte for each group, the first lowest.");
+    module.def("join_bytes", &join_bytes, nb::arg("lower").noconvert(), nb::arg("top").noconvert(),
+               nb::arg("out").noconvert(), "Write numbers of which each byte stands in a row of its own.");
     const char* compress = "Write the words of a row of symbols, and return their number.";
     module.def("ans_compress", &ans_compress<std::uint8_t>, nb::arg("symbols").noconvert(),
                nb::arg("frequencies").noconvert(), nb::arg("words").noconvert(), compress);
@@ -402,6 +421,9 @@ NB_MODULE(_native, module) {
                nb::arg("frequencies").noconvert(), nb::arg("symbols").noconvert(), decompress);
     module.def("ans_decompress", &ans_decompress<std::int32_t>, nb::arg("words").noconvert(),
                nb::arg("frequencies").noconvert(), nb::arg("symbols").noconvert(), decompress);
+    module.def("ans_decompress_digits", &ans_decompress_digits, nb::arg("words").noconvert(),
+               nb::arg("frequencies").noconvert(), nb::arg("lookup").noconvert(), nb::arg("digits").noconvert(),
+               "Write the digits of the symbols of words, and return whether the words are those of so many.");
     define_project_l1<float>(module);
     define_project_l1<double>(module);
     module.def("binary_kernels", &binary_kernels,

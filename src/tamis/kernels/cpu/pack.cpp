@@ -1,11 +1,12 @@
 // Counting goes to four tables in turn, since the same byte twice in a row would wait for its own count. Coding divides by
 // multiplying with the reciprocal of a frequency and correcting the quotient, which is at most one too small; decoding
-// finds a symbol by a table of 2^12 places, and a search among the few symbols that share one.
+// finds a symbol by a table of 2^11 places, and a search among the few symbols that share one.
 
 #include "pack.h"
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <stdexcept>
 #include <vector>
 
@@ -15,7 +16,8 @@ namespace {
 constexpr unsigned precision = 24;
 constexpr std::uint32_t total = 1u << precision;
 constexpr std::uint64_t start = std::uint64_t{1} << 32;
-constexpr unsigned coarse = 12;  // bits of the decoder's table
+constexpr unsigned coarse = 11;  // bits of the decoder's table, which should fit the first-level cache
+constexpr std::size_t most_digits = 8;  // in a symbol
 
 std::uint64_t high_product(std::uint64_t a, std::uint64_t b) {
 #if defined(__SIZEOF_INT128__)
@@ -46,6 +48,22 @@ struct Share {
     std::uint32_t frequency, first;
 };
 
+struct Interval {
+    std::uint32_t first, frequency, symbol;
+};
+
+// The interval that a place belongs to, of those of a symbol and the ones after it.
+inline Interval interval_of(std::uint32_t place, std::size_t symbol, std::span<const std::uint32_t> first,
+                            std::span<const std::uint32_t> frequencies) {
+    for (int steps = 0; first[symbol + 1] <= place; ++symbol) {
+        if (++steps < 4) continue;
+        const auto after = std::upper_bound(first.begin() + static_cast<std::ptrdiff_t>(symbol), first.end(), place);
+        symbol = static_cast<std::size_t>(after - first.begin()) - 1;
+        break;
+    }
+    return {first[symbol], frequencies[symbol], static_cast<std::uint32_t>(symbol)};
+}
+
 template <unsigned base, unsigned group>
 void pack_groups(std::span<const std::uint8_t> digits, std::span<std::uint8_t> out) {
     const std::size_t full = digits.size() / group;
@@ -54,6 +72,41 @@ void pack_groups(std::span<const std::uint8_t> digits, std::span<std::uint8_t> o
         for (unsigned k = group; k-- > 0;) symbol = symbol * base + digits[i * group + k];
         out[i] = static_cast<std::uint8_t>(symbol);
     }
+}
+
+// The symbols of words, handed on one by one; false if the words are not those of so many symbols. Each step waits for the
+// one before, and is little more than one look into a table and one product.
+template <typename Sink>
+bool decoded(std::span<const std::uint32_t> words, std::span<const std::uint32_t> frequencies, std::size_t count,
+             Sink&& take) {
+    const auto first = beginnings(frequencies);
+    if (words.size() < 2) return false;
+    std::vector<Interval> table(std::size_t{1} << coarse);
+    for (std::uint32_t place = 0, symbol = 0; place < table.size(); ++place) {
+        while (symbol + 1 < frequencies.size() && first[symbol + 1] <= place << (precision - coarse)) ++symbol;
+        table[place] = {first[symbol], frequencies[symbol], symbol};
+    }
+    std::size_t left = words.size() - 2;
+    std::uint64_t state = static_cast<std::uint64_t>(words[left + 1]) << 32 | words[left];
+    for (; count > 0; --count) {
+        const auto rest = static_cast<std::uint32_t>(state) & (total - 1);
+        Interval at = table[rest >> (precision - coarse)];
+        if (rest - at.first >= at.frequency) at = interval_of(rest, at.symbol, first, frequencies);
+        take(at.symbol);
+        state = (state >> precision) * at.frequency + rest - at.first;
+        if (state < start && left > 0) state = state << 32 | words[--left];
+    }
+    return state == start && left == 0;
+}
+
+template <std::size_t width>
+void join_width(const std::uint8_t* lower, std::ptrdiff_t stride, const std::uint8_t* top, std::size_t count,
+                std::uint8_t* out) {
+    std::array<const std::uint8_t*, width> rows{};
+    for (std::size_t k = 0; k + 1 < width; ++k) rows[k] = lower + static_cast<std::ptrdiff_t>(k) * stride;
+    rows[width - 1] = top;
+    for (std::size_t i = 0; i < count; ++i)
+        for (std::size_t k = 0; k < width; ++k) out[i * width + k] = rows[k][i];
 }
 
 }  // namespace
@@ -84,6 +137,16 @@ void pack_digits(std::span<const std::uint8_t> digits, unsigned base, unsigned g
     unsigned symbol = 0;
     for (std::size_t i = digits.size(); i-- > full * group;) symbol = symbol * base + digits[i];
     out[full] = static_cast<std::uint8_t>(symbol);
+}
+
+void join_bytes(const std::uint8_t* lower, std::ptrdiff_t stride, std::span<const std::uint8_t> top, std::size_t width,
+                std::uint8_t* out) {
+    switch (width) {
+        case 2: return join_width<2>(lower, stride, top.data(), top.size(), out);
+        case 4: return join_width<4>(lower, stride, top.data(), top.size(), out);
+        case 8: return join_width<8>(lower, stride, top.data(), top.size(), out);
+        default: throw std::invalid_argument("join_bytes joins numbers of 2, 4 or 8 bytes");
+    }
 }
 
 template <typename Symbol>
@@ -121,31 +184,24 @@ std::size_t ans_compress(std::span<const Symbol> symbols, std::span<const std::u
 template <typename Symbol>
 bool ans_decompress(std::span<const std::uint32_t> words, std::span<const std::uint32_t> frequencies,
                     std::span<Symbol> symbols) {
-    const auto first = beginnings(frequencies);
-    if (words.size() < 2) return false;
-    // For each place of the coarse table, the symbol that its first fine place belongs to.
-    std::vector<std::uint32_t> table((1u << coarse) + 1);
-    for (std::uint32_t place = 0, symbol = 0; place < table.size(); ++place) {
-        while (symbol + 1 < frequencies.size() && first[symbol + 1] <= place << (precision - coarse)) ++symbol;
-        table[place] = symbol;
-    }
-    std::size_t left = words.size() - 2;
-    std::uint64_t state = static_cast<std::uint64_t>(words[left + 1]) << 32 | words[left];
-    for (auto& out : symbols) {
-        const auto rest = static_cast<std::uint32_t>(state) & (total - 1);
-        const std::uint32_t* low = first.data() + table[rest >> (precision - coarse)];
-        const std::uint32_t* high = first.data() + table[(rest >> (precision - coarse)) + 1] + 1;
-        // The last symbol of those from `low` on that begins at `rest` or before.
-        if (high - low <= 4)
-            while (low[1] <= rest) ++low;
-        else
-            low = std::upper_bound(low, high, rest) - 1;
-        const auto symbol = static_cast<std::size_t>(low - first.data());
-        out = static_cast<Symbol>(symbol);
-        state = (state >> precision) * frequencies[symbol] + rest - *low;
-        if (state < start && left > 0) state = state << 32 | words[--left];
-    }
-    return state == start && left == 0;
+    return decoded(words, frequencies, symbols.size(),
+                   [out = symbols.data()](std::uint32_t symbol) mutable { *out++ = static_cast<Symbol>(symbol); });
+}
+
+bool ans_decompress_digits(std::span<const std::uint32_t> words, std::span<const std::uint32_t> frequencies,
+                           std::span<const std::uint8_t> lookup, std::size_t group, std::span<std::uint8_t> digits) {
+    if (group < 1 || group > most_digits || lookup.size() != frequencies.size() * group || digits.size() % group != 0)
+        throw std::invalid_argument("ans_decompress_digits needs the digits of each symbol, and room for whole symbols");
+    std::vector<std::array<std::uint8_t, most_digits>> wide(frequencies.size());
+    for (std::size_t s = 0; s < wide.size(); ++s) std::copy_n(lookup.data() + s * group, group, wide[s].data());
+    std::uint8_t* out = digits.data();
+    std::uint8_t* const end = out + digits.size();
+    return decoded(words, frequencies, digits.size() / group, [&](std::uint32_t symbol) {
+        // All eight bytes where there is room: those beyond the group are overwritten by the symbols after it.
+        if (static_cast<std::size_t>(end - out) >= most_digits) std::memcpy(out, wide[symbol].data(), most_digits);
+        else std::memcpy(out, wide[symbol].data(), group);
+        out += group;
+    });
 }
 
 template std::size_t ans_compress(std::span<const std::uint8_t>, std::span<const std::uint32_t>,
