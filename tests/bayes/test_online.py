@@ -79,12 +79,16 @@ def test_every_space_is_learnt_in(space: Space, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
-@pytest.mark.parametrize("space", [Conv2d((1, 4, 4), 2, [1, 2], [1, 2], [2]), Xnor((1, 4, 4), 2, [3, 4], [2], [1])])
-def test_a_gpu_learns_as_a_processor_does(space: Space) -> None:
+@pytest.mark.parametrize(
+    ("space", "lam"),
+    [(Conv2d((1, 4, 4), 2, [1, 2], [1, 2], [2]), 2.0), (Xnor((1, 4, 4), 2, [3, 4], [2], [1]), 20.0)],
+    ids=["conv2d", "xnor"],
+)
+def test_a_gpu_learns_as_a_processor_does(space: Space, lam: float) -> None:
     """The same draws, and sums that differ by rounding: the same run, until a decision falls the other way."""
     runs = []
     for device in ("cpu", "cuda"):
-        told = OnlineLearner(space, Prior(0.3, 3.0), 2.0, 20, 0, sampling=Sampling(threshold=0.8), device=device)
+        told = OnlineLearner(space, Prior(0.3, 3.0), lam, 20, 0, sampling=Sampling(threshold=0.8), device=device)
         for x, y in stream((1, 4, 4), 4):
             told.update(x, y)
         best = told.regret.best_particle()

@@ -504,6 +504,7 @@ def online(
         int,
         typer.Option(metavar="N", help="How many past rounds a move of particles sees; 0 for all, exact and slower."),
     ] = 32,
+    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to compute networks.")] = "cpu",
     as_json: Json = False,
 ) -> None:
     """Learn from a stream round by round, over networks of several architectures, beside a bound of what that costs.
@@ -514,7 +515,7 @@ def online(
 
     stream = {"data": data, "pool": pool, "rounds": rounds, "batch": batch, "seed": seed}
     union = {"space": space, "layers": layers, "filters": filters, "sizes": sizes}
-    online(out, as_json, **stream, **union, particles=particles, lam=lam, tau=tau, subsample=subsample)
+    online(out, device, as_json, **stream, **union, particles=particles, lam=lam, tau=tau, subsample=subsample)
 
 
 @app.command()

@@ -23,6 +23,7 @@ from tamis.artifact.atomic import replacing
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.space import Structure
 from tamis.cli.display import console, facts, table
+from tamis.cli.train import parse_device
 from tamis.errors import InvalidInput
 from tamis.papers.online_account import LEAST, account, called, curves, experts, panels
 from tamis.papers.online_run import JOURNAL, Asked, follow
@@ -37,9 +38,9 @@ BAR = 24  # characters
 KINDS = {"jumps": "jumps", "steps": "Langevin steps", "flips": "flips"}  # of moves
 
 
-def online(out: Path, as_json: bool, **options: Any) -> None:
-    """The command; options as on the command line, those of `Asked`."""
-    asked = _asked(options)
+def online(out: Path, device: str, as_json: bool, **options: Any) -> None:
+    """The command; options as on the command line, the others those of `Asked`."""
+    asked, place = _asked(options), parse_device(device)
     torch.set_num_threads(1)  # sums come out alike on any number of cores, and networks this small lose by more
     if not as_json:
         console().print(facts(_described(asked, out)))
@@ -52,7 +53,7 @@ def online(out: Path, as_json: bool, **options: Any) -> None:
                 done = learner.rounds
                 tell(learner)
 
-            run = follow(asked, out, listen=listen)
+            run = follow(asked, out, listen=listen, device=place)
         done = asked.rounds
         beside = experts(run)
         found = account(run, beside)

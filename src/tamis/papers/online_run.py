@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tamis.artifact.atomic import replacing
@@ -101,7 +102,7 @@ def follow(
     directory: Path | None = None,
     *,
     listen: Callable[[OnlineLearner], object] | None = None,
-    device: str = "cpu",
+    device: str | torch.device = "cpu",
 ) -> Followed:
     """Run the learner to the end of what is asked, from where a run in the directory was broken off.
 
