@@ -121,8 +121,15 @@ def test_on_a_gpu_triton_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "prefers", prefers)
     weight, pattern = OnGpu(), Pattern(2, 64, 64, 4)
     backend, why = chosen(weight, weight, pattern, "batch_last")  # type: ignore[arg-type]
-    assert backend.name == "dense" and "measured on a GPU for (2, 64, 64, 4) in torch.float16" in why
+    assert (
+        backend.name == "dense"
+        and "the fastest for 7 vectors, (2, 64, 64, 4), batch_last and torch.float16, by rules" in why
+    )
     assert asked == [(pattern, torch.float16, "batch_last", 7)]
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # for a batch of any size
+    chosen(weight, weight, pattern, "batch_last")  # type: ignore[arg-type]
+    assert asked[1:] == [(pattern, torch.float16, "batch_last", triton.MEASURED)]
+    assert chosen(weight, weight, Pattern(1, 64, 64, 1), "batch_last")[0].name == "dense" and len(asked) == 2  # type: ignore[arg-type]
 
 
 def product(x: Tensor) -> Tensor:

@@ -14,9 +14,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.utils import parametrize, prune
 
+from tamis.errors import InvalidInput
 from tamis.kronecker import backends, kept, tuning
-from tamis.kronecker.backends import BACKENDS, Backend, Step, as_matrix
+from tamis.kronecker.backends import BACKENDS, DENSE, Backend, Step, as_matrix
 from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.families import butterfly, dense, low_rank, monarch
 from tamis.kronecker.kept import Kept, whole_is_cheaper
@@ -343,8 +345,111 @@ def test_a_parametrized_factor_is_computed_in_every_call() -> None:
     x = torch.randn(3, made.in_features)
     with torch.no_grad():
         want = 2 * made(x)
-        nn.utils.parametrize.register_parametrization(made.factors, "0", Doubled())
+        parametrize.register_parametrization(made.factors, "0", Doubled())
         torch.testing.assert_close(made(x), want)
+
+
+def test_a_parametrized_bias_is_computed_in_every_call() -> None:
+    class Doubled(nn.Module):
+        def forward(self, bias: Tensor) -> Tensor:
+            return 2 * bias
+
+    made = layer()
+    with torch.no_grad():
+        agree(made)
+        parametrize.register_parametrization(made, "bias", Doubled())
+        agree(made)
+        made.parametrizations["bias"].original.mul_(3)  # type: ignore[index, union-attr, operator]
+        agree(made)
+
+
+def test_pruned_factors_are_computed_in_every_call() -> None:
+    made = layer("monarch")
+    agree(made)
+    prune.l1_unstructured(made.factors, "0", 0.5)
+    x = torch.randn(3, made.in_features)
+    with torch.no_grad():
+        torch.testing.assert_close(made(x).double(), by_hand(made, x), rtol=1e-5, atol=1e-5)
+        prune.remove(made.factors, "0")  # after which it is the last of the list's parameters
+        torch.testing.assert_close(made(x).double(), by_hand(made, x), rtol=1e-5, atol=1e-5)
+
+
+def test_factors_of_one_shape_do_not_change_places() -> None:
+    made = KroneckerLinear([(2, 3, 3, 2), (2, 3, 3, 2)], bias=False).eval()
+    parametrize.register_parametrization(made.factors, "0", nn.Identity())
+    parametrize.remove_parametrizations(made.factors, "0")
+    agree(made)
+
+
+@pytest.mark.parametrize("backend", [None, "dense", "bmm"])
+def test_weights_of_another_shape_are_refused_as_in_training(backend: str | None) -> None:
+    made = layer(backend=backend)
+    agree(made)
+    x = torch.randn(3, made.in_features)
+    for data in (made.factors[0].data[:1], torch.randn(2, 8, 4, 3)):
+        made.factors[0].data = data
+        with (
+            pytest.raises(InvalidInput, match=r"the weight of the pattern \(2, 4, 4, 3\) has that shape"),
+            torch.no_grad(),
+        ):
+            made(x)
+
+
+@pytest.mark.parametrize("backend", WAYS)
+def test_a_bias_with_other_strides_or_of_one_entry_is_read_rightly(backend: str | None) -> None:
+    made = layer(backend=backend)
+    agree(made)
+    made.bias.data = torch.randn(48)[::2]  # type: ignore[union-attr]
+    agree(made)
+    made.bias.data = torch.randn(1)  # type: ignore[union-attr]
+    agree(made)
+
+
+def test_a_meta_tensor_under_autocast() -> None:
+    made = layer().to("meta")
+    with torch.no_grad(), torch.autocast("cpu"):
+        assert made(torch.empty(5, 24, device="meta")).shape == (5, 24)
+
+
+def test_weights_can_be_exchanged_after_inference() -> None:
+    made = layer(backend="dense")
+    agree(made)
+    state = {name: torch.randn_like(value) for name, value in made.state_dict().items()}
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        made.load_state_dict(state)
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(before)
+    agree(made)
+
+
+def test_after_a_fused_optimizer_eval_forgets() -> None:
+    made = layer()
+    optimizer = torch.optim.SGD(made.parameters(), 0.5, fused=True)
+    for _ in range(2):
+        agree(made)
+        made.train()(torch.ones(3, made.in_features)).square().sum().backward()
+        optimizer.step()
+        made.eval()
+        agree(made)
+
+
+def test_another_bias_is_seen() -> None:
+    made = layer()
+    agree(made)
+    made.bias = nn.Parameter(torch.randn_like(made.bias))  # type: ignore[arg-type]
+    agree(made)
+    with torch.no_grad():
+        made.bias.mul_(2)
+    agree(made)
+    made.bias = nn.Parameter(made.bias.double())  # which is added after the product, in float64
+    x = torch.randn(2, made.in_features)
+    with torch.no_grad():
+        assert made(x).dtype == torch.float64
+        torch.testing.assert_close(made(x), by_hand(made, x), rtol=1e-5, atol=1e-5)
+    made.bias = None
+    agree(made)
 
 
 def test_threads_share_what_is_kept() -> None:
@@ -388,7 +493,7 @@ def test_the_whole_product_is_one_matrix_where_that_is_cheaper(dtype: torch.dtyp
     torch.manual_seed(0)
     chain = [Pattern(1, 32, 8, 2), Pattern(2, 8, 8, 1)]
     made = KroneckerLinear(chain, layout=layout, backend="dense", dtype=dtype).eval()
-    assert whole_is_cheaper(chain, made.factors[0])  # 64 · 16 instead of 64 · 16 + 16 · 16
+    assert whole_is_cheaper(chain, [DENSE, DENSE], made.factors[0])  # 64 · 16 instead of 64 · 16 + 16 · 16
     x = torch.randn(9, 16).to(dtype)
     x = x if layout == "batch_first" else x.T
     with torch.no_grad():
@@ -402,10 +507,31 @@ def test_factors_stay_apart_where_that_is_cheaper() -> None:
     made = layer("low rank", backend="dense")
     agree(made)
     (prepared,) = made._kept._prepared.values()
-    assert len(prepared.steps) == 2 and not whole_is_cheaper(made.patterns, made.factors[0])
+    both = [DENSE, DENSE]
+    assert len(prepared.steps) == 2 and not whole_is_cheaper(made.patterns, both, made.factors[0])
     square = [Pattern(1, 192, 48, 2), Pattern(2, 48, 192, 1)]  # of rank 96
-    assert not whole_is_cheaper(square, torch.empty(0))
+    assert not whole_is_cheaper(square, both, torch.empty(0))
     on_gpu: Any = type("OnGpu", (), {"is_cuda": True, "dtype": torch.float16})()
-    assert whole_is_cheaper(square, on_gpu)  # 768 numbers moved instead of 960
+    assert whole_is_cheaper(square, both, on_gpu)  # 768 numbers moved instead of 960
     on_gpu.dtype = torch.float32
-    assert not whole_is_cheaper(square, on_gpu)
+    assert not whole_is_cheaper(square, both, on_gpu)
+
+
+def test_what_was_tuned_is_not_replaced_by_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "whole_is_cheaper", lambda *_: True)
+    made = layer("monarch")
+    agree(made)
+    (prepared,) = made._kept._prepared.values()
+    assert len(prepared.steps) == 1  # one matrix of the whole
+    monkeypatch.setattr(tuning, "in_turns", lambda tasks, device: {n: 0.1 if n == "bmm" else 1.0 for n in tasks})
+    tuning.tune(made.patterns[0], 5)
+    agree(made)
+    assert [len(prepared.steps) for prepared in made._kept._prepared.values()] == [1, 2]
+
+
+def test_of_ways_that_are_not_dense_the_numbers_that_they_move_are_counted() -> None:
+    on_gpu: Any = type("OnGpu", (), {"is_cuda": True, "dtype": torch.float16})()
+    bmm = BACKENDS["bmm"]
+    assert whole_is_cheaper(butterfly(4096), [bmm] * 12, on_gpu)  # 4096² multiplications, and 12 · 8192 numbers
+    assert not whole_is_cheaper(butterfly(8192), [bmm] * 13, on_gpu)
+    assert not whole_is_cheaper(butterfly(16), [bmm] * 4, torch.empty(0))

@@ -22,6 +22,7 @@ from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.pattern import Pattern, as_chain, is_dense
 from tamis.papers import kronecker, kronecker_peers, kronecker_vit
 from tamis.papers.kronecker import SHORT, main
+from tamis.papers.kronecker_compile import _kernel_of
 from tamis.papers.kronecker_patterns import BATCH, benchmark_patterns, energy_patterns, spread
 from tamis.papers.kronecker_peers import PEERS, Bench, Row, from_line, to_line
 from tamis.papers.kronecker_tables import BEST, OF_BMM, OF_KERNEL, PARTS, energy_ratios, panels, quartiles, summary
@@ -323,3 +324,14 @@ def test_it_needs_neither_typer_nor_rich_nor_scipy_nor_the_extension() -> None:
     script = f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); import tamis.papers.kronecker"
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
+
+
+def test_kernels_are_compiled_once_for_all_that_share_them() -> None:
+    def kernel(*sizes: int, dtype: torch.dtype = torch.float32, batch: int = 2048) -> tuple[Any, ...]:
+        return _kernel_of(Pattern(*sizes), dtype, "batch_last", batch)
+
+    assert kernel(4, 64, 48, 3) == kernel(6, 64, 48, 5)
+    others = [(4, 50, 48, 3), (4, 64, 50, 3), (1, 64, 48, 3), (4, 64, 48, 1), (16, 64, 48, 3), (4, 8, 8, 3)]
+    kinds = [kernel(4, 64, 48, 3), *(kernel(*sizes) for sizes in others)]
+    kinds += [kernel(4, 64, 48, 3, dtype=torch.float16), kernel(4, 64, 48, 3, batch=1000)]
+    assert len({*kinds}) == len(kinds)

@@ -33,7 +33,7 @@ def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> T
     # PyTorch takes longer to pass arguments on to an operator than a small product takes: only where it looks on.
     if _watched(x, weight):
         y: Tensor = torch.ops.tamis.kronecker_cpu(x, weight, transposed, batch_last)
-    elif _differentiated(x, weight):
+    elif differentiated(x, weight):
         y = _Product.apply(x, weight, transposed, batch_last)
     else:
         y = _multiply(x, weight, transposed, batch_last)
@@ -42,7 +42,7 @@ def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> T
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
     """The gradient in the weight: see the module."""
-    if _watched(x, gradient) or _differentiated(x, gradient):
+    if _watched(x, gradient) or differentiated(x, gradient):
         result: Tensor = torch.ops.tamis.kronecker_cpu_weight_gradient(x, gradient, shape, batch_last)
         return result
     return _weight_gradient(x, gradient, shape, batch_last)
@@ -71,7 +71,8 @@ def _watched(first: Tensor, second: Tensor) -> bool:
     return watched() or not {type(first), type(second)} <= {Tensor, torch.nn.Parameter}
 
 
-def _differentiated(first: Tensor, second: Tensor) -> bool:
+def differentiated(first: Tensor, second: Tensor) -> bool:
+    """Whether gradients in one of these may be asked for."""
     return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
 
 

@@ -1,7 +1,8 @@
 """How long computations take, side by side: they take turns, so that what slows a machine down slows all of them.
 
-On a GPU a time is that of the device alone, by its events, with its cache emptied before each run; short computations
-are recorded as a CUDA graph first, so that nothing waits for Python. On a CPU it is wall-clock time.
+On a GPU a time is that of the device alone, by its events, with its cache emptied before each run. The device is kept
+waiting meanwhile, so that all of a run is asked for before it begins and nothing waits for Python, unless a run waits
+for the device itself or asks for more than fits into its queue. On a CPU it is wall-clock time.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from tamis.errors import InvalidInput
 
 FEWEST, MOST = 3, 50  # rounds
-GRAPHED = 3e-4  # seconds below which Python would not be ahead of the device
+AHEAD = 2.0  # times as long as Python takes to ask for a run, a device waits
+LONGEST = 0.2  # seconds, and no longer
+CYCLES = 10**6  # by which the device's clock is measured
 CACHE = 64 * 2**20  # bytes to write over, where torch does not say how large a cache is
 Tasks = Mapping[str, Callable[[], Any]]
 
@@ -42,7 +45,7 @@ def in_turns(tasks: Tasks, device: str | torch.device = "cpu", seconds: float = 
     for task in tasks.values():
         task()
     times = {name: [_wall(task)] for name, task in tasks.items()}
-    for _ in range(_rounds(times, seconds) - 1):
+    for _ in range(_rounds(sum(first for first, *_ in times.values()), seconds) - 1):
         for name, task in tasks.items():
             times[name].append(_wall(task))
     return _medians(times)
@@ -54,9 +57,8 @@ def _wall(task: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def _rounds(times: Mapping[str, list[float]], seconds: float) -> int:
-    whole = sum(first for first, *_ in times.values())
-    return min(max(int(seconds / max(whole, 1e-9)), FEWEST), MOST)
+def _rounds(one: float, seconds: float) -> int:
+    return min(max(int(seconds / max(one, 1e-9)), FEWEST), MOST)
 
 
 def _medians(times: Mapping[str, list[float]]) -> dict[str, float]:
@@ -68,13 +70,17 @@ def _on_gpu(tasks: Tasks, seconds: float) -> dict[str, float]:
     for task in tasks.values():
         task()  # compiles what is to be compiled
     torch.cuda.synchronize()
-    times = {name: [_read(_marked(task, scratch))] for name, task in tasks.items()}
-    runs = {name: _graphed(task) if times[name][0] < GRAPHED else task for name, task in tasks.items()}
-    for name in [name for name, run in runs.items() if run is not tasks[name]]:
-        times[name] = [_read(_marked(runs[name], scratch))]
-    marks = [(name, _marked(run, scratch)) for _ in range(_rounds(times, seconds) - 1) for name, run in runs.items()]
-    for name, pair in marks:
-        times[name].append(_read(pair))
+    rate = _cycles_a_second()
+    waits = {name: int(rate * min(AHEAD * _asked(task), LONGEST)) for name, task in tasks.items()}
+
+    def one_round() -> list[tuple[str, Marks]]:
+        return [(name, _marked(task, scratch, waits[name])) for name, task in tasks.items()]
+
+    began = time.perf_counter()
+    times = {name: [_read(marks)] for name, marks in one_round()}
+    rounds = _rounds(time.perf_counter() - began, seconds)
+    for name, marks in [each for _ in range(rounds - 1) for each in one_round()]:
+        times[name].append(_read(marks))
     return _medians(times)
 
 
@@ -82,27 +88,38 @@ def _cache_bytes() -> int:
     return int(getattr(torch.cuda.get_device_properties(), "L2_cache_size", 0)) or CACHE
 
 
-def _marked(run: Callable[[], Any], scratch: torch.Tensor) -> tuple[torch.cuda.Event, torch.cuda.Event]:
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    scratch.zero_()  # which takes long enough for the rest to be asked for meanwhile
-    begin.record()
+def _asked(task: Callable[[], Any]) -> float:
+    """Seconds that Python takes to ask for a run, while the device is at it."""
+    took = _wall(task)
+    torch.cuda.synchronize()
+    return took
+
+
+def _cycles_a_second() -> float:
+    """Of the clock that `torch.cuda._sleep` counts."""
+    nothing = torch.empty(0, device="cuda")
+    slept = [_read(_marked(lambda: torch.cuda._sleep(CYCLES), nothing)) for _ in range(2)]
+    return CYCLES / min(slept)  # the first may have been slow to begin
+
+
+class Marks(NamedTuple):
+    """Of the device, before and after a run."""
+
+    begin: torch.cuda.Event
+    end: torch.cuda.Event
+
+
+def _marked(run: Callable[[], Any], scratch: torch.Tensor, wait: int = 0) -> Marks:
+    """A run after the cache was written over and so many cycles have passed."""
+    marks = Marks(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+    scratch.zero_()
+    torch.cuda._sleep(wait)
+    marks.begin.record()
     run()
-    end.record()
-    return begin, end
+    marks.end.record()
+    return marks
 
 
-def _read(pair: tuple[torch.cuda.Event, torch.cuda.Event]) -> float:
-    pair[1].synchronize()
-    return pair[0].elapsed_time(pair[1]) / 1e3
-
-
-def _graphed(task: Callable[[], Any]) -> Callable[[], Any]:
-    """The same computation as a CUDA graph; the task itself where that cannot be."""
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph):
-            task()
-    except RuntimeError:  # something in it waits for the host
-        torch.cuda.synchronize()
-        return task
-    return graph.replay
+def _read(marks: Marks) -> float:
+    marks.end.synchronize()
+    return marks.begin.elapsed_time(marks.end) / 1e3

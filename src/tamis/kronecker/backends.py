@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from tamis.errors import InvalidInput
+from tamis.kernels.kronecker import differentiated
 from tamis.kronecker import tuning
 from tamis.kronecker.pattern import Pattern
 
@@ -22,7 +24,9 @@ BATCH_FIRST, BATCH_LAST = LAYOUTS = ("batch_first", "batch_last")
 HALF = (torch.float16, torch.bfloat16)
 LARGE_BLOCK = 2**18  # weights of a block from which on BLAS is as fast as the backend "cpu" at least
 COPY_FREE = 16  # rows and columns of blocks from which on BLAS is as fast with the batch last, where it copies nothing
+ALIGNED = 16  # bytes that a GPU reads together, if they divide those of a batch that is last
 MOST_FILLED = 4  # in half precision a GPU multiplies by up to so many times as many zeros faster than it moves numbers
+NO_RULES = "it has no rules for torch.func and forward-mode differentiation; take the backend 'bmm'"
 Step = Callable[[Tensor, Tensor | None], Tensor]  # (x, bias) → x Kᵀ + bias, without gradients
 
 
@@ -60,11 +64,9 @@ def chosen(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Ba
     """The backend that multiplies if none is asked for, and one sentence saying why.
 
     What `tamis.kronecker.tuning.tune` has measured here comes first. Without that, the rule looks at the pattern, the
-    layout, the dtype and the device, and never at the batch, which may be of any size in a network that is exported.
-    There, blocks stay matrix products, which `tamis.trace` knows for what they are.
+    layout, the dtype and the device; at the batch on a GPU alone, and not in a network that is compiled or exported,
+    where it may be of any size. In an exported one, blocks stay matrix products, which `tamis.trace` knows.
     """
-    if pattern.a * pattern.d == 1:
-        return BACKENDS["dense"], f"dense: the pattern {pattern} is that of a dense matrix"
     if torch.compiler.is_exporting() or torch.jit.is_tracing():
         return _of_torch(weight, pattern)
     if not torch.compiler.is_compiling():
@@ -80,6 +82,8 @@ def chosen(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Ba
 
 def _on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
     """As measured with one thread and with two, for batches from 1 to 4096 (benchmarks/kronecker.py)."""
+    if pattern.a * pattern.d == 1:
+        return _of_torch(weight, pattern)
     refusal = BACKENDS["cpu"].accepts(x, weight, pattern, layout).partition(";")[0]
     if not refusal:
         _, b, c, d = pattern.shape
@@ -105,20 +109,38 @@ def _on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[B
     if refusal:
         backend, why = _of_torch(weight, pattern)
         return backend, f"{why}; not triton: {refusal}"
-    batch = x.shape[0] if layout == BATCH_FIRST else x.shape[1]
+    compiling = torch.compiler.is_compiling()
+    if pattern.a * pattern.d == 1 and (compiling or differentiated(x, weight) or triton.tf32_allowed()):
+        return _of_torch(weight, pattern)  # which was not measured, or is torch's best
+    batch = triton.MEASURED if compiling else x.shape[0] if layout == BATCH_FIRST else x.shape[1]
     name = triton.prefers(pattern, weight.dtype, layout, batch)
-    return BACKENDS[name], f"{name}: the fastest that was measured on a GPU for {pattern} in {weight.dtype}"
+    for_what = f"{batch} vectors, {pattern}, {layout} and {weight.dtype}"
+    return BACKENDS[name], f"{name}: the fastest for {for_what}, by rules from measurements on an H200"
+
+
+def aligned(batch: int, dtype: torch.dtype) -> bool:
+    """Whether columns of so many numbers, one after the other, begin where a GPU reads several at once."""
+    return batch * dtype.itemsize % ALIGNED == 0
 
 
 def _of_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
     """In matrix products of torch alone."""
     filled = pattern.a * pattern.d
+    if filled == 1:
+        return BACKENDS["dense"], f"dense: the pattern {pattern} is that of a dense matrix"
     if weight.is_cuda and weight.dtype in HALF and filled <= MOST_FILLED:
         return BACKENDS["dense"], (
             f"dense: in half precision on a GPU a dense product with {filled} times the multiplications of {pattern} "
             f"is faster, up to ad = {MOST_FILLED}"
         )
     return BACKENDS["bmm"], f"bmm: {filled} products of dense {pattern.b} × {pattern.c} blocks, batched"
+
+
+def transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation looks on, for which kernels of our own have no rules."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def _in_small_steps(pattern: Pattern, layout: str) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch, kronecker
-from tamis.kronecker.backends import BATCH_LAST, Backend, Step, add_bias, register
+from tamis.kronecker.backends import BATCH_LAST, NO_RULES, Backend, Step, add_bias, register, transformed
 from tamis.kronecker.pattern import Pattern
 
 
@@ -19,15 +18,9 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return f"it runs on the CPU, and x is on '{x.device}'; take the backend 'bmm'"
     if x.layout != torch.strided or weight.layout != torch.strided:
         return f"it reads strided tensors, got {x.layout} and {weight.layout}"
-    if _transformed():
-        return "it has no rules for torch.func and forward-mode differentiation; take the backend 'bmm'"
+    if transformed():
+        return NO_RULES
     return _missing()
-
-
-def _transformed() -> bool:
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 @torch.compiler.assume_constant_result

@@ -9,22 +9,36 @@ with its weights (`Module.to`), and with every change between `train()` and `eva
 with nothing.
 
 A change of the weights is seen: by torch's counter of changes in place, and by where the weights lie. Torch does not
-count what is written through `Tensor.data` or NumPy; after that, call `eval()` of the layer once more.
+count what fused optimizers do (`fused=True`), nor what is written through `Tensor.data`, NumPy or another process. Who
+trains calls `train()` and `eval()`, each of which forgets all; else call `eval()` once more after such a change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
 
 from tamis.kernels.binary import watched
 from tamis.kronecker import tuning
-from tamis.kronecker.backends import BATCH_FIRST, DENSE, HALF, Backend, Step, as_matrix, by_matrix, chosen, named
+from tamis.kronecker.backends import (
+    BATCH_FIRST,
+    BATCH_LAST,
+    BMM,
+    DENSE,
+    HALF,
+    Backend,
+    Step,
+    aligned,
+    as_matrix,
+    by_matrix,
+    chosen,
+    named,
+    transformed,
+)
 from tamis.kronecker.pattern import Pattern
 
 DEVICES = ("cpu", "cuda")
@@ -38,10 +52,24 @@ A_NUMBER = 184
 LONG, SLICE = 4, 2 << 20
 
 
-State = tuple[tuple[int, int, tuple[int, ...]], ...]  # of each weight: changes so far, address, strides
+# Of each weight: which it is, changes so far, address, shape, strides, dtype. Of the bias: all but changes and address.
+State = tuple[tuple[Any, ...] | None, ...]
+Circumstances = tuple[Any, ...]  # all of a call, but for its numbers, that decides how it is computed
+NOTHING = (None, None)
 
 
-@dataclass(frozen=True, slots=True)
+class Call(NamedTuple):
+    """A product that a layer asks for; the weights leftmost first, `backend` None to have one chosen."""
+
+    x: Tensor
+    weights: tuple[Any, ...]
+    bias: Any
+    patterns: tuple[Pattern, ...]
+    layout: str
+    backend: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # each is itself alone
 class _Prepared:
     """Steps from x to x Wᵀ + bias, with what the weights were when these were prepared.
 
@@ -52,8 +80,20 @@ class _Prepared:
     state: State
     held: tuple[torch.UntypedStorage, ...]
     together: int | None  # how many vectors go through all steps at a time; None: all of them
+    of_any_shape: bool  # whether all steps take a batch of any number of dimensions
+    first: bool  # whether the batch is
+    outputs: int
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x Wᵀ + bias, or W x + bias."""
+        shape = x.shape
+        if self.of_any_shape or len(shape) == 2:
+            return self._of_matrix(x, bias)
+        if self.first:
+            return self._of_matrix(x.reshape(-1, shape[-1]), bias).reshape(*shape[:-1], self.outputs)
+        return self._of_matrix(x.reshape(shape[0], -1), bias).reshape(self.outputs, *shape[1:])
+
+    def _of_matrix(self, x: Tensor, bias: Tensor | None) -> Tensor:
         if self.together is None or len(x) <= self.together:
             return self._of_slice(x, bias)
         parts = x.split(self.together)
@@ -81,7 +121,7 @@ class Kept:
 
     def __init__(self) -> None:
         # Both are replaced, and never changed, so that threads may share them; what they hold is complete.
-        self._choices: dict[tuple[Any, ...], tuple[tuning.Table, tuple[Backend, ...]]] = {}
+        self._known: dict[Circumstances, tuple[tuning.Table, _Prepared]] = {}
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
 
     def __len__(self) -> int:
@@ -96,106 +136,70 @@ class Kept:
 
     def forget(self) -> None:
         """Give back the memory of what is kept."""
-        self._choices, self._prepared = {}, {}
+        self._known, self._prepared = {}, {}
 
-    def product(
-        self,
-        x: Tensor,
-        factors: nn.ParameterList,
-        bias: Tensor | None,
-        patterns: tuple[Pattern, ...],
-        layout: str,
-        backend: str | None,
-    ) -> Tensor | None:
+    def product(self, call: Call) -> Tensor | None:
         """x Wᵀ + bias, or W x + bias; None where something looks on or does not fit: `multiply` knows what to do."""
-        weights: tuple[Any, ...] = tuple(factors._parameters.values())
-        if not _fits(x, weights, bias, patterns, layout):
+        circumstances = _circumstances(call)
+        if circumstances is None:
             return None
-        device = x.device
-        stream = 0
-        if device.type == "cuda":
-            if torch.cuda.is_current_stream_capturing():  # the graph is to see weights that change
+        table, prepared = self._known.get(circumstances, NOTHING)
+        if prepared is None or table is not tuning.remembered() or prepared.state != _state(call):
+            if not _fits(call):
                 return None
-            stream = torch.cuda.current_stream(device).cuda_stream  # others would have to wait for this one
-        shape = x.shape
-        if len(shape) != 2:
-            x = x.reshape((-1, shape[-1]) if layout == BATCH_FIRST else (shape[0], -1))
-        ways = self._chosen(x, weights, patterns, layout, backend)
-        kind = (ways, x.dtype, device, layout, stream, torch.get_float32_matmul_precision())
+            prepared = self._anew(circumstances, call)
+        return prepared.product(call.x, call.bias)
+
+    def _anew(self, circumstances: Circumstances, call: Call) -> _Prepared:
+        """What is prepared for a call of this kind, once backends are chosen: now, or for a batch of another size."""
+        table, ways = tuning.remembered(), _chosen(call)
+        kind = (ways, call.x.dtype, call.x.device, call.layout, circumstances[-1])
         prepared = self._prepared.get(kind)
-        if prepared is None or prepared.state != _state(weights):
-            prepared = self._prepare(kind, ways, weights, patterns, layout)
-        x = prepared.product(x, bias)
-        if len(shape) == 2:
-            return x
-        outputs = patterns[0].rows
-        return x.reshape((*shape[:-1], outputs) if layout == BATCH_FIRST else (outputs, *shape[1:]))
+        if prepared is None or prepared.state != _state(call):
+            prepared = self._prepare(kind, ways, call)
+        self._known = {**self._known, circumstances: (table, prepared)}
+        return prepared
 
-    def _chosen(
-        self, x: Tensor, weights: Sequence[Tensor], patterns: Sequence[Pattern], layout: str, backend: str | None
-    ) -> tuple[Backend, ...]:
-        """The backend of each factor, leftmost first: looked for once, and again when patterns have been tuned."""
-        batch = x.shape[0] if layout == BATCH_FIRST else x.shape[1]
-        kind = (x.dtype, x.device, layout, backend, tuning.power_of(batch), torch.get_num_threads())
-        table, ways = self._choices.get(kind, (None, ()))
-        if table is not tuning.remembered():
-            table, found = tuning.remembered(), []
-            for weight, pattern in zip(weights, patterns, strict=True):
-                size = (batch, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, batch)
-                like = x.new_empty(()).expand(size)  # what this factor is given, but for the numbers
-                way, _ = (
-                    chosen(like, weight, pattern, layout)
-                    if backend is None
-                    else named(backend, like, weight, pattern, layout)
-                )
-                found.append(way)
-            ways = tuple(found)
-            self._choices = {**self._choices, kind: (table, ways)}
-        return ways
-
-    def _prepare(
-        self,
-        kind: tuple[Any, ...],
-        ways: tuple[Backend, ...],
-        weights: tuple[Tensor, ...],
-        patterns: tuple[Pattern, ...],
-        layout: str,
-    ) -> _Prepared:
-        state = _state(weights)  # before the weights are read: a change meanwhile shows in the next call
+    def _prepare(self, kind: tuple[Any, ...], ways: tuple[Backend, ...], call: Call) -> _Prepared:
+        weights, patterns, layout = call.weights, call.patterns, call.layout
+        state = _state(call)  # before the weights are read: a change meanwhile shows in the next call
         held = tuple(weight.untyped_storage() for weight in weights)
         others = {of: prepared for of, prepared in self._prepared.items() if prepared.state == state}
         if len(others) >= MOST:
             others = {}
         self._prepared = others  # what is out of date makes room first
-        if len(ways) > 1 and all(way is DENSE for way in ways) and whole_is_cheaper(patterns, weights[0]):
+        self._known = {key: entry for key, entry in self._known.items() if entry[1] in others.values()}
+        densely, first = all(way is DENSE for way in ways), layout == BATCH_FIRST
+        if len(ways) > 1 and densely and whole_is_cheaper(patterns, ways, weights[0]):
             steps: tuple[Step, ...] = (by_matrix(_whole(weights, patterns), layout),)
         else:
-            chain = zip(ways, weights, patterns, strict=True)
-            steps = tuple(_step(*each, layout) for each in reversed(list(chain)))
-        prepared = _Prepared(
-            steps, state, held, _together(weights[0], patterns, layout) if len(steps) >= LONG else None
-        )
+            chain = reversed(list(zip(ways, weights, patterns, strict=True)))
+            steps = tuple(step_of(way, weight, pattern, layout) for way, weight, pattern in chain)
+        together = _together(weights[0], patterns, layout) if len(steps) >= LONG else None
+        of_any_shape = densely and first and together is None
+        prepared = _Prepared(steps, state, held, together, of_any_shape, first, patterns[0].rows)
         self._prepared = {**others, kind: prepared}
         return prepared
 
 
-def whole_is_cheaper(patterns: Sequence[Pattern], like: Tensor) -> bool:
-    """Whether one dense product by K₁…K_L takes less than one by each dense factor.
+def whole_is_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like: Tensor) -> bool:
+    """Whether one dense product by K₁…K_L takes less than one by each factor, as these ways multiply.
 
     Counted are multiplications; in half precision on a GPU, for each product, those or the numbers that it moves,
-    whichever take longer.
+    whichever take longer. Of ways that are not dense, the numbers alone: they take at least as long.
 
     Example:
-        >>> whole_is_cheaper([Pattern(1, 64, 8, 1), Pattern(1, 8, 64, 1)], torch.empty(0))  # 64 · 64 and 2 · 8 · 64
+        >>> chain = [Pattern(1, 64, 8, 1), Pattern(1, 8, 64, 1)]  # 64 · 64 and 2 · 8 · 64
+        >>> whole_is_cheaper(chain, [DENSE, DENSE], torch.empty(0))
         False
     """
     number = A_NUMBER if like.is_cuda and like.dtype in HALF else 0
 
-    def cost(rows: int, columns: int) -> int:
-        return max(rows * columns, number * (rows + columns))
+    def cost(rows: int, columns: int, way: Backend) -> int:
+        return max(rows * columns if way is DENSE else 0, number * (rows + columns))
 
-    parts = sum(cost(pattern.rows, pattern.columns) for pattern in patterns)
-    return cost(patterns[0].rows, patterns[-1].columns) <= parts
+    parts = sum(cost(pattern.rows, pattern.columns, way) for pattern, way in zip(patterns, ways, strict=True))
+    return cost(patterns[0].rows, patterns[-1].columns, DENSE) <= parts
 
 
 def _together(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int | None:
@@ -207,14 +211,17 @@ def _together(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int |
 
 
 def _whole(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Tensor:
-    """K₁…K_L as one matrix, rounded once."""
+    """K₁…K_L as one matrix, rounded once: the rightmost factor, multiplied by one factor after the other."""
     dtype = weights[0].dtype
     wide = torch.float32 if dtype in HALF else dtype
-    matrices = [as_matrix(weight.to(wide), pattern) for weight, pattern in zip(weights, patterns, strict=True)]
-    return torch.linalg.multi_dot(matrices).to(dtype)
+    whole = as_matrix(weights[-1].to(wide), patterns[-1])
+    for weight, pattern in reversed(list(zip(weights[:-1], patterns[:-1], strict=True))):
+        whole = BMM.apply(whole, weight.to(wide), pattern, BATCH_LAST)
+    return whole.to(dtype)
 
 
-def _step(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step:
+def step_of(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step:
+    """One way to multiply by one weight, which it has as it reads it."""
     if way.prepare is not None:
         return way.prepare(weight, pattern, layout)
 
@@ -225,26 +232,70 @@ def _step(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step:
     return step
 
 
-def _state(weights: tuple[Tensor, ...]) -> State:
-    return tuple([(weight._version, weight.data_ptr(), weight.stride()) for weight in weights])
+def _circumstances(call: Call) -> Circumstances | None:
+    """None where something of torch looks on, or x does not fit. The last are stream and precision."""
+    if watched() or transformed():
+        return None
+    x, columns = call.x, call.patterns[-1].columns
+    if type(x) is not Tensor or not (shape := x.shape):
+        return None
+    if shape[-1 if call.layout == BATCH_FIRST else 0] != columns:
+        return None
+    device, stream = x.device, 0
+    if device.type not in DEVICES:
+        return None
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device.type):
+        return None
+    if torch.is_grad_enabled() and any(one.requires_grad for one in (x, *call.weights, call.bias) if one is not None):
+        return None
+    if x.is_cuda:
+        if torch.cuda.is_current_stream_capturing():  # the graph is to see weights that change
+            return None
+        stream = torch._C._cuda_getCurrentRawStream(device.index)  # others would have to wait for this one
+    batch = x.numel() // columns
+    size = tuning.power_of(batch), aligned(batch, x.dtype)  # by which backends are chosen
+    kind = x.dtype, device, x.layout, call.layout, call.backend, size, torch.get_num_threads()
+    return kind, (stream, torch.get_float32_matmul_precision())
 
 
-def _fits(
-    x: Tensor, weights: tuple[Tensor | None, ...], bias: Tensor | None, patterns: tuple[Pattern, ...], layout: str
-) -> bool:
-    """Whether plain numbers are multiplied, of one dtype on one device, and nothing of torch looks on."""
-    if watched() or torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0:
+def _chosen(call: Call) -> tuple[Backend, ...]:
+    """The backend of each factor, leftmost first."""
+    x, layout = call.x, call.layout
+    batch = x.numel() // call.patterns[-1].columns
+    found, tuned = [], False
+    for weight, pattern in zip(call.weights, call.patterns, strict=True):
+        size = (batch, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, batch)
+        like = x.new_empty(()).expand(size)  # what this factor is given, but for the numbers
+        if call.backend is None:
+            way, _ = chosen(like, weight, pattern, layout)
+            tuned = tuned or tuning.fastest(like, weight, pattern, layout) is not None
+        else:
+            way, _ = named(call.backend, like, weight, pattern, layout)
+        found.append(way)
+    free = call.backend is None and not tuned
+    if free and len(found) > 1 and whole_is_cheaper(call.patterns, found, x):
+        return (DENSE,) * len(found)
+    return tuple(found)
+
+
+def _state(call: Call) -> State:
+    seen = [(id(each), each._version, each.data_ptr(), each.shape, each.stride(), each.dtype) for each in call.weights]
+    bias = call.bias
+    return (*seen, None if bias is None else (id(bias), bias.shape, bias.stride(), bias.dtype, bias.device))
+
+
+def _fits(call: Call) -> bool:
+    """Whether plain numbers are multiplied, of one dtype on one device, and of the sizes that patterns say."""
+    x, bias = call.x, call.bias
+    if x.layout != torch.strided or len(call.weights) != len(call.patterns):
         return False
-    if type(x) is not Tensor or x.layout != torch.strided or len(weights) != len(patterns):
+    if any(weight.shape != pattern.shape for weight, pattern in zip(call.weights, call.patterns, strict=True)):
         return False
-    if x.dim() == 0 or x.shape[-1 if layout == BATCH_FIRST else 0] != patterns[-1].columns:
+    if bias is not None and (bias.shape != (call.patterns[0].rows,) or not bias.is_contiguous()):
         return False
-    dtype, device, gradients = x.dtype, x.device, torch.is_grad_enabled()
-    if device.type not in DEVICES or torch.is_autocast_enabled(device.type) or (gradients and x.requires_grad):
-        return False
-    for weight in weights if bias is None else (*weights, bias):
-        if type(weight) is not nn.Parameter or weight.dtype != dtype or weight.device != device:
+    for one in call.weights if bias is None else (*call.weights, bias):
+        if type(one) is not nn.Parameter or one.dtype != x.dtype or one.device != x.device:
             return False
-        if weight.is_inference() or (gradients and weight.requires_grad):  # an inference tensor counts no changes
+        if one.is_inference():  # which counts no changes
             return False
     return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, Self
 
 import torch
@@ -11,9 +12,15 @@ from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
 from tamis.kronecker.backends import BATCH_FIRST, as_matrix
-from tamis.kronecker.kept import Kept
+from tamis.kronecker.kept import Call, Kept
 from tamis.kronecker.multiply import check_layout, multiply
 from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
+
+
+@lru_cache(maxsize=64)
+def _names(count: int) -> tuple[str, ...]:
+    """Of so many parameters in an `nn.ParameterList`."""
+    return tuple(str(place) for place in range(count))
 
 
 class KroneckerLayer(nn.Module):
@@ -97,7 +104,7 @@ class KroneckerLayer(nn.Module):
     def _product(self, x: Tensor, layout: str) -> Tensor:
         """x Wᵀ + bias, or W x + bias: the rightmost factor first."""
         if not (self.training or torch.compiler.is_compiling()):
-            y = self._kept.product(x, self.factors, self.bias, self.patterns, layout, self.backend)
+            y = self._kept_product(x, layout)
             if y is not None:
                 return y
         for place in reversed(range(len(self.patterns))):
@@ -105,6 +112,18 @@ class KroneckerLayer(nn.Module):
         if self.bias is None:
             return x
         return x + (self.bias if layout == BATCH_FIRST else self.bias.reshape(-1, *[1] * (x.dim() - 1)))
+
+    def _kept_product(self, x: Tensor, layout: str) -> Tensor | None:
+        """As `Kept.product`, which knows parameters alone; to look these up by `self.bias` would cost a microsecond."""
+        factors: dict[str, Any] = self._modules["factors"]._parameters  # type: ignore[union-attr]
+        if "bias" not in self._parameters or tuple(factors) != _names(len(self.patterns)):
+            return None  # something computes them
+        weights, bias = tuple(factors.values()), self._parameters["bias"]
+        return self._kept.product(Call(x, weights, bias, self.patterns, layout, self.backend))
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        self._kept.forget()  # views of the weights, which could not be exchanged for others
+        super()._load_from_state_dict(*arguments, **options)
 
     def _described(self) -> str:
         patterns = ", ".join(str(pattern) for pattern in self.patterns)

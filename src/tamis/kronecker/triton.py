@@ -10,13 +10,30 @@ import torch
 from torch import Tensor, nn
 
 from tamis.kernels.binary import watched
+from tamis.kernels.kronecker import differentiated
 from tamis.kernels.triton.kronecker_tiles import tile_of
-from tamis.kronecker.backends import BATCH_LAST, HALF, Backend, Step, register
+from tamis.kronecker.backends import (
+    BATCH_FIRST,
+    BATCH_LAST,
+    HALF,
+    NO_RULES,
+    Backend,
+    Step,
+    aligned,
+    register,
+    transformed,
+)
 from tamis.kronecker.pattern import Pattern
+from tamis.kronecker.tuning import power_of
 
 DTYPES = (torch.float32, *HALF)
+MEASURED = 25088  # vectors that products were measured for
 # Multiplications for each number moved, below which a dense product in half precision was faster than these ways.
-MOST_DENSE = {"rows, d ≤ 3": 310, "rows": 160, "columns, a > 1": 390, "columns": 800, "turned": 820}
+MOST_DENSE = {"rows, d = 1": 100, "rows, d ≤ 3": 310, "rows": 160, "columns, a > 1": 390, "columns": 800, "turned": 820}
+MOST_DENSE_ENTRIES = 160  # the same for "entries", and more for each entry of a row:
+MORE_DENSE_ENTRIES = {BATCH_FIRST: 64, BATCH_LAST: 32}
+FILLED = 2**20  # outputs from which on there are tiles for all of a GPU
+SMALL = 2**22  # entries of a matrix that one vector is multiplied by faster than by its blocks
 INSTALLED = find_spec("triton") is not None  # asked here, where torch.compile does not look on
 OLDEST = (8, 0)  # the compute capability from which on tensor cores multiply TF32 and bfloat16 numbers
 
@@ -30,7 +47,7 @@ def kronecker_multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 def _multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     from tamis.kernels.triton import kronecker as kernels
 
-    return kernels.multiply(x.contiguous(), weight, batch_last, _tf32_allowed())
+    return kernels.multiply(x.contiguous(), weight, batch_last, tf32_allowed())
 
 
 @kronecker_multiply.register_fake
@@ -49,7 +66,7 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: 
     from tamis.kernels.triton import kronecker as kernels
 
     a, b, c, d = shape
-    return kernels.weight_gradient(x.contiguous(), gradient.contiguous(), (a, b, c, d), batch_last, _tf32_allowed())
+    return kernels.weight_gradient(x.contiguous(), gradient.contiguous(), (a, b, c, d), batch_last, tf32_allowed())
 
 
 @kronecker_weight_gradient.register_fake
@@ -61,7 +78,7 @@ def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     """`kronecker_multiply`, past PyTorch, which takes longer to call it than it takes, unless PyTorch looks on."""
     if _watched(x, weight):
         y: Tensor = kronecker_multiply(x, weight, batch_last)
-    elif _differentiated(x, weight):
+    elif differentiated(x, weight):
         y = _Product.apply(x, weight, batch_last)
     else:
         y = _multiply(x, weight, batch_last)
@@ -70,7 +87,7 @@ def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
     """`kronecker_weight_gradient`, likewise."""
-    if _watched(x, gradient) or _differentiated(x, gradient):
+    if _watched(x, gradient) or differentiated(x, gradient):
         result: Tensor = kronecker_weight_gradient(x, gradient, shape, batch_last)
         return result
     return _weight_gradient(x, gradient, shape, batch_last)
@@ -80,10 +97,6 @@ def _watched(first: Tensor, second: Tensor) -> bool:
     if watched() or not {type(first), type(second)} <= {Tensor, nn.Parameter}:
         return True
     return torch._C._functorch.peek_interpreter_stack() is not None or first.device.type == "meta"
-
-
-def _differentiated(first: Tensor, second: Tensor) -> bool:
-    return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
 
 
 def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = None) -> None:
@@ -131,9 +144,9 @@ kronecker_weight_gradient.register_autograd(_backward_of_gradient, setup_context
 def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> str:
     """Which of "triton", "bmm" and "dense" is the fastest for tensors on a GPU, as measured on an H200.
 
-    In float32 "triton" was, for each of 605 patterns with ad ≥ 2 in both layouts. In half precision "dense" was where
-    it makes few multiplications for each number that it moves, n = ad · bc/(b + c); "bmm" never was. Measured for 25088
-    vectors (benchmarks/kronecker_gpu.py); for fewer than a few hundred nothing was.
+    For 25088 vectors and each of 605 patterns with ad ≥ 2 (tamis.papers.kronecker), in both layouts, "triton" was in
+    float32; in half precision "dense" was where it makes few multiplications for each number that it moves,
+    n = ad · bc/(b + c). Where others are faster for other batches and small blocks benchmarks/kronecker_gpu.py shows.
 
     Example:
         >>> prefers(Pattern(1, 192, 48, 2), torch.float32, "batch_first", 25088)
@@ -141,26 +154,57 @@ def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> st
         >>> prefers(Pattern(1, 192, 48, 2), torch.float16, "batch_first", 25088)
         'dense'
     """
-    a, b, c, d = pattern.shape
-    if a * d == 1:
-        return "dense"
     if dtype not in DTYPES:
+        return "dense" if pattern.a * pattern.d == 1 else "bmm"
+    last = layout == BATCH_LAST
+    way = tile_of(pattern.shape, dtype, last, batch).way
+    return (
+        _in_float32(pattern, way, last, batch)
+        if dtype == torch.float32
+        else _in_half(pattern, way, layout, aligned(batch, dtype))
+    )
+
+
+def _in_float32(pattern: Pattern, way: str, last: bool, batch: int) -> str:
+    a, b, c, d = pattern.shape
+    odd = not aligned(batch, torch.float32)
+    if a * d == 1:  # which torch multiplies in float32 numbers, and "triton" in float16 ones
+        return "triton" if power_of(batch) * b >= FILLED and not (last and odd) else "dense"
+    if way == "entries":
+        return "bmm" if last and d == 1 and min(b, c) > 8 else "triton"
+    if batch == 1:
+        return "dense" if d > 1 and pattern.rows * pattern.columns <= SMALL else "bmm"
+    if last and odd:
         return "bmm"
-    if dtype == torch.float32:
-        return "triton"
-    way = tile_of(pattern.shape, dtype, layout == BATCH_LAST, batch).way
-    if way == "filled":
+    return "bmm" if _copies_nothing(pattern, 24 if last else 12) else "triton"
+
+
+def _in_half(pattern: Pattern, way: str, layout: str, even: bool) -> str:
+    a, b, c, d = pattern.shape
+    last = layout == BATCH_LAST
+    if a * d == 1 or way == "filled":
         return "dense"
+    if last and not even:
+        return "triton"
     if way == "rows":
-        most = MOST_DENSE["rows, d ≤ 3"] if d <= 3 else MOST_DENSE["rows"]
+        most = MOST_DENSE["rows, d = 1" if d == 1 else "rows, d ≤ 3" if d <= 3 else "rows"]
     elif way == "columns":
         most = MOST_DENSE["columns, a > 1"] if a > 1 else MOST_DENSE["columns"]
+    elif way == "entries":
+        most = MOST_DENSE_ENTRIES + MORE_DENSE_ENTRIES[layout] * c
     else:
         most = MOST_DENSE["turned"]
-    return "dense" if a * d * b * c < most * (b + c) else "triton"
+    if a * d * b * c < most * (b + c):
+        return "dense"
+    return "bmm" if way == "rows" and last and _copies_nothing(pattern, 12) else "triton"
 
 
-def _tf32_allowed() -> bool:
+def _copies_nothing(pattern: Pattern, most: int) -> bool:
+    """Whether "bmm" reads blocks where they lie, and they are so small that it is the faster one."""
+    return pattern.d == 1 and pattern.b * pattern.c < most * (pattern.b + pattern.c)
+
+
+def tf32_allowed() -> bool:
     """Whether the user lets matrix products round float32 numbers to TF32 (torch.set_float32_matmul_precision)."""
     return torch.get_float32_matmul_precision() != "highest"
 
@@ -170,6 +214,8 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return "Triton is not installed: pip install triton, or take the backend 'bmm'"
     if x.dtype not in DTYPES:
         return f"it multiplies float32, float16 and bfloat16, got {x.dtype}; take the backend 'bmm'"
+    if transformed():
+        return NO_RULES
     if os.environ.get("TRITON_INTERPRET") == "1":
         return ""
     if x.device.type != "cuda":
@@ -187,7 +233,7 @@ def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
 def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
     from tamis.kernels.triton.kronecker import Factor
 
-    factor = Factor(weight.detach(), layout == BATCH_LAST, _tf32_allowed())
+    factor = Factor(weight.detach(), layout == BATCH_LAST, tf32_allowed())
     return lambda x, bias: factor(x.contiguous(), bias)
 
 

@@ -27,6 +27,7 @@ from tamis import __version__
 from tamis.artifact.atomic import replacing
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
+from tamis.kernels.kronecker import differentiated
 from tamis.kernels.timing import in_turns
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
 
@@ -94,8 +95,7 @@ def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | N
     entry = measured.get(machine(x.device), {}).get(_key(pattern, layout, x.dtype, batch))
     if entry is None:
         return None
-    training = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    return str(entry["training" if training else "forward"])
+    return str(entry["training" if differentiated(x, weight) else "forward"])
 
 
 def file() -> Path:

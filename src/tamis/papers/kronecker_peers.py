@@ -1,7 +1,7 @@
 """Ways to multiply by one Kronecker-sparse matrix, timed side by side: our kernels, and the text's bmm, einsum, dense.
 
-Peers are as appendix D.4.1 has them, their weights stored beforehand in the form that each of them wants. Kernels are
-all backends of `tamis.kronecker.backends` but those made of torch's own operations.
+Peers are as appendix D.4.1 has them. Kernels are all backends of `tamis.kronecker.backends` but those made of torch's
+own operations. Each has its weights stored beforehand in the form that it wants, as layers keep them at inference.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tamis.kernels.timing import in_turns
-from tamis.kronecker.backends import BACKENDS, BATCH_FIRST, BMM, DENSE, ELEMENTWISE, REFERENCE, as_matrix
+from tamis.kronecker.backends import BACKENDS, BATCH_FIRST, BMM, DENSE, ELEMENTWISE, REFERENCE, Backend, as_matrix
+from tamis.kronecker.kept import step_of
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
 
@@ -69,10 +70,11 @@ class Bench:
         """Those that accept this."""
         x, weight, pattern = self.x(layout), self.weight, self.pattern
         accepting = [BACKENDS[n] for n in kernel_names() if not BACKENDS[n].accepts(x, weight, pattern, layout)]
-        return {
-            backend.name: lambda apply=backend.apply: apply(x, weight, pattern, layout)  # type: ignore[misc]
-            for backend in accepting
-        }
+        return {backend.name: self._by(backend, layout) for backend in accepting}
+
+    def _by(self, backend: Backend, layout: str) -> Callable[[], Tensor]:
+        x, step = self.x(layout), step_of(backend, self.weight, self.pattern, layout)
+        return lambda: step(x, None)
 
     def row(self, layout: str, seconds: float, right: float) -> Row:
         """Milliseconds of each way, and which one `multiply` chooses.
@@ -103,7 +105,7 @@ class Bench:
         x, weight, pattern = self.x(layout), self.weight, self.pattern
         chosen = multiply(x, weight, pattern, layout, explain=True)[1].partition(":")[0]
         if chosen not in tasks or chosen in PEERS:
-            tasks[CHOSEN] = lambda: BACKENDS[chosen].apply(x, weight, pattern, layout)
+            tasks[CHOSEN] = self._by(BACKENDS[chosen], layout)
         times = in_turns(tasks, self.device, seconds)
         least = 2 * self.batch * pattern.rows * pattern.columns / _rate(self.dtype, self.device)
         bounded = least > min(times.values())

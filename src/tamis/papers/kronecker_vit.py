@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,7 +87,7 @@ def sparse_vit(dense: VisionTransformer, seed: int = 0) -> VisionTransformer:
     return replaced
 
 
-def set_backend(model: nn.Module, backend: str | None) -> nn.Module:
+def set_backend(model: VisionTransformer, backend: str | None) -> VisionTransformer:
     """Have all Kronecker-sparse layers of a model multiply in this way; it is changed."""
     for module in model.modules():
         if isinstance(module, KroneckerLayer):
@@ -118,30 +119,28 @@ def measured_parts(
         seconds: for each row, about.
         depth: blocks of the network, for a shorter run; 12 by default.
     """
-    dense, sparse = _networks(depth, device)
     inputs = _inputs(images, device, dtype)
-    of_dense, of_sparse = (parts_of(model.to(dtype).eval()) for model in (dense, sparse))
+    networks = {name: network.to(dtype).eval() for name, network in _networks(ways, depth, device).items()}
     for part in PARTS:
-        tasks = {DENSE: _applied(of_dense[part], inputs[part], None)}
-        tasks |= {name: _applied(of_sparse[part], inputs[part], (way,)) for name, way in ways.items()}
+        tasks = {name: partial(parts_of(network)[part], inputs[part]) for name, network in networks.items()}
         with torch.inference_mode():
             times = in_turns(tasks, device, seconds)
         yield {"part": part, "ms": _milliseconds(times)}
-    dense, sparse = _networks(depth, device)
-    x = inputs[WHOLE].float()
-    labels = torch.zeros(images, dtype=torch.long, device=device)
-    steps = {DENSE: _step(dense, x, labels, dtype, None)}
-    steps |= {name: _step(sparse, x, labels, dtype, (way,)) for name, way in ways.items()}
+    del networks, tasks
+    x, labels = inputs[WHOLE].float(), torch.zeros(images, dtype=torch.long, device=device)
+    steps = {name: _step(network, x, labels, dtype) for name, network in _networks(ways, depth, device).items()}
     yield {"part": TRAINING, "ms": _milliseconds(in_turns(steps, device, seconds))}
 
 
-def _networks(depth: int | None, device: str) -> tuple[VisionTransformer, VisionTransformer]:
+def _networks(ways: dict[str, str | None], depth: int | None, device: str) -> dict[str, VisionTransformer]:
+    """The dense network, and one with products for each way to multiply."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         dense = vit_s16()
     if depth is not None:
         dense.blocks = nn.Sequential(*list(dense.blocks)[:depth])
-    return dense.to(device), sparse_vit(dense).to(device)
+    networks = {DENSE: dense, **{name: set_backend(sparse_vit(dense), way) for name, way in ways.items()}}
+    return {name: network.to(device) for name, network in networks.items()}
 
 
 def _inputs(images: int, device: str, dtype: torch.dtype) -> dict[str, Tensor]:
@@ -152,25 +151,11 @@ def _inputs(images: int, device: str, dtype: torch.dtype) -> dict[str, Tensor]:
     return {**dict.fromkeys(PARTS, tokens), LINEAR: vectors, WHOLE: pixels}
 
 
-Way = tuple[str | None] | None  # None for a network without products
-
-
-def _applied(module: nn.Module, x: Tensor, way: Way) -> Callable[[], Tensor]:
-    def run() -> Tensor:
-        if way is not None:
-            set_backend(module, way[0])
-        return module(x)
-
-    return run
-
-
-def _step(model: nn.Module, x: Tensor, labels: Tensor, dtype: torch.dtype, way: Way) -> Callable[[], None]:
+def _step(model: nn.Module, x: Tensor, labels: Tensor, dtype: torch.dtype) -> Callable[[], None]:
     """Forward, backward, and a step of SGD."""
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
 
     def run() -> None:
-        if way is not None:
-            set_backend(model, way[0])
         with torch.autocast(x.device.type, dtype, enabled=dtype != torch.float32):
             loss = F.cross_entropy(model(x), labels)
         optimizer.zero_grad()

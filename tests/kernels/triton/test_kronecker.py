@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tamis.errors import InvalidInput
 from tamis.kronecker.backends import BATCH_FIRST, BATCH_LAST, LAYOUTS, as_matrix
 from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
@@ -50,13 +51,18 @@ TILES = [
     Tile("rows", 16, 16, 16, 1, 4, 2),
     Tile("filled", 16, 32, 16, 1, 4, 2),
     Tile("turned", 32, 16, 16, 1, 4, 2),
+    Tile("entries", 16, 32, 16, 1, 4, 1),
     Tile("columns", 32, 16, 16, 2, 2, 1),
     Tile("columns", 16, 32, 32, 4, 4, 1),
     Tile("columns", 16, 16, 16, 8, 8, 1),
 ]
+LAST_WAYS = ("rows", "entries")
 # numpy, in which the interpreter computes, warns of infinities that are meant, and of numbers in arrays of one entry.
+# Torch warns where the first matrix product of a thread, that of gradients, finds no CUDA context, and makes one.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.* encountered in .*:RuntimeWarning", "ignore:Conversion of an array:DeprecationWarning"
+    "ignore:.* encountered in .*:RuntimeWarning",
+    "ignore:Conversion of an array:DeprecationWarning",
+    "ignore:Attempting to run cuBLAS, but there was no current CUDA context:UserWarning",
 )
 needs_gpu = pytest.mark.skipif(INTERPRETED, reason="there is no GPU here")
 
@@ -118,12 +124,35 @@ def test_every_way_and_tile_gives_the_same(pattern: Pattern, tile: Tile) -> None
     assert error(found, wanted) <= 1e-6
 
 
+@pytest.mark.parametrize("tile", [tile for tile in TILES if tile.way in LAST_WAYS], ids=lambda tile: tile.way)
+@pytest.mark.parametrize("batch", [1, 2, 12, 24, 37, 48, 80])
+def test_batches_that_other_powers_of_two_divide(batch: int, tile: Tile) -> None:
+    pattern = Pattern(2, 20, 7, 3)
+    x, weight = drawn(pattern, BATCH_LAST, batch, torch.float32)
+    y = kernels.multiply(x, weight, True, False, tile)
+    assert error(y, by_dense(x, weight, pattern, BATCH_LAST)) <= 1e-6
+    found = kernels.weight_gradient(x, y, pattern.shape, True, False, tile)
+    wanted = torch.einsum("ikjz,iljz->iklj", y.double().reshape(2, 20, 3, -1), x.double().reshape(2, 7, 3, -1))
+    assert error(found, wanted) <= 1e-6
+
+
+@pytest.mark.parametrize("batch", [1, 15, 16, 17])
+def test_what_is_turned_has_vectors_of_zeros_that_do_not_show(batch: int) -> None:
+    pattern, tile = Pattern(1, 20, 7, 5), Tile("turned", 32, 16, 16, 1, 4, 2)
+    x, weight = drawn(pattern, BATCH_FIRST, batch, torch.float32)
+    y = kernels.multiply(x, weight, False, False, tile)
+    assert error(y, by_dense(x, weight, pattern, BATCH_FIRST)) <= 1e-6
+    found = kernels.weight_gradient(x, y, pattern.shape, False, False, tile)
+    wanted = torch.einsum("zkj,zlj->klj", y.double().reshape(-1, 20, 5), x.double().reshape(-1, 7, 5))
+    assert error(found[0], wanted) <= 1e-6
+
+
 @pytest.mark.parametrize("dtype", ALLOWED, ids=str)
 @pytest.mark.parametrize("tile", [None, *TILES], ids=str)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_factor_is_packed_once_and_adds_a_bias(layout: str, tile: Tile | None, dtype: torch.dtype) -> None:
     pattern, last = Pattern(2, 20, 7, 3), layout == BATCH_LAST
-    if last and tile is not None and tile.way != "rows":
+    if last and tile is not None and tile.way not in LAST_WAYS:
         pytest.skip("other ways are for the layout batch_first")
     x, weight = drawn(pattern, layout, 21, dtype)
     bias = torch.randn(pattern.rows, generator=torch.Generator().manual_seed(1)).to(DEVICE, dtype)
@@ -299,6 +328,20 @@ def test_the_operators_are_what_torch_wants_them_to_be(layout: str) -> None:
         backend.kronecker_multiply, (x.requires_grad_(), weight.requires_grad_(), last), test_utils=tests
     )
     torch.library.opcheck(backend.kronecker_weight_gradient, (x, y, list(pattern.shape), last), test_utils=tests)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own use, for forward mode
+def test_transforms_of_torch_are_refused_and_not_ignored() -> None:
+    pattern = Pattern(2, 3, 4, 2)
+    x, weight = drawn(pattern, BATCH_FIRST, 6, torch.float32)
+
+    def product(x: Tensor) -> Tensor:
+        return multiply(x, weight, pattern, backend="triton")
+
+    with pytest.raises(InvalidInput, match="and forward-mode differentiation"):
+        torch.func.jvp(product, (x,), (x,))
+    with pytest.raises(InvalidInput, match="and forward-mode differentiation"):
+        torch.func.vmap(product)(x)
 
 
 @needs_gpu

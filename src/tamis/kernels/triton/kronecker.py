@@ -13,12 +13,14 @@ from torch import Tensor
 
 from tamis.kernels.triton import kronecker_kernels as kernels
 from tamis.kernels.triton import launching_on
+from tamis.kernels.triton.kronecker_entries import entries, entries_weight
 from tamis.kernels.triton.kronecker_launch import Launch
 from tamis.kernels.triton.kronecker_tiles import FEW, Tile, tile_of, weight_tile_of
 
 WAVES = 512  # programs that are enough to fill a GPU a few times over
 PACKED = 16, 64  # rows of a weight that one program packs, and entries at a time
 TURNED = 64  # rows and columns that one program transposes
+DIVISORS = 16, 8, 4  # numbers of a batch that can be read together if they divide it
 MOST_LAUNCHES = 64  # sizes of batches that a factor knows its launches for
 CACHED = 24 << 20  # bytes of weights or inputs that stay in a GPU's cache between programs
 
@@ -40,7 +42,7 @@ class Factor:
     """Products by one weight, packed once: `Factor(weight, …)(x, bias)` is x Kᵀ + bias, or K x + bias.
 
     Arguments are those of `multiply`; the bias has an entry for each output. What is packed is that of the weight at
-    the time, and belongs to the present stream.
+    the time, and belongs to the present stream; where nothing is, the weight itself is read in every call.
     """
 
     def __init__(self, weight: Tensor, batch_last: bool, tf32: bool, tile: Tile | None = None) -> None:
@@ -56,7 +58,9 @@ class Factor:
             self.shape = weight.shape
             exact = weight.dtype == torch.float32 and not tf32
             self.precision = "float16x3" if exact else "tf32"
-            self._weights = _packed(weight, exact, self.way == "columns")
+            self._weights: tuple[Tensor, ...] = (
+                (weight.contiguous(),) if self.way == "entries" else _packed(weight, exact, self.way == "columns")
+            )
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         batch = x.shape[1] if self.batch_last else x.shape[0]
@@ -66,11 +70,12 @@ class Factor:
         turned = self.way == "turned"
         with launching_on(x.device):
             if turned:
-                x = _turned(x)
+                x = _turned(x, width=_whole_pieces(batch))
             last = self.batch_last or turned
-            y = x.new_empty((a * b * d, batch) if last else (batch, a * b * d))
-            self._launch(batch, bias is not None)(x, *self._weights, y if bias is None else bias, y)
-            return _turned(y) if turned else y
+            length = x.shape[1] if last else batch
+            y = x.new_empty((a * b * d, length) if last else (length, a * b * d))
+            self._launch(length, bias is not None)(x, *self._weights, y if bias is None else bias, y)
+            return _turned(y, kept=batch) if turned else y
 
     def _launch(self, batch: int, biased: bool) -> Launch:
         launch = self._launches.get((batch, biased))
@@ -78,8 +83,8 @@ class Factor:
             if len(self._launches) >= MOST_LAUNCHES:
                 self._launches = {}
             tile = self._tiles[batch > FEW]
-            of_way = self._by_columns if self.way == "columns" else self._by_rows
-            launch = self._launches[batch, biased] = of_way(batch, biased, tile)
+            ways = {"columns": self._by_columns, "entries": self._by_entries}
+            launch = self._launches[batch, biased] = ways.get(self.way, self._by_rows)(batch, biased, tile)
         return launch
 
     def _by_columns(self, batch: int, biased: bool, tile: Tile) -> Launch:
@@ -104,15 +109,42 @@ class Factor:
     def _by_rows(self, batch: int, biased: bool, tile: Tile) -> Launch:
         a, b, c, d = self.shape
         programs = _pieces(b, tile.outputs) * _pieces(batch, tile.batch) * a * d
+        last = self.batch_last or self.way == "turned"
+        divisor = _divisor(batch, last)
         constants = {
-            "LAST": self.batch_last or self.way == "turned",
+            "DIVISOR": divisor,
+            "LAST": last,
             "BATCH": tile.batch,
             "OUTPUTS": tile.outputs,
             "INPUTS": tile.inputs,
             "BIASED": biased,
             "PRECISION": self.precision,
         }
-        return Launch(kernels.rows, programs, (batch, a, b, c, d), constants, _options(tile))
+        return Launch(kernels.rows, programs, (batch // divisor, a, b, c, d), constants, _options(tile))
+
+    def _by_entries(self, batch: int, biased: bool, tile: Tile) -> Launch:
+        a, b, c, d = self.shape
+        programs = _pieces(a * b * d, tile.outputs) * _pieces(batch, tile.batch)
+        divisor = _divisor(batch, self.batch_last)
+        constants = {
+            "DIVISOR": divisor,
+            "LAST": self.batch_last,
+            "BATCH": tile.batch,
+            "OUTPUTS": tile.outputs,
+            "INPUTS": c,
+            "BIASED": biased,
+        }
+        return Launch(entries, programs, (batch // divisor, a, b, d), constants, _options(tile))
+
+
+def _divisor(batch: int, last: bool) -> int:
+    """How many numbers of the batch may be read together, if it is last."""
+    return next((divisor for divisor in DIVISORS if last and batch % divisor == 0), 1)
+
+
+def _whole_pieces(batch: int) -> int:
+    """The next number that all divisors divide."""
+    return _pieces(batch, DIVISORS[0]) * DIVISORS[0]
 
 
 def _pieces(number: int, size: int) -> int:
@@ -142,7 +174,8 @@ def weight_gradient(
     precision = "tf32x3" if x.dtype == torch.float32 and not tf32 else "tf32"
     with launching_on(x.device):
         if tile.way == "turned":
-            sums = _weight_sums(_turned(x), _turned(gradient), shape, True, tile, precision)
+            width = _whole_pieces(len(x))  # with vectors of zeros, which add nothing
+            sums = _weight_sums(_turned(x, width=width), _turned(gradient, width=width), shape, True, tile, precision)
         elif tile.way == "filled":
             sums = _weight_sums(x, gradient, (a, b * d, c * d, 1), batch_last, tile, precision)
             sums = sums.reshape(-1, a, b, d, c, d).diagonal(0, 3, 5)
@@ -157,38 +190,42 @@ def _weight_sums(
     """(parts, a, b, c, d): the gradient in the weight, of so many parts of the batch."""
     a, b, c, d = shape
     batch = x.shape[1] if batch_last else x.shape[0]
-    columns = tile.way == "columns"
-    groups = _pieces(d, tile.columns) if columns else d
-    programs = _pieces(b, tile.outputs) * _pieces(c, tile.inputs) * a * groups
+    sizes = {"BATCH": tile.batch, "OUTPUTS": tile.outputs, "INPUTS": tile.inputs, "PRECISION": precision}
+    if tile.way == "entries":
+        sizes = {"BATCH": tile.batch, "WEIGHTS": tile.outputs}
+        programs = _pieces(a * b * c * d, tile.outputs)
+    else:
+        groups = _pieces(d, tile.columns) if tile.way == "columns" else d
+        programs = _pieces(b, tile.outputs) * _pieces(c, tile.inputs) * a * groups
     parts = max(1, min(_pieces(WAVES, programs), _pieces(batch, 8 * tile.batch)))
     length = _pieces(_pieces(batch, parts), tile.batch) * tile.batch
     sums = torch.empty((parts, *shape), dtype=torch.float32, device=x.device)
-    constants = {"BATCH": tile.batch, "OUTPUTS": tile.outputs, "INPUTS": tile.inputs, "PRECISION": precision}
-    launch = _options(tile)
-    if columns:
-        kernels.columns_weight[(programs, parts)](
-            x, gradient, sums, batch, length, a, b, c, groups, D=d, COLUMNS=tile.columns, **constants, **launch
-        )
+    tensors, grid = (x, gradient, sums), (programs, parts)
+    if tile.way == "columns":
+        numbers: tuple[int, ...] = (batch, length, a, b, c, groups)
+        kernels.columns_weight[grid](*tensors, *numbers, D=d, COLUMNS=tile.columns, **sizes, **_options(tile))
     else:
-        kernels.rows_weight[(programs, parts)](
-            x, gradient, sums, batch, length, a, b, c, d, LAST=batch_last, **constants, **launch
-        )
+        divisor = _divisor(batch, batch_last)
+        numbers = (batch // divisor, length, a, b, c, d)
+        kernel = entries_weight if tile.way == "entries" else kernels.rows_weight
+        kernel[grid](*tensors, *numbers, DIVISOR=divisor, LAST=batch_last, **sizes, **_options(tile))
     return sums
 
 
-def _turned(matrix: Tensor) -> Tensor:
-    """The transposed matrix, contiguous."""
+def _turned(matrix: Tensor, kept: int | None = None, width: int | None = None) -> Tensor:
+    """The first `kept` columns as rows, each with zeros up to `width`; without these, the transposed matrix."""
     rows, columns = matrix.shape
-    turned = matrix.new_empty((columns, rows))
-    _turn_of(rows, columns, matrix.dtype, matrix.device)(matrix, turned)
+    kept, width = kept or columns, width or rows
+    turned = matrix.new_empty((kept, width))
+    _turn_of(rows, columns, kept, width, matrix.dtype, matrix.device)(matrix, turned)
     return turned
 
 
 @lru_cache(maxsize=64)
-def _turn_of(rows: int, columns: int, dtype: torch.dtype, device: torch.device) -> Launch:
+def _turn_of(rows: int, columns: int, kept: int, width: int, dtype: torch.dtype, device: torch.device) -> Launch:
     """One for each kind of matrices: a compiled kernel is that of a dtype and a device."""
-    programs = _pieces(rows, TURNED) * _pieces(columns, TURNED)
-    return Launch(kernels.turn, programs, (rows, columns), {"SIDE": TURNED}, {})
+    programs = _pieces(width, TURNED) * _pieces(columns, TURNED)
+    return Launch(kernels.turn, programs, (rows, columns, kept, width), {"SIDE": TURNED}, {})
 
 
 def _filled(weight: Tensor) -> Tensor:

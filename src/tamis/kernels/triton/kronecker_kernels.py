@@ -115,13 +115,15 @@ def _dot_halves(left, right_high, right_low, right_unit, total):
 
 
 @triton.jit
-def turn(matrix, turned, rows, columns, SIDE: tl.constexpr):
+def turn(matrix, turned, rows, columns, kept, width, SIDE: tl.constexpr):
+    """The first `kept` columns as rows of length `width`, zeros after the numbers that there are."""
     tiles = tl.cdiv(columns, SIDE)
     row = (tl.program_id(0) // tiles * SIDE + tl.arange(0, SIDE)).to(tl.int64)
     column = (tl.program_id(0) % tiles * SIDE + tl.arange(0, SIDE)).to(tl.int64)
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tile = tl.load(matrix + row[:, None] * columns + column[None, :], mask=inside, other=0.0)
-    tl.store(turned + column[:, None] * rows + row[None, :], tl.trans(tile), mask=tl.trans(inside))
+    inside = (column < kept)[:, None] & (row < width)[None, :]
+    tl.store(turned + column[:, None] * width + row[None, :], tl.trans(tile), mask=inside)
 
 
 @triton.jit
@@ -261,7 +263,7 @@ def columns(
     tl.store(ys, values.to(y.dtype.element_ty), mask=inside[:, None] & within[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pieces"])
 def rows(
     x,
     weight,
@@ -269,11 +271,12 @@ def rows(
     weight_units,
     bias,
     y,
-    batch,
+    pieces,
     a,
     b,
     c,
     d,
+    DIVISOR: tl.constexpr,
     LAST: tl.constexpr,
     BATCH: tl.constexpr,
     OUTPUTS: tl.constexpr,
@@ -281,7 +284,8 @@ def rows(
     BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The weight lies as (a, d, b, c)."""
+    """The weight lies as (a, d, b, c). The batch is so many pieces of DIVISOR, which may be read together."""
+    batch = pieces * DIVISOR
     rest = tl.program_id(0)
     tiles, batches = tl.cdiv(b, OUTPUTS), tl.cdiv(batch, BATCH)
     tile, rest = rest % tiles, rest // tiles
@@ -437,23 +441,25 @@ def columns_weight(
     tl.store(sums + places, values, mask=(outputs < b)[:, None] & ((inputs < c) & (column < D))[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["pieces"])
 def rows_weight(
     x,
     gradient,
     sums,
-    batch,
+    pieces,
     length,
     a,
     b,
     c,
     d,
+    DIVISOR: tl.constexpr,
     LAST: tl.constexpr,
     BATCH: tl.constexpr,
     OUTPUTS: tl.constexpr,
     INPUTS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    batch = pieces * DIVISOR
     rest, part = tl.program_id(0), tl.program_id(1)
     tile, rest = rest % tl.cdiv(b, OUTPUTS), rest // tl.cdiv(b, OUTPUTS)
     other, block = rest % tl.cdiv(c, INPUTS), rest // tl.cdiv(c, INPUTS)

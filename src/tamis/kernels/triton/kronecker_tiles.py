@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 
 MOST_IN_COLUMNS = 75  # multiplications for each number moved, up to which "columns" is the faster way
+FAR = 16  # numbers between two of a block, from which on single ones are read as fast as neighbours
+MOST_COUNTED = 2**31 - 1  # weights, in 32 bits
 FEW = 64  # vectors, up to which tiles are smaller along the batch
 
 
@@ -17,9 +19,9 @@ FEW = 64  # vectors, up to which tiles are smaller along the batch
 class Tile:
     """What one program computes: `batch` × `outputs` numbers for each of `columns` values of j, `inputs` l at a time.
 
-    `way` is "columns" or "rows", after the kernels; "filled", by `rows` with the zeros between the d diagonals
-    multiplied as well; or "turned", by `rows` after the batch was brought to the end, with a pass over the input and
-    one over the output more.
+    `way` is "columns", "rows" or "entries", after the kernels; "filled", by `rows` with the zeros between the d
+    diagonals multiplied as well; or "turned", by `rows` after the batch was brought to the end, with a pass over the
+    input and one over the output more.
     """
 
     way: str
@@ -35,6 +37,10 @@ def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bo
     """The tile that was fastest on an H200 among a few, by pattern, dtype and layout; its way is that of any batch."""
     _, b, c, d = shape
     exact = dtype == torch.float32
+    if max(b, c) <= _most_entries(d, exact, batch_last):
+        if batch_last:
+            return Tile("entries", 512, 4, c, 1, 4, 1) if c <= 4 else Tile("entries", 256, 8, c, 1, 4, 1)
+        return Tile("entries", 16, 128, c, 1, 4, 1) if d >= FAR else Tile("entries", 4, 256, c, 1, 4, 1)
     if not batch_last and d > 1:
         if _columns_are_faster(b, c, d, exact):
             if exact:
@@ -55,14 +61,23 @@ def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bo
 
 def weight_tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bool) -> Tile:
     """The same for gradients in the weight."""
-    _, b, c, d = shape
+    a, b, c, d = shape
     exact = dtype == torch.float32
+    if max(b, c) <= _most_entries(d, exact, batch_last) // 2 and a * b * c * d <= MOST_COUNTED:
+        if batch_last:
+            return Tile("entries", 512, 4, 1, 1, 4, 1)
+        return Tile("entries", 16, 128, 1, 1, 4, 1) if d >= FAR else Tile("entries", 8, 256, 1, 1, 4, 1)
     if not batch_last and d in (2, 4) and b * c < MOST_IN_COLUMNS * (b + c):
         return Tile("columns", 16, _power(b, 64), _power(c, 32 if exact else 64), d, d, 1)
     way = "rows" if batch_last or d == 1 else "filled" if d <= 3 and not exact else "turned"
     if way == "filled":
         b, c = b * d, c * d
     return Tile(way, 32 if exact else 64, _power(b, 64), _power(c, 64), 1, 4, 3)
+
+
+def _most_entries(d: int, exact: bool, batch_last: bool) -> int:
+    """Rows and columns of blocks up to which "entries" is the fastest way."""
+    return 16 if exact and (batch_last or d >= FAR) else 8
 
 
 def _exact_tile(way: str, b: int, c: int, last: bool) -> Tile:
