@@ -270,12 +270,23 @@ def test_wrong_example_shape_leaves_the_model_unchanged() -> None:
     assert_unchanged(model, before)
 
 
-def test_a_data_dependent_branch() -> None:
+def test_a_data_dependent_branch(capfd: pytest.CaptureFixture[str]) -> None:
     model = Branching().train()
     before = snapshot(model)
     with pytest.raises(TraceError, match="control flow depends on the values of its input"):
         tamis.trace(model, torch.zeros(2, 2))
     assert_unchanged(model, before)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.Conv1d(4, 2, 1)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
+def test_another_dtype_is_named(layer: nn.Module, dtype: torch.dtype) -> None:
+    x = torch.ones(1, 4) if isinstance(layer, nn.Linear) else torch.ones(1, 4, 3)
+    with pytest.raises(TraceError, match=f"the example is {dtype}; check that the model takes that"):
+        tamis.trace(layer, x.to(dtype))
+    with pytest.raises(InvalidInput, match=f"is {dtype}, and the model was traced with torch.float32: convert it"):
+        tamis.trace(layer, x)(x.to(dtype))
 
 
 def test_an_empty_network() -> None:

@@ -156,7 +156,11 @@ class Network:
     def __call__(self, *inputs: Tensor) -> Any:
         """Evaluate the network, as the model it was traced from does in evaluation mode."""
         self.check_inputs(inputs)
-        values = self.run(dict(zip(self.inputs, inputs, strict=True)))
+        try:
+            values = self.run(dict(zip(self.inputs, inputs, strict=True)))
+        except RuntimeError as error:
+            self._blame_dtypes(inputs, error)
+            raise
         flat = [resolve(output, values.__getitem__) for output in self.outputs]
         return pytree.tree_unflatten(flat, self.output_structure)
 
@@ -199,6 +203,15 @@ class Network:
                     f"input '{name}' must have shape {self.described(shape)}, got {tuple(value.shape)}: "
                     "trace the model again with an example of that shape"
                 )
+
+    def _blame_dtypes(self, inputs: tuple[Tensor, ...], error: RuntimeError) -> None:
+        """Raise InvalidInput where inputs that failed are not of the dtypes that the model was traced with."""
+        for name, value, dtype in zip(self.inputs, inputs, self.input_dtypes, strict=True):
+            if value.dtype is not dtype:
+                raise InvalidInput(
+                    f"input '{name}' is {value.dtype}, and the model was traced with {dtype}: convert it with "
+                    f".to({dtype}) ({error})"
+                ) from error
 
     def described(self, shape: tuple[int, ...]) -> str:
         """A shape for people, the batch dimension as 'batch'."""

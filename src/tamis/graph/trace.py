@@ -7,11 +7,12 @@ high-level operations such as convolutions whole), and copied into tamis' own gr
 from __future__ import annotations
 
 import inspect
+import io
 import logging
 import operator
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from copy import copy
 from typing import Any
 
@@ -62,7 +63,11 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
     with _evaluation_mode(model), torch.no_grad():
         program, batched = _export(model, examples)
         net = _built(model, program, batched)
-        return _built(model, _export_as_given(model, examples), False) if _mixes_samples(net, examples) else net
+        try:
+            mixed = _mixes_samples(net, examples)
+        except Exception as error:  # torch exports some that it cannot run, as with an example of another dtype
+            raise TraceError(_reason(model, examples, error)) from error
+        return _built(model, _export_as_given(model, examples), False) if mixed else net
 
 
 def trace_as(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bool) -> Network:
@@ -167,7 +172,7 @@ def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
 
 
 def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
-    with quietly():
+    with quietly(), redirect_stderr(io.StringIO()):  # torch prints graphs that it could not finish
         return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
 
 
@@ -202,6 +207,9 @@ def _reason(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) ->
     name, text = type(error).__name__, str(error).strip()
     if "data-dependent" in text.lower() or "DataDependent" in name or "guard on" in text.lower():
         hint = "its control flow depends on the values of its input; a graph needs one flow for all inputs"
+    elif any(words in text for words in ("dtype", "Input type", "scalar type")):
+        dtypes = ", ".join(str(value.dtype) for value in examples)
+        hint = f"the example is {dtypes}; check that the model takes that"
     elif "shape" in text.lower() or "size" in text.lower():
         hint = "check that the example has the shape the model expects"
     else:
