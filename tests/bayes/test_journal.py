@@ -1,14 +1,18 @@
 """The journal: cut at any byte, a run goes on as if nothing had happened."""
 
+import errno
 import math
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from bayes.test_online import learner, same, stream
+from bayes.test_online import learner, ring, same, stream
 
-from tamis.bayes.journal import FRAME, MAGIC, Journal, _read
+from tamis.bayes.journal import FIRST_VERSION, FRAME, MAGIC, Journal, _read, rounds_in
 from tamis.bayes.networks import Dense
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.posterior import Sampling
@@ -23,9 +27,9 @@ def small(seed: int = 0) -> OnlineLearner:
     return OnlineLearner(Dense((3,), 2, [1, 2], [2]), Prior(0.3, 3.0), 2.0, 8, seed, sampling=sampling)
 
 
-def written(path: Path, count: int, snapshot_every: int | None = None) -> OnlineLearner:
+def written(path: Path, count: int, snapshot_every: int | None = None, seed: int = 0) -> OnlineLearner:
     """A learner that has gone on to so many rounds."""
-    told = small()
+    told = small(seed)
     with Journal(told, path, snapshot_every=snapshot_every) as journal:
         for x, y in ROUNDS[journal.rounds : count]:
             journal.update(x, y)
@@ -115,6 +119,37 @@ def test_snapshots_that_are_no_use_are_not_used(tmp_path: Path, whole: OnlineLea
     assert same(again.state_dict(), other.state_dict())
 
 
+def test_a_snapshot_of_another_seed_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "run.rounds"
+    written(path, 4, 2)
+    path.unlink()
+    whole = written(path, 4, None, seed=1)  # the same rounds, beside the snapshot of the run before
+    again = small(seed=1)
+    Journal(again, path).close()
+    assert same(again.state_dict(), whole.state_dict())
+
+
+def changed_snapshot(path: Path, **changes: Any) -> None:
+    stored = torch.load(path, weights_only=True)
+    state = {**stored["state"], **changes}
+    kept = {name: value for name, value in state.items() if value is not None}
+    torch.save({**stored, "state": kept}, path)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"curvature": None}, {"identity": "{}"}, {"latent": torch.zeros(3)}, {"expected": []}],
+    ids=["an entry less", "another learner", "another shape", "fewer rounds"],
+)
+def test_a_snapshot_of_another_version_is_not_used(
+    tmp_path: Path, changes: dict[str, Any], whole: OnlineLearner
+) -> None:
+    path = tmp_path / "run.rounds"
+    written(path, 4, 2)
+    changed_snapshot(path.with_name("run.rounds.snapshot"), **changes)
+    assert same(written(path, 5).state_dict(), whole.state_dict())
+
+
 def test_a_snapshot_saves_the_learning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run.rounds"
     written(path, 5, 2)
@@ -161,6 +196,92 @@ def test_a_round_that_is_interrupted_is_taken_back(
     assert same(told.state_dict(), whole.state_dict())
 
 
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """A disk that takes no more than so many bytes of a file."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("room", [0, 5, 40])
+def test_a_full_disk_changes_nothing_and_a_run_goes_on(tmp_path: Path, room: int, whole: OnlineLearner) -> None:
+    path, told = tmp_path / "run.rounds", small()
+    with Journal(told, path) as journal:
+        journal.update(*ROUNDS[0])
+        content, before = path.read_bytes(), told.state_dict()
+        x, y = torch.randn(50, 3), torch.zeros(50, dtype=torch.int64)  # longer than the round that comes instead
+        with files_up_to(len(content) + room), pytest.raises(OSError, match="too large"):
+            journal.update(x, y)
+        assert path.read_bytes() == content and same(before, told.state_dict())
+        for x, y in ROUNDS[1:3]:
+            journal.update(x, y)
+    assert same(written(path, 5).state_dict(), whole.state_dict())
+
+
+class Failing:
+    """A file that takes a few bytes at a time, that fails after so many of them, and that cannot be cut either."""
+
+    def __init__(self, file: Any, room: int) -> None:
+        self.file, self.room = file, room
+
+    def write(self, content: memoryview) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "full")
+        taken = content[: min(7, self.room)]
+        self.room -= len(taken)
+        return int(self.file.write(taken))
+
+    def truncate(self, size: int) -> int:
+        if not self.room:
+            raise OSError(errno.EIO, "broken")
+        return int(self.file.truncate(size))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+
+def test_a_file_that_cannot_even_be_cut_takes_no_more_rounds(tmp_path: Path, whole: OnlineLearner) -> None:
+    path, told = tmp_path / "run.rounds", small()
+    with Journal(told, path) as journal:
+        journal.update(*ROUNDS[0])
+        content = path.read_bytes()
+        journal._file = Failing(journal._file, 30)  # type: ignore[assignment]
+        with pytest.raises(OSError, match="broken"):
+            journal.update(*ROUNDS[1])
+        left = path.read_bytes()
+        assert len(left) == len(content) + 30 and told.rounds == 1
+        with pytest.raises(InvalidInput, match=r"run\.rounds nor be taken back: open .* with a fresh learner"):
+            journal.update(*ROUNDS[1])
+        assert path.read_bytes() == left
+    assert same(written(path, 5).state_dict(), whole.state_dict())
+
+
+def test_a_file_that_takes_a_few_bytes_at_a_time(tmp_path: Path, whole: OnlineLearner) -> None:
+    path, told = tmp_path / "run.rounds", small()
+    with Journal(told, path) as journal:
+        journal._file = Failing(journal._file, 1 << 20)  # type: ignore[assignment]
+        for x, y in ROUNDS:
+            journal.update(x, y)
+    assert same(told.state_dict(), whole.state_dict()) and same(written(path, 5).state_dict(), whole.state_dict())
+
+
+def test_rounds_that_the_journal_did_not_see_are_noticed(tmp_path: Path, whole: OnlineLearner) -> None:
+    path, told = tmp_path / "run.rounds", small()
+    with Journal(told, path) as journal:
+        journal.update(*ROUNDS[0])
+        told.update(*ROUNDS[1])
+        content = path.read_bytes()
+        with pytest.raises(InvalidInput, match=r"learnt 2 rounds, and .*run\.rounds holds 1.* with a fresh learner"):
+            journal.update(*ROUNDS[2])
+        assert path.read_bytes() == content and told.rounds == 2
+    assert same(written(path, 5).state_dict(), whole.state_dict())
+
+
 @pytest.mark.skipif(os.name != "posix", reason="there are no such locks here")
 def test_two_runs_do_not_write_one_journal(tmp_path: Path, whole: OnlineLearner) -> None:
     path, told = tmp_path / "run.rounds", small()
@@ -187,11 +308,56 @@ def test_other_files_and_other_learners(tmp_path: Path) -> None:
         Journal(told, path)
     with pytest.raises(InvalidInput, match="snapshot_every"):
         Journal(small(), path, snapshot_every=0)
-    place = ends(content)[1] + 20  # in the second of three rounds
-    path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
-    with pytest.raises(CorruptArtifact, match="round 2"):
+    path.write_bytes(FIRST_VERSION + content[len(MAGIC) :])
+    with pytest.raises(CorruptArtifact, match="version 1, and not 2: begin the run anew"):
         Journal(small(), path)
     path.write_bytes(b"something else")
     with pytest.raises(CorruptArtifact, match="not a journal"):
         Journal(small(), path)
     assert path.read_bytes() == b"something else"
+
+
+def test_any_bit_that_is_damaged_before_the_last_round_is_told_of_and_nothing_is_cut(tmp_path: Path) -> None:
+    """Of the length, of either checksum and of the content: none passes for the torn end of a file."""
+    path = tmp_path / "run.rounds"
+    written(path, 3)
+    content = path.read_bytes()
+    starts = [len(MAGIC), *ends(content)]
+    for record, start in enumerate(starts[:-2]):
+        where = f"round {record}" if record else "which learner"
+        for place in [*range(start, start + FRAME.size), start + FRAME.size + 8, starts[record + 1] - 1]:
+            for bit in (0, 7):
+                damaged = bytearray(content)
+                damaged[place] ^= 1 << bit
+                with pytest.raises(CorruptArtifact, match=rf"run\.rounds is damaged at byte {start}, .*{where}"):
+                    _read(bytes(damaged), path)
+    damaged = bytearray(content)
+    damaged[starts[2] + 2] ^= 0x80  # the length of the second of three rounds, which then points past the end
+    path.write_bytes(damaged)
+    told = small()
+    with pytest.raises(CorruptArtifact, match=rf"round 2: its first {starts[2]} bytes are a journal of the 1 rounds"):
+        Journal(told, path)
+    assert path.read_bytes() == damaged and told.rounds == 0
+    path.write_bytes(damaged[: starts[2]])
+    Journal(told, path).close()
+    assert told.rounds == 1
+
+
+def test_a_journal_without_a_round_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "run.rounds"
+    assert rounds_in(path) == 0
+    Journal(small(seed=1), path).close()
+    assert rounds_in(path) == 0 and path.stat().st_size > 0
+    told = written(path, 2)
+    assert rounds_in(path) == 2
+    again = small()
+    Journal(again, path).close()
+    assert same(again.state_dict(), told.state_dict())
+
+
+def test_a_journal_of_another_graph_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.rounds"
+    with Journal(learner(ring(torch.eye(6))), path) as journal:
+        journal.update(torch.tensor([0]), torch.tensor([1]))
+    with pytest.raises(InvalidInput, match="another learner"):
+        Journal(learner(ring(2 * torch.eye(6))), path)

@@ -99,9 +99,14 @@ def test_a_gpu_learns_as_a_processor_does(space: Space, lam: float) -> None:
     assert runs[0] == pytest.approx(runs[1], rel=1e-6)
 
 
+def ring(features: torch.Tensor, itself: float = 1.0) -> Graph:
+    """Six nodes, each beside two others, and beside itself with a weight."""
+    edges = torch.roll(torch.eye(6), 1, 0) + torch.roll(torch.eye(6), -1, 0) + itself * torch.eye(6)
+    return Graph(edges, features, 2, [1, 2], [2])
+
+
 def test_nodes_of_a_graph() -> None:
-    ring = torch.roll(torch.eye(6), 1, 0) + torch.roll(torch.eye(6), -1, 0) + torch.eye(6)
-    told = learner(Graph(ring, torch.eye(6), 2, [1, 2], [2]), lam=3.0, particles=20)
+    told = learner(ring(torch.eye(6)), lam=3.0, particles=20)
     for node in (0, 3, 1, 4, 2, 5):
         told.update(torch.tensor([node]), torch.tensor([int(node > 2)]))
     assert told.predict_mean(torch.arange(6)).shape == (6, 2)
@@ -157,6 +162,32 @@ def test_predictions_change_nothing() -> None:
     copies = x.clone(), y.clone()
     told.update(x, y)
     assert torch.equal(x, copies[0]) and torch.equal(y, copies[1])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_caller_may_use_its_tensors_again(dtype: torch.dtype) -> None:
+    """A learner keeps every round: with buffers that each round is written into, it must not see the last one only."""
+    told, again = learner(), learner()
+    x, y = torch.empty(4, 3, dtype=dtype), torch.empty(4, dtype=torch.int64)
+    inputs, labels = x.numpy(), y.numpy()
+    for new_inputs, new_labels in stream((3,), 5):
+        told.update(new_inputs.to(dtype), new_labels)
+        inputs[:], labels[:] = new_inputs.numpy(), new_labels.numpy()
+        again.update(torch.from_numpy(inputs), torch.from_numpy(labels))
+    x.zero_(), y.zero_()
+    assert same(told.state_dict(), again.state_dict())
+    assert told.regret.best_particle().loss == again.regret.best_particle().loss
+
+
+def test_a_caller_may_use_the_tensors_of_a_graph_again() -> None:
+    features, edges = torch.eye(6, dtype=torch.float64), torch.ones(6, 6, dtype=torch.float64)
+    told, again = (learner(Graph(edges, each, 2, [1, 2], [2])) for each in (features.clone(), features))
+    nodes, labels = torch.tensor([0, 1, 2]), torch.tensor([0, 1, 1])
+    features.zero_(), edges.zero_()
+    told.update(nodes.clone(), labels)
+    again.update(nodes, labels)
+    nodes.zero_()
+    assert same(told.state_dict(), again.state_dict())
 
 
 def test_averages_are_means_over_what_was_drawn() -> None:
@@ -282,6 +313,12 @@ def test_what_is_refused_changes_nothing(x: torch.Tensor, y: torch.Tensor, messa
     assert same(before, told.state_dict())
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.bool])
+def test_nodes_are_whole_numbers(dtype: torch.dtype) -> None:
+    with pytest.raises(InvalidInput, match=f"numbers of nodes, integers .* got {dtype}"):
+        learner(ring(torch.eye(6))).update(torch.zeros(2, dtype=dtype), torch.tensor([0, 1]))
+
+
 @pytest.mark.parametrize(("lam", "size"), [(1e200, 1.0), (1.0, 1e300), (1.0, 1.7e308)])
 def test_losses_beyond_all_numbers_are_refused_and_change_nothing(lam: float, size: float) -> None:
     """The last overflows in the logits, and the others in h: without a word, weights would be no numbers any more."""
@@ -341,6 +378,81 @@ def test_states_of_other_learners_are_refused(tmp_path: Path) -> None:
         with pytest.raises(CorruptArtifact, match=r"cut\.pt"):
             learner().load(tmp_path / "cut.pt")
     assert json.loads(state["identity"])["particles"] == 40
+
+
+def test_states_of_other_graphs_are_refused() -> None:
+    state = learner(ring(torch.eye(6))).state_dict()
+    for other in (ring(torch.eye(6).flip(0)), ring(torch.eye(6), itself=2.0)):
+        with pytest.raises(InvalidInput, match="another learner"):
+            learner(other).load_state_dict(state)
+    learner(ring(torch.eye(6, dtype=torch.float64))).load_state_dict(state)  # one and the same
+
+
+@pytest.fixture(scope="module")
+def begun() -> OnlineLearner:
+    told = learner()
+    for x, y in stream((3,), 3):
+        told.update(x, y)
+    return told
+
+
+def malformed(good: object) -> dict[str, object]:
+    """What may stand in a state in the place of an entry, and be none."""
+    found: dict[str, object] = {
+        "None": None,
+        "text": "x",
+        "another type": {"x": "y"} if isinstance(good, dict) else {},
+        "another tensor": torch.zeros(3),
+        "a list of text": ["x"],
+        "no number": math.nan,
+    }
+    if isinstance(good, torch.Tensor):
+        found |= {"cut": good[:-1], "another dtype": good.to(torch.float16), "a dimension more": good[None]}
+        found |= {"too large": torch.full_like(good, 255 if good.dtype is torch.uint8 else 10**9)}
+        if good.is_floating_point():
+            found |= {"no numbers": torch.full_like(good, math.nan), "infinite": torch.full_like(good, math.inf)}
+    if isinstance(good, list):
+        found |= {"cut": good[:-1], "none": [], "one more": [*good, good[-1]], "one None": [*good[:-1], None]}
+        found |= {"one empty": [*good[:-1], []], "one infinite": [*good[:-1], math.inf], "one large": [*good[:-1], 99]}
+        found |= {"one tensor": [*good[:-1], torch.full((2, 9), math.nan)]}
+    return found
+
+
+POSSIBLE = {"too large": ["latent", "energy", "step", "reserve", "curvature"], "one large": ["drawn", "expected"]}
+ENTRIES = list(learner().state_dict())
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_state_with_a_malformed_entry_is_refused_by_name_and_changes_nothing(
+    entry: str, begun: OnlineLearner
+) -> None:
+    before = begun.state_dict()
+    donor = learner(seed=1)
+    for x, y in stream((3,), 4, seed=1):
+        donor.update(x, y)
+    state = donor.state_dict()
+    for kind, found in malformed(state[entry]).items():
+        if entry in POSSIBLE.get(kind, ()):
+            continue
+        with pytest.raises(InvalidInput, match=entry if entry != "identity" else "another learner"):
+            begun.load_state_dict({**state, entry: found})
+        assert same(before, begun.state_dict()), kind
+
+
+def test_what_is_no_state_at_all_is_refused() -> None:
+    for found in (None, [], "x"):
+        with pytest.raises(InvalidInput, match=f"state_dict gives, not a {type(found).__name__}"):
+            learner().load_state_dict(found)  # type: ignore[arg-type]
+
+
+def test_a_learner_keeps_copies_of_a_state(begun: OnlineLearner) -> None:
+    told, state = learner(), begun.state_dict()
+    told.load_state_dict(state)
+    for entry in state.values():
+        for part in entry if isinstance(entry, list) else [entry]:
+            if isinstance(part, torch.Tensor):
+                part.zero_()
+    assert same(told.state_dict(), begun.state_dict())
 
 
 @pytest.mark.parametrize("lam", [0.0, -0.5, math.nan, math.inf])

@@ -247,10 +247,16 @@ def test_a_network_trained_offline_loses_little(space: Space) -> None:
 
 @pytest.mark.slow
 def test_the_learner_keeps_to_theorem_4_1() -> None:
-    """The mean loss over seeds of a learner by particles, against the bound for several experts."""
+    """What particles lost, against the bound around an expert for each seed, and on average against the least one.
+
+    The least bound, by Gibbs_λ(h_T), is the one that the loss comes near to: by less than 1 % here.
+    """
     space = Dense((3,), 2, [1, 2], [2])
-    regrets = [told(space, (3,), rounds=25, seed=seed).regret for seed in range(8)]
-    for regret in regrets:
+    learners = [told(space, (3,), rounds=25, seed=seed) for seed in range(24)]
+    beyond = torch.tensor([each.regret.expected_loss + each.posterior.log_normaliser / LAM for each in learners])
+    slack = 3 * float(beyond.std()) / math.sqrt(len(learners))
+    assert slack < 0.1 and float(beyond.mean()) <= slack
+    for regret in [each.regret for each in learners[:8]]:
         for structure in space.structures:
             zero = torch.zeros(space.count(structure))
             bound = regret.theorem_4_1(structure, zero, draws=400)

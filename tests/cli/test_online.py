@@ -147,7 +147,8 @@ def test_an_interrupted_run_goes_on_to_the_same_files(rounds: int, monkeypatch: 
     told = "5 of 8 rounds are" if rounds else "what was learnt is"
     assert f"stopped: {told} safe in broken, and the same command goes on from there" in result.stderr
     assert sorted(files("broken")) == sorted([QUESTION, NOTES, JOURNAL])  # nothing half-written
-    assert "8 of 4 examples, going on from what is in broken" in run_online(*QUICK, "-o", "broken")
+    begun = "8 of 4 examples, going on from what is in broken" in run_online(*QUICK, "-o", "broken")
+    assert begun == (rounds > 0)
     assert files("broken") == files("whole")
 
 
@@ -193,6 +194,15 @@ def test_what_is_refused_leaves_nothing(changed: tuple[object, ...], message: st
     result = invoke(*QUICK, *changed)
     assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
     assert not Path("out").exists()
+
+
+def test_a_run_that_failed_in_its_first_round_does_not_hold_its_directory() -> None:
+    result = invoke(*QUICK, "--lam", 1e308)
+    assert result.exit_code == 2 and "take a smaller lam" in result.stderr
+    assert "going on" not in run_online(*QUICK)
+    before = files("out/online")
+    run_online(*QUICK, "-o", "whole")
+    assert before == files("whole")
 
 
 def test_another_run_in_the_directory_is_refused() -> None:

@@ -3,22 +3,28 @@
 The file grows at its end only. A round is on the disk before it is learnt; whatever a kill leaves half-written at the
 end is dropped when the file is opened again.
 
-    "TAMISRND"  length  checksum  which learner (JSON)            the head
-    length  checksum  inputs and labels (safetensors)             once for each round
+    "TAMISRN2"  frame  which learner (JSON)                the head
+    frame  inputs and labels (safetensors)                 once for each round
 
-Length and checksum (CRC-32) are four bytes each, little-endian. Beside it, `<path>.snapshot` holds a state of the
-learner, from which only the rounds after it need be learnt again; without it, all are.
+A frame is the length of what follows it, the checksum (CRC-32) of that, and the checksum of these two, four bytes each,
+little-endian. By its own checksum a length is known to be what was written: where the file ends before it is reached,
+the end is torn, and where a frame is none, the file is damaged.
+
+Beside it, `<path>.snapshot` holds a state of the learner, from which only the rounds after it need be learnt again;
+without one of this very learner and these very rounds, all are.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import struct
 import zlib
+from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 from safetensors.torch import load as tensors_of
@@ -31,8 +37,9 @@ from tamis.bayes.online import OnlineLearner
 from tamis.bounds.arguments import check_count
 from tamis.errors import CorruptArtifact, InvalidInput
 
-MAGIC = b"TAMISRND"
-FRAME = struct.Struct("<II")
+MAGIC = b"TAMISRN2"
+FIRST_VERSION = b"TAMISRND"  # whose lengths have no checksum
+FRAME = struct.Struct("<III")
 
 
 class Journal:
@@ -43,7 +50,7 @@ class Journal:
 
     Args:
         learner: fresh, made with the arguments and the seed of the run; it is given the rounds of the file.
-        path: of the file, which is made where there is none.
+        path: of the file, which is made where there is none; one without a round is begun anew.
         snapshot_every: how many rounds lie between snapshots, each of which holds all rounds so far; None for none.
 
     Example:
@@ -60,7 +67,7 @@ class Journal:
         if learner.rounds:
             raise InvalidInput(f"a journal begins with a fresh learner, and this one is after {learner.rounds} rounds")
         self.learner, self.path, self.snapshot_every = learner, Path(path), snapshot_every
-        self._file = _opened(self.path)
+        self._file, self._end, self._torn = _opened(self.path), 0, False
         try:
             if not sole_holder(self._file):
                 raise InvalidInput(f"{self.path} is being written by another run: wait for it, or name another file")
@@ -74,12 +81,13 @@ class Journal:
         content, learner = self._file.read(), self.learner
         head = _framed(_which(learner))
         kept, bodies = _read(content, self.path)
-        if kept and content[: len(MAGIC) + len(head)] != MAGIC + head:
-            raise InvalidInput(f"{self.path} is the journal of another learner, or of one with another seed")
-        self._chain = [0, *_chain(bodies)]
+        if not content.startswith(MAGIC + head):
+            if bodies:
+                raise InvalidInput(f"{self.path} is the journal of another learner, or of one with another seed")
+            kept = 0
+        self._chain = _chain(head, bodies)
         self._replay(bodies)
-        self._end = kept
-        self._file.truncate(kept)
+        self._cut(kept)
         if not kept:
             self._append(MAGIC + head)
             _sync_folder(self.path.parent)
@@ -100,8 +108,7 @@ class Journal:
         Args:
             x, y: as `OnlineLearner.update` takes them.
         """
-        if self._file.closed:
-            raise InvalidInput(f"the journal {self.path} is closed")
+        self._check_usable()
         self.learner.checked(x, y)
         body, before = _body(x, y), self._end
         try:
@@ -113,6 +120,20 @@ class Journal:
         self._chain.append(zlib.crc32(body, self._chain[-1]))
         if self.snapshot_every is not None and self.rounds % self.snapshot_every == 0:
             self._take_snapshot()
+
+    def _check_usable(self) -> None:
+        """InvalidInput where a round could not be written after those of the file, or not be learnt after them."""
+        if self._file.closed:
+            raise InvalidInput(f"the journal {self.path} is closed")
+        again = f"open {self.path} again with a fresh learner, which is given the rounds of the file"
+        if self._torn:
+            raise InvalidInput(f"a round could neither be written to {self.path} nor be taken back: {again}")
+        written = len(self._chain) - 1
+        if self.rounds != written:
+            raise InvalidInput(
+                f"the learner has learnt {self.rounds} rounds, and {self.path} holds {written}, since not all went "
+                f"through the journal's update: {again}"
+            )
 
     def close(self) -> None:
         """Close the file; the learner stays as it is."""
@@ -128,18 +149,19 @@ class Journal:
 
     def _append(self, content: bytes) -> None:
         self._file.seek(self._end)
-        self._file.write(content)
-        self._flush()
-        self._end += len(content)
-
-    def _cut(self, end: int) -> None:
-        self._file.truncate(end)
-        self._flush()
+        left = memoryview(content)
+        while left:
+            left = left[self._file.write(left) :]
+        end = self._end + len(content)
+        self._file.truncate(end)  # whatever was there, a record is the last thing in the file
+        os.fsync(self._file.fileno())
         self._end = end
 
-    def _flush(self) -> None:
-        self._file.flush()
+    def _cut(self, end: int) -> None:
+        self._torn = True  # until it is done: nothing may be written after what else is left there
+        self._file.truncate(end)
         os.fsync(self._file.fileno())
+        self._end, self._torn = end, False
 
     def _take_snapshot(self) -> None:
         with replacing(self.snapshot) as part:
@@ -152,15 +174,26 @@ class Journal:
             self.learner.update(tensors["x"], tensors["y"])
 
     def _load_snapshot(self, written: int) -> None:
-        """Take the state of the snapshot, where there is one of these very rounds."""
+        """Take the state of the snapshot, where there is one of this very learner and these very rounds."""
         try:
             stored: Any = torch.load(self.snapshot, weights_only=True, map_location="cpu")
             chain, state = stored["chain"], stored["state"]
             rounds = len(state["drawn"])
-        except Exception:  # none, or no whole one: the rounds themselves are all that is needed
+            if rounds <= written and chain == self._chain[rounds]:
+                self.learner.load_state_dict(state)
+        except Exception:  # none, no whole one, or of an older version: the rounds themselves are all that is needed
             return
-        if rounds <= written and chain == self._chain[rounds]:
-            self.learner.load_state_dict(state)
+
+
+def rounds_in(path: str | Path) -> int:
+    """How many rounds a journal holds; none where there is no file.
+
+    Example:
+        >>> rounds_in("run.rounds")
+        120
+    """
+    path = Path(path)
+    return len(_read(path.read_bytes(), path)[1]) if path.exists() else 0
 
 
 def _which(learner: OnlineLearner) -> bytes:
@@ -175,46 +208,66 @@ def _body(x: Tensor, y: Tensor) -> bytes:
 
 
 def _framed(body: bytes) -> bytes:
-    return FRAME.pack(len(body), zlib.crc32(body)) + body
+    return _frame(len(body), zlib.crc32(body)) + body
 
 
-def _chain(bodies: list[bytes]) -> list[int]:
-    """A checksum of all rounds up to each."""
-    found, now = [], 0
-    for body in bodies:
-        now = zlib.crc32(body, now)
-        found.append(now)
-    return found
+def _frame(length: int, checksum: int) -> bytes:
+    return FRAME.pack(length, checksum, zlib.crc32(struct.pack("<II", length, checksum)))
+
+
+def _chain(head: bytes, bodies: list[bytes]) -> list[int]:
+    """A checksum of the head, and of the head and all rounds up to each."""
+    return list(accumulate(bodies, lambda now, body: zlib.crc32(body, now), initial=zlib.crc32(head)))
 
 
 def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
     """How many bytes are whole, and the rounds in them; the torn end of a file is left out.
 
-    A record that is damaged and has others after it was not torn by a kill: CorruptArtifact.
+    A record that is damaged and has anything after it was not torn by a kill: CorruptArtifact.
     """
     if not content.startswith(MAGIC):
-        if MAGIC.startswith(content[: len(MAGIC)]) or not any(content):
-            return 0, []  # not even the first bytes were written
-        raise CorruptArtifact(f"{path} is not a journal of rounds: it begins with {content[:8]!r}")
+        _check_beginning(content, path)
+        return 0, []  # not even the first bytes were written
     place = len(MAGIC)
     bodies: list[bytes] = []
     while place + FRAME.size <= len(content):
-        length, checksum = FRAME.unpack_from(content, place)
+        length, checksum, _ = FRAME.unpack_from(content, place)
+        framed = content.startswith(_frame(length, checksum), place)
         end = place + FRAME.size + length
         body = content[place + FRAME.size : end]
-        if not length or end > len(content) or zlib.crc32(body) != checksum:
-            if end < len(content) and any(content[place:]):
-                raise CorruptArtifact(f"{path} is damaged at byte {place}, in the record of round {len(bodies)}")
+        if not framed or len(body) < length or zlib.crc32(body) != checksum:
+            torn = end >= len(content) if framed else not any(content[place:])  # zeros: only the size was written
+            if not torn:
+                raise _damaged(path, place, len(bodies))
             break
         bodies.append(body)
         place = end
     return (place, bodies[1:]) if bodies else (0, [])
 
 
-def _opened(path: Path) -> BinaryIO:
-    """A file to read and write: the one that is there, else a new one, without a moment at which it is emptied."""
+def _check_beginning(content: bytes, path: Path) -> None:
+    """CorruptArtifact for what is no journal, or one of an older version."""
+    if content.startswith(FIRST_VERSION):
+        raise CorruptArtifact(f"{path} is a journal of version 1, and not 2: begin the run anew, in another file")
+    if any(content) and not MAGIC.startswith(content):
+        raise CorruptArtifact(f"{path} is not a journal of rounds: it begins with {content[:8]!r}")
+
+
+def _damaged(path: Path, place: int, records: int) -> CorruptArtifact:
+    """What is said of a record that is not as it was written."""
+    if not records:
+        return CorruptArtifact(f"{path} is damaged at byte {place}, where it says which learner it is of")
+    whole = f"its first {place} bytes are a journal of the {records - 1} rounds before"
+    return CorruptArtifact(f"{path} is damaged at byte {place}, in the record of round {records}: {whole}")
+
+
+def _opened(path: Path) -> io.FileIO:
+    """A file to read and write: the one that is there, else a new one, without a moment at which it is emptied.
+
+    It has no buffer, which would hold what a full disk did not take, and write it later.
+    """
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
-    return os.fdopen(os.open(path, flags, 0o666), "r+b")
+    return io.FileIO(os.open(path, flags, 0o666), "r+")
 
 
 def _sync_folder(folder: Path) -> None:

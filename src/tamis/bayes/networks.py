@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -207,12 +208,18 @@ class Graph(Space):
             raise InvalidInput("adjacency and features must be finite")
         if not torch.equal(adjacency, adjacency.T) or bool((adjacency < 0).any()):
             raise InvalidInput("adjacency must be symmetric and ≥ 0")
-        self.features = features.detach().to(DTYPE)
-        degrees = adjacency.detach().to(DTYPE).sum(1)
+        self.features = features.detach().to(DTYPE, copy=True)
+        adjacency = adjacency.detach().to(DTYPE)
+        self._digest = _digest(adjacency, self.features)  # now: the caller may change its matrix afterwards
+        degrees = adjacency.sum(1)
         root = torch.where(degrees > 0, degrees, 1.0).rsqrt() * (degrees > 0)
-        propagation = root[:, None] * adjacency.to(DTYPE) * root
+        propagation = root[:, None] * adjacency * root
         self.propagation = {size: torch.linalg.matrix_power(propagation, size) for size in (*sizes, 1)}
         super().__init__(classes, grid(layers, filters, sizes, alpha, beta, gamma))
+
+    @property
+    def identity(self) -> dict[str, object]:
+        return {**super().identity, "graph": self._digest}
 
     def blocks(self, structure: Structure) -> tuple[Block, ...]:
         widths = [self.features.shape[1], *[structure.filters] * (structure.layers - 1)]
@@ -227,13 +234,21 @@ class Graph(Space):
         return (propagation @ (hidden @ weights["last.weight"])).index_select(0, x)
 
     def checked_inputs(self, x: Tensor) -> Tensor:
-        if x.dim() != 1 or x.is_floating_point() or x.dtype is torch.bool or not len(x):
+        if x.dim() != 1 or x.is_floating_point() or x.is_complex() or x.dtype is torch.bool or not len(x):
             raise InvalidInput(f"inputs must be numbers of nodes, integers (batch,), got {x.dtype} {tuple(x.shape)}")
         if bool((x < 0).any() | (x >= len(self.features)).any()):
             raise InvalidInput(
                 f"nodes are numbered 0 to {len(self.features) - 1}, got {int(x.min())} to {int(x.max())}"
             )
         return x.detach().to(torch.int64)
+
+
+def _digest(*tensors: Tensor) -> str:
+    """What tells tensors from others: the first half of the SHA-256 of their shapes and numbers."""
+    found = hashlib.sha256()
+    for tensor in tensors:
+        found.update(repr(tuple(tensor.shape)).encode() + tensor.cpu().contiguous().numpy().tobytes())
+    return found.hexdigest()[:32]
 
 
 def _listed(shape: tuple[int, ...]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.atomic import replacing
-from tamis.bayes.moves import Pace, Population
 from tamis.bayes.posterior import Posterior, Sampling
 from tamis.bayes.prior import Prior
 from tamis.bayes.regret import Regret
 from tamis.bayes.space import Space, Structure
+from tamis.bayes.states import stored
 from tamis.bayes.target import Rounds
 from tamis.bounds.arguments import check_count, check_positive
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -164,7 +164,7 @@ class OnlineLearner:
             x: the mini-batch, as `predict` takes it.
             y: its labels, integers (batch,) from 0 to classes − 1.
         """
-        x, y = self.checked(x, y)
+        x, y = self._kept(x, y)
         before = self._generator.get_state()
         try:
             self._learn(x, y)
@@ -176,6 +176,11 @@ class OnlineLearner:
         """A round's inputs and labels as they are computed with; InvalidInput for what `update` refuses."""
         x = self._inputs(x)
         return x, self._labels(y, x)
+
+    def _kept(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of what `checked` gives: the caller may use its tensors again for the next round."""
+        x, y = self.checked(x, y)
+        return x.clone(), y.clone()
 
     def average(self) -> Average:
         """Mirror averaging: the mean prediction of ŵ_1, …, ŵ_T, the networks drawn for the rounds so far.
@@ -262,7 +267,21 @@ class OnlineLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of a learner of the same space, prior, λ, number of particles and sampling."""
+        """Go on from a state of a learner of the same space, prior, λ, number of particles and sampling.
+
+        A state that is refused changes nothing.
+        """
+        self._check_origin(state)
+        found = stored(state, self.posterior, self._kept)
+        self._generator.set_state(found.generator)
+        self.posterior, self._rounds = found.posterior, found.rounds
+        self._expected, self._architectures = found.expected, found.architectures
+        self._members = [Member(self.space.structures[number], weights) for number, weights in found.members]
+
+    def _check_origin(self, state: Mapping[str, Any]) -> None:
+        """InvalidInput for what is no state, and for the state of another learner."""
+        if not isinstance(state, Mapping):
+            raise InvalidInput(f"the state of an OnlineLearner is what state_dict gives, not a {type(state).__name__}")
         missing = [name for name in self.state_dict() if name not in state]
         if missing:
             raise InvalidInput(
@@ -273,23 +292,6 @@ class OnlineLearner:
             raise InvalidInput(
                 f"this state is of another learner: {state['identity']}, and this one is {self._identity()}"
             )
-        population = Population(state["structures"], state["latent"], state["energy"]).to(self.device)
-        self.posterior = replace(
-            self.posterior,
-            population=population,
-            log_weights=state["log_weights"].to(self.device),
-            pace=Pace(*(state[name].clone() for name in ("step", "reserve", "curvature"))),
-            log_normaliser=state["log_normaliser"],
-            resampled=state["resampled"],
-            accepted=dict(state["accepted"]),
-        )
-        self._generator.set_state(state["generator"])
-        inputs, labels = ([each.to(self.device) for each in state[name]] for name in ("inputs", "labels"))
-        self._rounds = Rounds(inputs, labels, list(state["drawn"]))
-        self._expected = list(state["expected"])
-        self._architectures = [list(shares) for shares in state["architectures"]]
-        pairs = zip(state["member_structures"], state["member_weights"], strict=True)
-        self._members = [Member(self.space.structures[number], flat.to(self.device)) for number, flat in pairs]
 
     def save(self, path: str | Path) -> None:
         """Write the state to a file, whole or not at all."""

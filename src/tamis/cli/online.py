@@ -20,6 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact.atomic import replacing
+from tamis.bayes.journal import rounds_in
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.space import Structure
 from tamis.cli.display import console, facts, table
@@ -99,7 +100,7 @@ def _described(asked: Asked, out: Path) -> dict[str, str]:
     space, stream = space_for(named(asked.data, asked.pool), asked.space, asked.layers, asked.filters, asked.sizes)
     counts = [space.count(structure) for structure in space.structures]
     union = f"{len(counts)} architectures, {min(counts):,} to {max(counts):,} weights"
-    begun = f", going on from what is in {out}" if (out / JOURNAL).exists() else ""
+    begun = f", going on from what is in {out}" if rounds_in(out / JOURNAL) else ""
     moves = f"moves see {'all' if asked.subsample is None else asked.subsample} past rounds"
     return {
         "data": f"{stream.name}, {len(stream):,} examples, {stream.classes} classes",

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.atomic import replacing
-from tamis.bayes.journal import Journal
+from tamis.bayes.journal import Journal, rounds_in
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import Prior
@@ -130,7 +130,10 @@ def follow(
     with ExitStack() as stack:
         if directory is not None:
             check_question(directory, asked)
+            directory.mkdir(parents=True, exist_ok=True)
             journal = stack.enter_context(Journal(learner, directory / JOURNAL))
+            if not journal.rounds:
+                note_question(directory, asked)
             notes, learn = Notebook(directory / NOTES, journal.rounds), journal.update
             if journal.rounds > asked.rounds:
                 raise InvalidInput(
@@ -172,22 +175,27 @@ def looked_at(rounds: int) -> bool:
 
 
 def check_question(directory: Path, asked: Asked) -> None:
-    """Leave a note of what a directory is a run of; InvalidInput where it is one of another run."""
-    own = asdict(replace(asked, rounds=0))  # a run may go on for longer
-    del own["rounds"]
-    path = directory / QUESTION
-    if path.exists():
-        theirs = _read_question(path)
-        differing = [name for name in own if json.loads(json.dumps(own[name])) != theirs.get(name)]
-        if differing:
-            told = ", ".join(f"{name} {theirs.get(name)!r} and not {own[name]!r}" for name in differing)
-            raise InvalidInput(f"'{directory}' holds another run, with {told}: name another directory")
+    """InvalidInput where a directory holds rounds of another run; one without a round is free."""
+    if not rounds_in(directory / JOURNAL):
         return
-    if (directory / JOURNAL).exists():
+    if not (directory / QUESTION).exists():
         raise InvalidInput(f"'{directory}' holds a run, but not what it is a run of: '{QUESTION}' is missing")
-    directory.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part:
-        part.write_text(json.dumps(own, indent=2) + "\n")
+    own, theirs = _question(asked), _read_question(directory / QUESTION)
+    differing = [name for name in own if json.loads(json.dumps(own[name])) != theirs.get(name)]
+    if differing:
+        told = ", ".join(f"{name} {theirs.get(name)!r} and not {own[name]!r}" for name in differing)
+        raise InvalidInput(f"'{directory}' holds another run, with {told}: name another directory")
+
+
+def note_question(directory: Path, asked: Asked) -> None:
+    """Leave a note of what a directory is a run of, before its first round and while its journal is held."""
+    with replacing(directory / QUESTION) as part:
+        part.write_text(json.dumps(_question(asked), indent=2) + "\n")
+
+
+def _question(asked: Asked) -> dict[str, Any]:
+    """What is asked, but for how many rounds: a run may go on for longer."""
+    return {name: value for name, value in asdict(asked).items() if name != "rounds"}
 
 
 def _read_question(path: Path) -> dict[str, Any]:
