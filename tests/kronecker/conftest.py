@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tamis.kronecker import tuning
 
@@ -17,3 +18,11 @@ def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     tuning.remembered.cache_clear()
     yield
     tuning.remembered.cache_clear()
+
+
+@pytest.fixture
+def compiling_anew() -> Iterator[None]:
+    """Torch counts how often it compiles one `forward`, whichever test it is for, and gives up at some time."""
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()

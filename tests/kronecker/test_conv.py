@@ -71,6 +71,14 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         r"4 filters for 2 channels with a kernel of \(3, 3\) make a matrix of 4 × 18, .* is one of 4 × 17",
     ),
     "kernel": ({"kernel_size": 0}, "kernel_size must be a whole number ≥ 1, or two of them, got 0"),
+    "kernel of another kind": ({"kernel_size": 3.0}, "kernel_size must be a whole number ≥ 1, .* got 3.0"),
+    "no kernel": ({"kernel_size": None}, "kernel_size must be .* got None"),
+    "truth": ({"kernel_size": True}, "kernel_size must be .* got True"),
+    "strides": ({"stride": (2, 1.5)}, r"stride must be .* got \(2, 1.5\)"),
+    "dilation": ({"dilation": None}, "dilation must be .* got None"),
+    "no padding": ({"padding": None}, "padding must be a whole number ≥ 0, or two of them, got None"),
+    "in channels": ({"in_channels": 2.0}, "in_channels must be a whole number ≥ 1, got 2.0"),
+    "out channels": ({"out_channels": None}, "out_channels must be a whole number ≥ 1, got None"),
     "stride": ({"stride": (1, 2, 3)}, r"stride must be .* got \(1, 2, 3\)"),
     "padding": ({"padding": "full"}, "padding must be whole numbers, 'valid', or 'same' .* got 'full'"),
     "same": ({"padding": "same", "stride": 2}, r"got 'same' for a kernel of \(3, 3\) and a stride of \(2, 2\)"),
@@ -90,3 +98,13 @@ def test_inputs_of_other_shapes_are_refused() -> None:
     for shape in ((1, 3, 5, 5), (5, 5), (1, 1, 2, 5, 5)):
         with pytest.raises(InvalidInput, match=r"takes an input of shape \(batch, 2, rows, columns\), or one without"):
             made(torch.zeros(shape))
+
+
+def test_inputs_of_other_kinds_are_refused() -> None:
+    made = KroneckerConv2d(2, 4, 3, dense(4, 18))
+    with pytest.raises(InvalidInput, match="x must be a tensor, got list"):
+        made([1, 2])
+    with pytest.raises(InvalidInput, match=r"x must hold real or complex numbers, got torch\.int64"):
+        made(torch.zeros(1, 2, 5, 5).long())
+    with pytest.raises(InvalidInput, match=r"x must be a dense tensor, got one of torch\.sparse_coo"):
+        made(torch.zeros(1, 2, 5, 5).to_sparse())

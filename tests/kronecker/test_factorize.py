@@ -192,6 +192,43 @@ def test_the_matrix_is_left_alone_and_the_same_matrix_gives_the_same_factors() -
     assert strided.error == pytest.approx(first.error)
 
 
+SCALES = [
+    *((torch.float64, scale) for scale in (1e-315, 1e-170, 1e160, 1e307)),
+    (torch.complex128, 1e-170),
+    (torch.complex128, 1e160),
+    (torch.float32, 1e-42),
+    (torch.float32, 1e37),
+]
+
+
+@pytest.mark.parametrize(("dtype", "scale"), SCALES)
+@pytest.mark.parametrize("name", ["dense", "monarch", "butterfly"])
+def test_large_and_small_matrices(name: str, dtype: torch.dtype, scale: float) -> None:
+    """Are factorized as others are: entries of 1e160, squared, are beyond float64, and those of 1e-170 are 0."""
+    chain = CHAINS[name]
+    W = drawn(0, chain[0].rows, chain[-1].columns, dtype=torch.complex128 if dtype.is_complex else torch.float64)
+    step = math.ulp(0.0) / scale if dtype.itemsize >= 8 else 2.0**-149 / scale  # W rounds to multiples of this one
+    common = factorize(W, chain)
+    found, refined = factorize((W * scale).to(dtype), chain), factorize((W * scale).to(dtype), chain, refine=20)
+    near = max(1e-6, 100 * step)
+    assert found.relative_error == pytest.approx(common.relative_error, rel=near, abs=near)
+    for mine, theirs in ((found.error, common.error), (found.least_error, common.least_error)):
+        assert mine / scale == pytest.approx(theirs, rel=near, abs=near)
+    assert [each / scale for each in found.discarded] == pytest.approx(common.discarded, rel=near, abs=near)
+    assert all(bool(factor.isfinite().all()) for factor in (*found.factors, *refined.factors))
+    norms = [float((factor.abs().double() / scale ** (1 / len(chain))).norm()) for factor in found.factors]
+    assert max(norms) == pytest.approx(min(norms), rel=near)
+    if name == "butterfly":  # where refinement helps
+        assert refined.relative_error < 0.999 * found.relative_error
+    if name == "dense":
+        assert torch.equal(found.dense(), (W * scale).to(dtype)) and found.error == 0
+
+
+def test_the_conjugate_has_the_error_of_the_matrix() -> None:
+    W = drawn(0, 16, 16, dtype=torch.complex128)
+    assert factorize(W.conj(), butterfly(16)).error == pytest.approx(factorize(W, butterfly(16)).error)
+
+
 def test_zero_is_zero() -> None:
     found = factorize(torch.zeros(16, 16), butterfly(16), refine=3)
     assert found.error == found.relative_error == found.least_error == 0 and not found.dense().any()
@@ -203,6 +240,8 @@ BAD: dict[str, tuple[Any, Any, int, type[Exception], str]] = {
     "kind": ([[1.0]], dense(1, 1), 0, InvalidInput, "needs a real or complex matrix, got list"),
     "whole": (torch.zeros(2, 2).long(), dense(2, 2), 0, InvalidInput, "got torch.int64"),
     "nan": (torch.full((2, 2), math.nan), dense(2, 2), 0, InvalidInput, "not finite"),
+    "sparse": (torch.eye(2).to_sparse(), dense(2, 2), 0, InvalidInput, "got one of torch.sparse_coo; take W.to_dense"),
+    "meta": (torch.empty(2, 2, device="meta"), dense(2, 2), 0, InvalidInput, "W is on the device 'meta'"),
     "refine": (torch.zeros(2, 2), dense(2, 2), -1, InvalidInput, "refine must be a number of steps ≥ 0, got -1"),
     "kaleidoscope": (
         torch.zeros(8, 8),

@@ -7,7 +7,6 @@ import pickle
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -301,14 +300,6 @@ def test_inference_tensors_count_no_changes_and_are_not_kept() -> None:
         assert not torch.allclose(made(x), first) and len(made._kept) == 0
 
 
-@pytest.fixture
-def compiling_anew() -> Iterator[None]:
-    """Torch counts how often it compiles one `forward`, whichever test it is for, and gives up at some time."""
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
 @pytest.mark.usefixtures("compiling_anew")
 @pytest.mark.parametrize("backend", ["dense", "bmm", None])
 def test_what_torch_looks_at_is_not_kept(backend: str | None) -> None:
@@ -422,6 +413,31 @@ def test_weights_can_be_exchanged_after_inference() -> None:
     finally:
         torch.__future__.set_swap_module_params_on_conversion(before)
     agree(made)
+
+
+@pytest.mark.parametrize("backend", WAYS)
+def test_weights_that_lie_in_a_larger_tensor_change_with_it_and_are_not_kept(backend: str | None) -> None:
+    made = layer("monarch", bias=False, backend=backend)
+    agree(made)
+    vector = torch.randn(sum(factor.numel() for factor in made.factors))
+    nn.utils.vector_to_parameters(vector, made.parameters())
+    agree(made)
+    vector.mul_(2)
+    agree(made)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "bmm", None])
+def test_numbers_that_torch_has_yet_to_negate(backend: str | None) -> None:
+    made = layer("monarch", backend=backend)
+    x = torch.randn(3, made.in_features)
+    with torch.no_grad():
+        torch.testing.assert_close(made(torch._neg_view(x)), made(-x))
+        numbers = made.factors[0].data
+        made.factors[0].data = torch._neg_view(numbers)  # at the same address
+        torch.testing.assert_close(made(x).double(), by_hand(made, x), rtol=1e-5, atol=1e-5)
+        made.factors[0].data = numbers
+        torch.testing.assert_close(made(x).double(), by_hand(made, x), rtol=1e-5, atol=1e-5)
+        assert len(made._kept) == 1
 
 
 def test_after_a_fused_optimizer_eval_forgets() -> None:

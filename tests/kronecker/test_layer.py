@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 import tamis
 from tamis.errors import InvalidInput
 from tamis.kronecker.backends import as_matrix
+from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.families import butterfly, dense, kaleidoscope, low_rank, monarch
 from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.pattern import Pattern, nonzeros, product_support
@@ -164,6 +166,56 @@ def test_half_precision_and_autocast() -> None:
     torch.testing.assert_close(got.float(), want, rtol=0.05, atol=0.05)
 
 
+@pytest.mark.usefixtures("compiling_anew")
+def test_autocast_gives_the_dtype_that_it_gives_of_a_linear_layer() -> None:
+    x, images = torch.randn(3, 8), torch.randn(1, 8, 2, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of torch's own making
+        for layout in ("batch_first", "batch_last"):
+            made = KroneckerLinear(monarch(8, 8, 2), layout=layout)
+            given = x if layout == "batch_first" else x.T
+            for mode in (made.train(), made.eval(), torch.compile(made, backend="aot_eager", fullgraph=True)):
+                with torch.autocast("cpu", torch.bfloat16):
+                    assert mode(given).dtype == nn.Linear(8, 8)(x).dtype == torch.bfloat16
+        convolution = KroneckerConv2d(8, 8, 1, monarch(8, 8, 2))
+        for run in (convolution.train(), convolution.eval()):
+            with torch.autocast("cpu", torch.bfloat16):
+                assert run(images).dtype == nn.Conv2d(8, 8, 1)(images).dtype == torch.bfloat16
+    assert made(x.T).dtype == torch.float32 and convolution(images).dtype == torch.float32
+
+
+@pytest.mark.parametrize("backend", [None, "bmm", "reference", "elementwise", "dense"])
+@pytest.mark.parametrize("layout", ["batch_first", "batch_last"])
+def test_many_gradients_at_once(layout: str, backend: str | None) -> None:
+    """Of which torch makes one tensor without memory, that no kernel can read."""
+    torch.manual_seed(0)
+    made = KroneckerLinear(monarch(12, 8, 2), layout=layout, backend=backend)
+    x, upstream = torch.randn(5, 8), torch.randn(3, 5, 12)
+    if layout == "batch_last":
+        x, upstream = x.T, upstream.mT
+    jacobian, hessian = torch.autograd.functional.jacobian, torch.autograd.functional.hessian
+    torch.testing.assert_close(jacobian(made, x, vectorize=True), jacobian(made, x))
+    cubed = lambda x: (made(x) ** 3).sum()  # noqa: E731
+    torch.testing.assert_close(hessian(cubed, x, vectorize=True), hessian(cubed, x), rtol=1e-4, atol=1e-5)
+    for parameter in made.parameters():
+        (found,) = torch.autograd.grad(made(x), parameter, upstream, is_grads_batched=True)
+        one_by_one = [torch.autograd.grad(made(x), parameter, each)[0] for each in upstream]
+        torch.testing.assert_close(found, torch.stack(one_by_one), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own use, for forward mode
+def test_gradients_are_differentiated_forward() -> None:
+    """Where forward mode begins after the product is computed, so that no backend could refuse it."""
+    made = KroneckerLinear(monarch(12, 8, 2), bias=False)
+    x = torch.randn(5, 8, requires_grad=True)
+    y, (upstream, direction) = made(x), torch.randn(2, 5, 12)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(upstream, direction)
+        (gradient,) = torch.autograd.grad(y, x, dual)
+        tangent = forward_ad.unpack_dual(gradient).tangent
+    torch.testing.assert_close(tangent, direction @ made.dense_weight())
+
+
 def test_shapes_without_numbers() -> None:
     made = KroneckerLinear(monarch(24, 12, 3), device="meta")
     assert made(torch.empty(5, 12, device="meta")).shape == (5, 24)
@@ -207,3 +259,6 @@ def test_what_does_not_fit_is_refused() -> None:
         KroneckerLinear(butterfly(4), layout="last")
     with pytest.raises(InvalidInput, match=r"an input of shape \(…, 12\).* got \(2, 13\)"):
         layer("monarch")(torch.zeros(2, 13, dtype=torch.float64))
+    for mode in (layer("monarch").train(), layer("monarch").eval()):
+        with pytest.raises(InvalidInput, match=r"x must be a dense tensor, got one of torch.sparse_coo; take x.to_den"):
+            mode(torch.zeros(2, 12, dtype=torch.float64).to_sparse())

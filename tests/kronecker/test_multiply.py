@@ -138,6 +138,68 @@ def test_other_dtypes(backend: str | None, layout: str, dtype: torch.dtype, shap
     assert bool(((y if layout == "batch_first" else y.T).to(wide).sub(want).abs() <= 2 * step * sizes).all())
 
 
+HALVES: list[tuple[tuple[int, int, int, int], str | None]] = [
+    *(((1, 8, 8, 64), backend) for backend in ("reference", "bmm", "elementwise", "dense", None)),
+    ((64, 2, 2, 64), None),
+    ((4, 8, 8, 16), None),
+    ((3, 40, 33, 2), None),
+    ((1, 20, 64, 1), None),
+    ((2, 8, 256, 16), "elementwise"),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("shape", "backend"), HALVES)
+def test_half_precision_is_rounded_once(
+    shape: tuple[int, int, int, int], backend: str | None, layout: str, dtype: torch.dtype
+) -> None:
+    """Products and gradients are within 2e-3, which is little more than it takes to round to bfloat16."""
+    pattern, first = Pattern(*shape), layout == "batch_first"
+    weight = drawn(0, *shape).to(dtype).requires_grad_()
+    x = (drawn(1, 32, pattern.columns) if first else drawn(1, pattern.columns, 32)).to(dtype).requires_grad_()
+    y = multiply(x, weight, pattern, layout, backend)
+    upstream = drawn(2, *y.shape).to(dtype)
+    wide = [tensor.detach().double().requires_grad_() for tensor in (x, weight)]
+    wide_y = multiply(wide[0], wide[1], pattern, layout, "bmm")
+    found = y, *torch.autograd.grad(y, (x, weight), upstream)
+    wanted = wide_y, *torch.autograd.grad(wide_y, wide, upstream.double())
+    for mine, exact in zip(found, wanted, strict=True):
+        assert mine.dtype == dtype and float((mine - exact).detach().norm()) <= 2e-3 * float(exact.detach().norm())
+
+
+@pytest.mark.parametrize("backend", WAYS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("which", ["x", "weight", "gradient"])  # the signs of two would cancel
+def test_numbers_that_torch_has_yet_to_negate(which: str, layout: str, backend: str | None) -> None:
+    """Views such as `z.conj().imag` have the memory of other numbers, and a bit that says so."""
+    skip_refused(backend, torch.float32)
+    pattern = Pattern(2, 4, 3, 2)
+    shapes = {"x": (12, 1), "weight": pattern.shape, "gradient": (16, 1)}
+    if layout == "batch_first":
+        shapes |= {"x": (1, 12), "gradient": (1, 16)}
+    plain = {name: drawn(seed, *shape).float() for seed, (name, shape) in enumerate(shapes.items())}
+    for contiguous in (True, False):
+        turned = plain[which] if contiguous else torch.stack([plain[which]] * 2, -1)[..., 0]
+        negated = torch._neg_view(turned)
+        assert negated.is_neg()
+        results = []
+        for each in (plain | {which: negated}, plain | {which: -turned}):
+            x, weight = each["x"].detach().requires_grad_(), each["weight"].detach().requires_grad_()
+            y = multiply(x, weight, pattern, layout, backend)
+            with torch.no_grad():
+                torch.testing.assert_close(multiply(x, weight, pattern, layout, backend), y.detach())
+            results.append((y, *torch.autograd.grad(y, (x, weight), each["gradient"])))
+        torch.testing.assert_close(*results)
+
+
+def test_the_imaginary_part_of_a_conjugate() -> None:
+    pattern, z = Pattern(2, 4, 3, 2), drawn(0, 12, 1, dtype=torch.complex128)
+    weight = drawn(1, *pattern.shape).float()
+    x = z.to(torch.complex64).conj().imag
+    torch.testing.assert_close(multiply(x, weight, pattern, "batch_last"), as_matrix(weight, pattern) @ x)
+
+
 @pytest.mark.parametrize("backend", WAYS)
 def test_the_same_call_gives_the_same_bits(backend: str | None) -> None:
     skip_refused(backend, torch.float32)
@@ -188,6 +250,8 @@ BAD: dict[str, tuple[tuple[Any, ...], str]] = {
     "dtype": ((X.double(), W, P), "one dtype, got torch.float64 and torch.float32"),
     "whole numbers": ((X.long(), W, P), "x must hold real or complex numbers, got torch.int64"),
     "no tensor": (([1.0], W, P), "x must be a tensor, got list"),
+    "sparse": ((X.to_sparse(), W, P), "x must be a dense tensor, got one of torch.sparse_coo; take x.to_dense()"),
+    "sparse weight": ((X, W.to_sparse(), P), "weight must be a dense tensor, got one of torch.sparse_coo"),
     "layout": ((X, W, P, "middle"), "layout must be one of batch_first, batch_last, got 'middle'"),
     "backend": (
         (X, W, P, "batch_first", "cuda"),

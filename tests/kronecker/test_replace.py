@@ -177,6 +177,32 @@ def test_dtype_and_frozen_parameters_stay() -> None:
     assert all(factor.requires_grad for factor in made[2].factors)
 
 
+def test_a_model_without_numbers() -> None:
+    """On the device 'meta' there is nothing to factorize, but there are shapes."""
+    model = mlp().to("meta")
+    with pytest.raises(InvalidInput, match=r"'0' cannot be factorized: W is on the device 'meta'.*begin='scratch'"):
+        replace(model, halves)
+    made = replace(model, halves, begin="scratch")
+    assert all(parameter.is_meta for parameter in made.parameters())
+    assert made(torch.empty(3, 16, device="meta")).shape == (3, 10)
+
+
+def one_bias() -> nn.Module:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[1].bias = model[0].bias
+    return model
+
+
+class Owner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.kernel = self.layer.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
+
+
 class Tied(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -215,7 +241,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "no size": (lambda: replace(mlp(), butterfly(8)), r"there are 0 \(24 × 16\), 2 \(24 × 24\), 4 \(10 × 24\)"),
     "blocks": (
         lambda: replace(mlp(), lambda M, N: monarch(M, N, 4)),
-        r"'4', of 10 × 24, has no patterns: monarch\(10, 24, 4\) needs .*; keep it dense with keep=\(…, '4'\)",
+        r"'4', of 10 × 24, has no patterns: monarch\(10, 24, 4\) needs .*; name '4' in keep and it stays dense",
     ),
     "wrong size": (
         lambda: replace(mlp(), lambda M, N: dense(N, M)),
@@ -227,6 +253,19 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "nan": (lambda: replace(not_finite(), halves), "'0' cannot be factorized: W has entries that are not finite"),
     "tied": (lambda: replace(Tied(), halves), "the weight of 'head' is used by embedding, head, which"),
+    "tied to the model": (
+        lambda: replace(Owner(), halves),
+        "the weight of 'layer' is used by the model itself, layer, ",
+    ),
+    "one bias": (
+        lambda: replace(one_bias(), halves),
+        "the bias of '0' is used by 0, 1, which replacing one of them would untie: name '0' in keep and it stays dense",
+    ),
+    "refine": (lambda: replace(mlp(), halves, refine=-1), "^refine must be a number of steps ≥ 0, got -1"),
+    "refine from scratch": (
+        lambda: replace(mlp(), halves, begin="scratch", refine="x"),  # type: ignore[arg-type]
+        "^refine must be a number of steps ≥ 0, got 'x'",
+    ),
     "no layers": (lambda: replace(nn.ReLU(), halves), "ReLU has no layer to replace"),
     "parametrized": (
         lambda: replace(nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 4))), halves),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 import tamis.kronecker.triton as backend
 from tamis.errors import InvalidInput
-from tamis.kronecker.backends import LAYOUTS, aligned
+from tamis.kernels.kronecker import contracted, contracted_weight_gradient
+from tamis.kronecker.backends import LAYOUTS, Step, aligned
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
 from tamis.kronecker.tuning import power_of
@@ -43,6 +46,79 @@ def test_the_operators_know_their_shapes() -> None:
     assert backend.kronecker_multiply(x.T, weight, True).shape == (PATTERN.rows, 7)
     gradient = torch.empty(7, PATTERN.rows, device="meta")
     assert backend.kronecker_weight_gradient(x, gradient, list(PATTERN.shape), False).shape == PATTERN.shape
+
+
+class OnCpu:
+    """Kernels that read memory, as those of the GPU do, and compute by torch."""
+
+    @staticmethod
+    def read(tensor: Tensor) -> Tensor:
+        """The numbers that are in memory; a tensor that has none raises, as it does of a pointer."""
+        memory = tensor.untyped_storage()
+        return tensor.new_empty(0).set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())
+
+    def multiply(self, x: Tensor, weight: Tensor, batch_last: bool, tf32: bool) -> Tensor:
+        assert x.is_contiguous()
+        return contracted(self.read(x), self.read(weight), False, batch_last)
+
+    def weight_gradient(
+        self, x: Tensor, gradient: Tensor, shape: tuple[int, int, int, int], batch_last: bool, tf32: bool
+    ) -> Tensor:
+        assert x.is_contiguous() and gradient.is_contiguous()
+        return contracted_weight_gradient(self.read(x), self.read(gradient), shape, batch_last)
+
+    def Factor(self, weight: Tensor, batch_last: bool, tf32: bool) -> Step:
+        def product(x: Tensor, bias: Tensor | None) -> Tensor:
+            return self.multiply(x, weight, batch_last, tf32) + (0 if bias is None else self.read(bias))
+
+        return product
+
+
+@pytest.fixture
+def kernels_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = OnCpu()
+    monkeypatch.setitem(sys.modules, "tamis.kernels.triton.kronecker", kernels)  # type: ignore[arg-type]
+    monkeypatch.setattr("tamis.kernels.triton.kronecker", kernels, raising=False)
+
+
+@pytest.mark.usefixtures("kernels_on_cpu")
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("which", ["x", "weight", "gradient", "bias"])  # the signs of two would cancel
+def test_kernels_read_numbers_that_are_negated(which: str, last: bool) -> None:
+    """Views such as `z.conj().imag` have the memory of other numbers, and a bit that says so."""
+    shapes = {
+        "x": (5, PATTERN.columns),
+        "gradient": (5, PATTERN.rows),
+        "weight": PATTERN.shape,
+        "bias": (PATTERN.rows,),
+    }
+    if last:
+        shapes |= {"x": (PATTERN.columns, 1), "gradient": (PATTERN.rows, 1), "bias": (PATTERN.rows, 1)}
+    plain = {name: torch.randn(shape) for name, shape in shapes.items()}
+    results = []
+    for negated in (torch.neg, torch._neg_view):
+        given = plain | {which: negated(plain[which])}
+        x, weight = given["x"].detach().requires_grad_(), given["weight"].detach().requires_grad_()
+        y = backend.multiply(x, weight, last)
+        kept = backend._prepare(weight, PATTERN, LAYOUTS[last])(x.detach(), given["bias"])
+        results.append((y, kept, *torch.autograd.grad(y, (x, weight), given["gradient"])))
+    torch.testing.assert_close(results[1], results[0], rtol=0, atol=0)
+
+
+@pytest.mark.usefixtures("kernels_on_cpu")
+@pytest.mark.parametrize("last", [False, True])
+def test_many_gradients_at_once_are_those_one_by_one(last: bool) -> None:
+    """Torch makes one tensor of them, without memory, that no kernel can read."""
+    x, weight = torch.randn(5, PATTERN.columns), torch.randn(PATTERN.shape).requires_grad_()
+    upstream = torch.randn(3, 5, PATTERN.rows)
+    x, upstream = (x.T, upstream.mT) if last else (x, upstream)
+    y = backend.multiply(x.requires_grad_(), weight, last)
+
+    def gradients(upstream: Tensor, batched: bool) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(y, (x, weight), upstream, retain_graph=True, is_grads_batched=batched)
+
+    one_by_one = [torch.stack(each) for each in zip(*(gradients(one, False) for one in upstream), strict=True)]
+    torch.testing.assert_close(list(gradients(upstream, True)), one_by_one)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -11,7 +11,9 @@ the environment variable TAMIS_KERNEL names when the first product is computed; 
 tamis.kernels.dispatch says which and why. Results do not depend on the number of threads.
 
 Both are operators, tamis::kronecker_cpu and tamis::kronecker_cpu_weight_gradient, that torch.compile and torch.export
-pass through; each is the gradient of the other, so that they can be differentiated again and again.
+pass through; each is the gradient of the other, so that they can be differentiated again and again. Kernels read
+memory, which some gradients are not in: those that torch computes many of at once (`is_grads_batched=True`) and those
+of torch.func. These go through matrix products of torch, `contracted` and `contracted_weight_gradient`.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
@@ -50,7 +53,7 @@ def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_las
 
 def prepared(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
     """x → x Kᵀ by a weight that stays what it is, for matrices x that fit: no gradients, and nothing is checked."""
-    weight = weight.detach().contiguous()
+    weight = weight.detach().resolve_neg().contiguous()
     shape, outputs = tuple(weight.shape), _sizes(weight.shape, False)[1]
     extension, kernel = _extension()
     multiply, threads = extension.kronecker_multiply, torch.get_num_threads
@@ -76,6 +79,43 @@ def differentiated(first: Tensor, second: Tensor) -> bool:
     return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
 
 
+def transformed() -> bool:
+    """Whether torch.func or forward-mode differentiation looks on, for which kernels of our own have no rules."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def beyond_kernels(gradient: Tensor) -> bool:
+    """Whether a gradient is one that no kernel can read: it has no memory of its own, or a transform looks on."""
+    return transformed() or (type(gradient) is Tensor and not torch._C._has_storage(gradient))
+
+
+def contracted(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
+    """`multiply` in matrix products of torch, which has rules for everything that may look on."""
+    if batch_last:
+        return contracted(x.transpose(0, 1), weight, transposed, False).transpose(0, 1)
+    weight = weight.transpose(1, 2) if transposed else weight
+    a, b, c, d = weight.shape
+    y = torch.bmm(_by_block(x, a, c, d), weight.permute(0, 3, 2, 1).reshape(a * d, c, b))
+    return y.reshape(a, d, x.shape[0], b).permute(2, 0, 3, 1).reshape(x.shape[0], a * b * d)
+
+
+def contracted_weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
+    """`weight_gradient` likewise."""
+    if batch_last:
+        x, gradient = x.transpose(0, 1), gradient.transpose(0, 1)
+    a, b, c, d = shape
+    sums = torch.bmm(_by_block(gradient, a, b, d).transpose(1, 2), _by_block(x, a, c, d))
+    return sums.reshape(a, d, b, c).permute(0, 2, 3, 1)
+
+
+def _by_block(vectors: Tensor, a: int, size: int, d: int) -> Tensor:
+    """(ad, batch, size): of each vector what belongs to each of the ad dense blocks."""
+    batch = vectors.shape[0]
+    return vectors.reshape(batch, a, size, d).permute(1, 3, 0, 2).reshape(a * d, batch, size)
+
+
 @lru_cache(maxsize=1)
 def _extension() -> tuple[Any, str]:
     """The extension and the kernel to run, looked up once: to ask takes as long as a small product."""
@@ -85,7 +125,8 @@ def _extension() -> tuple[Any, str]:
 
 
 def _in_rows(matrix: Tensor) -> tuple[Tensor, int]:
-    """A matrix whose rows lie side by side each, and the step from one to the next."""
+    """A matrix whose rows lie side by side each, as they are, and the step from one to the next."""
+    matrix = matrix.resolve_neg()  # torch negates some views, such as `z.conj().imag`, only when it reads them
     rows, columns = matrix.shape
     if (columns > 1 and matrix.stride(1) != 1) or (rows > 1 and matrix.stride(0) < columns):
         matrix = matrix.contiguous()
@@ -104,7 +145,7 @@ def _multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> 
         return y
     batch = x.shape[1] if batch_last else x.shape[0]
     x, x_row = _in_rows(x)
-    weight = weight.contiguous()
+    weight = weight.resolve_neg().contiguous()
     extension, kernel = _extension()
     extension.kronecker_multiply(
         kernel,
@@ -167,14 +208,20 @@ def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = Non
     ctx.save_for_backward(x, weight)
 
 
+def _ways(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """How products and gradients in the weight are computed from this gradient."""
+    return (contracted, contracted_weight_gradient) if beyond_kernels(gradient) else (multiply, weight_gradient)
+
+
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     x, weight = ctx.saved_tensors
     by_x = by_weight = None
+    product, sums = _ways(gradient)
     if ctx.needs_input_grad[0]:
-        by_x = multiply(gradient, weight, not ctx.transposed, ctx.batch_last)
+        by_x = product(gradient, weight, not ctx.transposed, ctx.batch_last)
     if ctx.needs_input_grad[1]:  # of the transposed matrix x and y change places
         of_x, of_y = (gradient, x) if ctx.transposed else (x, gradient)
-        by_weight = weight_gradient(of_x, of_y, weight.shape, ctx.batch_last)
+        by_weight = sums(of_x, of_y, weight.shape, ctx.batch_last)
     return by_x, by_weight, None, None
 
 
@@ -185,8 +232,9 @@ def _keep_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     x, gradient = ctx.saved_tensors
-    by_x = multiply(gradient, weight, True, ctx.batch_last) if ctx.needs_input_grad[0] else None
-    by_gradient = multiply(x, weight, False, ctx.batch_last) if ctx.needs_input_grad[1] else None
+    product, _ = _ways(weight)
+    by_x = product(gradient, weight, True, ctx.batch_last) if ctx.needs_input_grad[0] else None
+    by_gradient = product(x, weight, False, ctx.batch_last) if ctx.needs_input_grad[1] else None
     return by_x, by_gradient, None, None
 
 

@@ -19,6 +19,7 @@ from tamis.kronecker.multiply import multiply as multiply
 from tamis.kronecker.pattern import Pattern as Pattern
 from tamis.kronecker.pattern import is_dense as is_dense
 from tamis.kronecker.pattern import product_density as product_density
+from tamis.kronecker.replace import patterns_of as patterns_of
 from tamis.kronecker.replace import replace as replace
 from tamis.kronecker.suggest import Suggestion as Suggestion
 from tamis.kronecker.suggest import suggest as suggest
@@ -40,6 +41,7 @@ __all__ = [
     "low_rank",
     "monarch",
     "multiply",
+    "patterns_of",
     "product_density",
     "replace",
     "suggest",

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from tamis.errors import InvalidInput
@@ -118,6 +117,11 @@ def _on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[B
     return BACKENDS[name], f"{name}: the fastest for {for_what}, by rules from measurements on an H200"
 
 
+def summed_in(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which numbers of this one are added up: float32 for half precision."""
+    return torch.float32 if dtype in HALF else dtype
+
+
 def aligned(batch: int, dtype: torch.dtype) -> bool:
     """Whether columns of so many numbers, one after the other, begin where a GPU reads several at once."""
     return batch * dtype.itemsize % ALIGNED == 0
@@ -134,13 +138,6 @@ def _of_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
             f"is faster, up to ad = {MOST_FILLED}"
         )
     return BACKENDS["bmm"], f"bmm: {filled} products of dense {pattern.b} × {pattern.c} blocks, batched"
-
-
-def transformed() -> bool:
-    """Whether torch.func or forward-mode differentiation looks on, for which kernels of our own have no rules."""
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def _in_small_steps(pattern: Pattern, layout: str) -> bool:
@@ -220,8 +217,13 @@ def _prepare_bmm(weight: Tensor, pattern: Pattern, layout: str) -> Step:
 
 
 def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """One column of the blocks after the other, entry by entry: c passes over the output, and nothing is permuted."""
+    """One column of the blocks after the other, entry by entry: c passes over the output, and nothing is permuted.
+
+    Sums of numbers in half precision are rounded once, in the end, as those of matrix products are.
+    """
     a, _, c, d = pattern.shape
+    dtype = x.dtype
+    x, weight = x.to(summed_in(dtype)), weight.to(summed_in(dtype))
     if layout == BATCH_FIRST:
         columns = x.reshape(x.shape[0], a, 1, c, d).unbind(3)
         weights = weight.unbind(2)
@@ -230,8 +232,9 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
         weights = weight.unsqueeze(-1).unbind(2)
     y = columns[0] * weights[0]
     for column, weight_of_column in zip(columns[1:], weights[1:], strict=True):
-        y = torch.addcmul(y, column, weight_of_column)
-    return y.reshape((x.shape[0], pattern.rows) if layout == BATCH_FIRST else (pattern.rows, x.shape[1]))
+        y.addcmul_(column, weight_of_column)
+    y = y.reshape((x.shape[0], pattern.rows) if layout == BATCH_FIRST else (pattern.rows, x.shape[1]))
+    return y.to(dtype)
 
 
 def _dense(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tamis.errors import InvalidInput
 from tamis.kronecker.backends import BATCH_FIRST
 from tamis.kronecker.layer import KroneckerLayer
+from tamis.kronecker.multiply import check_numbers
 from tamis.kronecker.pattern import PatternLike
 
 Sizes = int | tuple[int, ...]
@@ -51,7 +52,8 @@ class KroneckerConv2d(KroneckerLayer):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(patterns, bias, backend, device, dtype)
-        self.in_channels, self.out_channels = in_channels, out_channels
+        self.in_channels = _whole(in_channels, "in_channels")
+        self.out_channels = _whole(out_channels, "out_channels")
         self.kernel_size, self.stride = _pair(kernel_size, "kernel_size"), _pair(stride, "stride")
         self.dilation = _pair(dilation, "dilation")
         self.padding = self._zeros_around(padding)
@@ -64,6 +66,7 @@ class KroneckerConv2d(KroneckerLayer):
             )
 
     def forward(self, x: Tensor) -> Tensor:
+        check_numbers("x", x)
         if x.dim() not in (3, 4) or x.shape[-3] != self.in_channels:
             raise InvalidInput(
                 f"KroneckerConv2d takes an input of shape (batch, {self.in_channels}, rows, columns), or one without "
@@ -105,8 +108,18 @@ class KroneckerConv2d(KroneckerLayer):
         return ", ".join([*parts, self._described()])
 
 
+def _whole(given: int, name: str) -> int:
+    if not _is_whole(given, least=1):
+        raise InvalidInput(f"{name} must be a whole number ≥ 1, got {given!r}")
+    return given
+
+
 def _pair(given: Sizes, name: str, least: int = 1) -> tuple[int, int]:
-    sizes = (given, given) if isinstance(given, int) else tuple(given)
-    if len(sizes) != 2 or not all(isinstance(size, int) and size >= least for size in sizes):
+    sizes = tuple(given) if isinstance(given, Sequence) else (given, given)
+    if len(sizes) != 2 or not all(_is_whole(size, least) for size in sizes):
         raise InvalidInput(f"{name} must be a whole number ≥ {least}, or two of them, got {given!r}")
     return sizes[0], sizes[1]
+
+
+def _is_whole(given: object, least: int) -> bool:
+    return isinstance(given, int) and not isinstance(given, bool) and given >= least

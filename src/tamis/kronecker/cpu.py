@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch, kronecker
-from tamis.kronecker.backends import BATCH_LAST, NO_RULES, Backend, Step, add_bias, register, transformed
+from tamis.kronecker.backends import BATCH_LAST, NO_RULES, Backend, Step, add_bias, register
 from tamis.kronecker.pattern import Pattern
 
 
@@ -16,9 +16,7 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return f"it multiplies float32, got {x.dtype}; take the backend 'bmm'"
     if x.device.type != "cpu":
         return f"it runs on the CPU, and x is on '{x.device}'; take the backend 'bmm'"
-    if x.layout != torch.strided or weight.layout != torch.strided:
-        return f"it reads strided tensors, got {x.layout} and {weight.layout}"
-    if transformed():
+    if kronecker.transformed():
         return NO_RULES
     return _missing()
 

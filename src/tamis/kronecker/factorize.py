@@ -20,6 +20,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -27,6 +28,8 @@ from torch import Tensor
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.kronecker.backends import as_matrix
 from tamis.kronecker.pattern import Pattern, PatternLike, as_chain, chainable, product, why_not_chainable
+
+Scalable = TypeVar("Scalable", float, Tensor)
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
 
     Any two factors whose sizes fit will do, and longer chains whose neighbours are chainable: a_ℓ divides a_{ℓ+1},
     d_{ℓ+1} divides d_ℓ, and a_{ℓ+1} divides a_ℓ c_ℓ, as in butterflies and block butterflies. The work is done in
-    float64.
+    float64, on W over a power of two, so that entries may be as large or small as the dtype has them.
 
     Args:
         W: a real or complex matrix.
@@ -83,15 +86,43 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
     """
     chain = as_chain(patterns)
     _check(W, chain, refine)
-    target = W.detach().to(torch.complex128 if W.is_complex() else torch.float64)
+    wide = W.detach().to(torch.complex128 if W.is_complex() else torch.float64)
+    share = _exponent(wide) // len(chain)  # of each factor in a power of two near to the largest entry
+    whole = share * len(chain)
+    target = _scaled(wide, -whole)
     factors, discarded, outside = _split_all(target, chain)
     factors = _balanced(factors)
     if refine:
         factors = _balanced(_refined(target, factors, chain, refine))
-    rounded = tuple(factor.to(W.dtype) for factor in factors)
-    error = _error(target, [factor.to(target.dtype) for factor in rounded], chain)
+    rounded = tuple(_scaled(factor, share).to(W.dtype) for factor in factors)
+    error = _error(target, [_scaled(factor.to(target.dtype), -share) for factor in rounded], chain)
     norm = float(torch.linalg.vector_norm(target))
-    return Factorization(chain, rounded, error, error / norm if norm else 0.0, discarded, outside)
+    return Factorization(
+        chain,
+        rounded,
+        _scaled(error, whole),
+        error / norm if norm else 0.0,
+        tuple(_scaled(each, whole) for each in discarded),
+        _scaled(outside, whole),
+    )
+
+
+def _exponent(values: Tensor) -> int:
+    """The e of the largest entry m · 2^e with ½ ≤ m < 1, its real or its imaginary part; 0 if all are 0."""
+    parts = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
+    return math.frexp(float(parts.abs().max()))[1]
+
+
+def _scaled(value: Scalable, exponent: int) -> Scalable:
+    """value · 2^exponent, in two steps: one such power may be larger than all numbers, or smaller."""
+    half = exponent // 2
+    return value * 2.0**half * 2.0 ** (exponent - half)
+
+
+def check_refine(refine: int) -> None:
+    """Whether it is a number of steps."""
+    if isinstance(refine, bool) or not isinstance(refine, int) or refine < 0:
+        raise InvalidInput(f"refine must be a number of steps ≥ 0, got {refine!r}")
 
 
 def _check(W: Tensor, chain: tuple[Pattern, ...], refine: int) -> None:
@@ -101,10 +132,13 @@ def _check(W: Tensor, chain: tuple[Pattern, ...], refine: int) -> None:
     rows, columns = chain[0].rows, chain[-1].columns
     if tuple(W.shape) != (rows, columns):
         raise InvalidInput(f"a product of these patterns has shape ({rows}, {columns}), but W has {tuple(W.shape)}")
+    if W.layout != torch.strided:
+        raise InvalidInput(f"factorize needs a dense tensor, got one of {W.layout}; take W.to_dense()")
+    if W.is_meta:
+        raise InvalidInput("W is on the device 'meta', where tensors have a shape and no entries")
     if not W.isfinite().all():
         raise InvalidInput("W has entries that are not finite")
-    if isinstance(refine, bool) or not isinstance(refine, int) or refine < 0:
-        raise InvalidInput(f"refine must be a number of steps ≥ 0, got {refine!r}")
+    check_refine(refine)
     if len(chain) <= 2:
         return
     for place, (left, right) in enumerate(pairwise(chain)):
@@ -194,7 +228,7 @@ def _weight_of(matrix: Tensor, pattern: Pattern) -> Tensor:
 def _balanced(factors: list[Tensor]) -> list[Tensor]:
     """The same product of factors of equal norms: small and large ones round and train worse."""
     norms = [float(torch.linalg.vector_norm(factor)) for factor in factors]
-    if min(norms) == 0:
+    if len(norms) == 1 or min(norms) == 0:
         return factors
     common = math.exp(sum(math.log(norm) for norm in norms) / len(norms))
     return [factor * (common / norm) for factor, norm in zip(factors, norms, strict=True)]

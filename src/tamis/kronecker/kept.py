@@ -9,8 +9,10 @@ with its weights (`Module.to`), and with every change between `train()` and `eva
 with nothing.
 
 A change of the weights is seen: by torch's counter of changes in place, and by where the weights lie. Torch does not
-count what fused optimizers do (`fused=True`), nor what is written through `Tensor.data`, NumPy or another process. Who
-trains calls `train()` and `eval()`, each of which forgets all; else call `eval()` once more after such a change.
+count what fused optimizers do (`fused=True`), nor what is written through `Tensor.data`, through a tensor that was set
+as `Tensor.data`, NumPy or another process. Who trains calls `train()` and `eval()`, each of which forgets all; else
+call `eval()` once more after such a change. Of weights that lie in a larger tensor and change with it, as those that
+`torch.nn.utils.vector_to_parameters` makes, nothing is kept.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.kernels.binary import watched
+from tamis.kernels.kronecker import transformed
 from tamis.kronecker import tuning
 from tamis.kronecker.backends import (
     BATCH_FIRST,
@@ -37,7 +40,7 @@ from tamis.kronecker.backends import (
     by_matrix,
     chosen,
     named,
-    transformed,
+    summed_in,
 )
 from tamis.kronecker.pattern import Pattern
 
@@ -52,7 +55,8 @@ A_NUMBER = 184
 LONG, SLICE = 4, 2 << 20
 
 
-# Of each weight: which it is, changes so far, address, shape, strides, dtype. Of the bias: all but changes and address.
+# Of each weight: which it is, changes so far, address, shape, strides, dtype, and whether torch is yet to negate it.
+# Of the bias: which it is, shape, strides, dtype and device.
 State = tuple[tuple[Any, ...] | None, ...]
 Circumstances = tuple[Any, ...]  # all of a call, but for its numbers, that decides how it is computed
 NOTHING = (None, None)
@@ -213,7 +217,7 @@ def _together(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int |
 def _whole(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Tensor:
     """K₁…K_L as one matrix, rounded once: the rightmost factor, multiplied by one factor after the other."""
     dtype = weights[0].dtype
-    wide = torch.float32 if dtype in HALF else dtype
+    wide = summed_in(dtype)
     whole = as_matrix(weights[-1].to(wide), patterns[-1])
     for weight, pattern in reversed(list(zip(weights[:-1], patterns[:-1], strict=True))):
         whole = BMM.apply(whole, weight.to(wide), pattern, BATCH_LAST)
@@ -279,7 +283,10 @@ def _chosen(call: Call) -> tuple[Backend, ...]:
 
 
 def _state(call: Call) -> State:
-    seen = [(id(each), each._version, each.data_ptr(), each.shape, each.stride(), each.dtype) for each in call.weights]
+    seen = [
+        (id(each), each._version, each.data_ptr(), each.shape, each.stride(), each.dtype, each.is_neg())
+        for each in call.weights
+    ]
     bias = call.bias
     return (*seen, None if bias is None else (id(bias), bias.shape, bias.stride(), bias.dtype, bias.device))
 
@@ -298,4 +305,9 @@ def _fits(call: Call) -> bool:
             return False
         if one.is_inference():  # which counts no changes
             return False
-    return True
+    return not any(_is_part(weight) for weight in call.weights)
+
+
+def _is_part(weight: Tensor) -> bool:
+    """Whether it lies in a larger tensor, as `vector_to_parameters` has it: torch counts changes of that apart."""
+    return weight.untyped_storage().nbytes() > weight.numel() * weight.itemsize

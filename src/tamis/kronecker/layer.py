@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tamis.errors import InvalidInput
 from tamis.kronecker.backends import BATCH_FIRST, as_matrix
 from tamis.kronecker.kept import Call, Kept
-from tamis.kronecker.multiply import check_layout, multiply
+from tamis.kronecker.multiply import as_autocast, check_layout, multiply
 from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
 
 
@@ -111,7 +111,8 @@ class KroneckerLayer(nn.Module):
             x = multiply(x, self.factors[place], self.patterns[place], layout, self.backend)
         if self.bias is None:
             return x
-        return x + (self.bias if layout == BATCH_FIRST else self.bias.reshape(-1, *[1] * (x.dim() - 1)))
+        bias = as_autocast(self.bias)  # or the sum would be of the dtype of the bias, and not that of the product
+        return x + (bias if layout == BATCH_FIRST else bias.reshape(-1, *[1] * (x.dim() - 1)))
 
     def _kept_product(self, x: Tensor, layout: str) -> Tensor | None:
         """As `Kept.product`, which knows parameters alone; to look these up by `self.bias` would cost a microsecond."""

@@ -68,8 +68,9 @@ def multiply(
     """
     pattern = as_pattern(pattern)
     check_layout(layout)
-    _check_kinds(x, weight)
-    x, weight = _as_autocast(x), _as_autocast(weight)
+    check_numbers("x", x)
+    check_numbers("weight", weight)
+    x, weight = as_autocast(x), as_autocast(weight)
     _check_tensors(x, weight, pattern, layout)
     flat = x if x.dim() == 2 else x.reshape((-1, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, -1))
     way, why = (
@@ -81,7 +82,7 @@ def multiply(
     return (y, why) if explain else y
 
 
-def _as_autocast(tensor: Tensor) -> Tensor:
+def as_autocast(tensor: Tensor) -> Tensor:
     """In autocast's dtype where that is on: it casts for matrix products of torch, and not for those of others."""
     device = tensor.device.type
     if tensor.is_complex() or tensor.dtype == torch.float64 or device == "meta":
@@ -97,12 +98,14 @@ def check_layout(layout: str) -> None:
         raise InvalidInput(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
 
 
-def _check_kinds(x: Tensor, weight: Tensor) -> None:
-    for name, tensor in (("x", x), ("weight", weight)):
-        if not isinstance(tensor, Tensor):
-            raise InvalidInput(f"{name} must be a tensor, got {type(tensor).__name__}")
-        if not (tensor.is_floating_point() or tensor.is_complex()):
-            raise InvalidInput(f"{name} must hold real or complex numbers, got {tensor.dtype}")
+def check_numbers(name: str, tensor: Tensor) -> None:
+    """Whether an argument of this name is a tensor of real or complex numbers, all of which are there."""
+    if not isinstance(tensor, Tensor):
+        raise InvalidInput(f"{name} must be a tensor, got {type(tensor).__name__}")
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        raise InvalidInput(f"{name} must hold real or complex numbers, got {tensor.dtype}")
+    if tensor.layout != torch.strided:
+        raise InvalidInput(f"{name} must be a dense tensor, got one of {tensor.layout}; take {name}.to_dense()")
 
 
 def _check_tensors(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> None:

@@ -12,7 +12,7 @@ from tamis.errors import InvalidInput, TamisError, listed
 from tamis.graph.selection import Patterns, as_patterns, matches
 from tamis.graph.substitute import substituted
 from tamis.kronecker.conv import KroneckerConv2d
-from tamis.kronecker.factorize import factorize
+from tamis.kronecker.factorize import check_refine, factorize
 from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear
 from tamis.kronecker.pattern import Pattern, PatternLike, as_chain
 from tamis.progress import Listener, reporting
@@ -35,7 +35,8 @@ def replace(
 ) -> nn.Module:
     """A copy of a network with `KroneckerLinear` in the place of `nn.Linear`.
 
-    Biases, devices, dtypes and modes stay those of the layers.
+    Biases, devices, dtypes and modes stay those of the layers. Hooks do not: those of a layer that is replaced are not
+    called for the new one, so register them again on what `replace` gives.
 
     Args:
         model: any module; it is left as it is.
@@ -59,6 +60,7 @@ def replace(
         raise InvalidInput(f"replace needs an nn.Module, got {type(model).__name__}")
     if begin not in BEGINNINGS:
         raise InvalidInput(f"begin must be one of {', '.join(BEGINNINGS)}, got {begin!r}")
+    check_refine(refine)
     chains = _chosen(model, patterns, keep, convolutions)
     copied = copy.deepcopy(model)
     made: dict[nn.Module, nn.Module] = {}
@@ -71,6 +73,17 @@ def replace(
             made[layer], figures = _made(name, layer, chain, begin, refine)
             report(done + 1, **figures)
     return substituted(copied, made)
+
+
+def patterns_of(model: nn.Module) -> dict[str, list[list[int]]]:
+    """The products of a network as a recipe has them, by name: `replace` takes them to make the same layers.
+
+    Example:
+        >>> patterns_of(replace(mlp(), {"linear1": monarch(32, 64, 4)}))
+        {'linear1': [[1, 8, 8, 4], [4, 8, 16, 1]]}
+    """
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, KroneckerLayer)}
+    return {name: [list(pattern.shape) for pattern in layer.patterns] for name, layer in layers.items()}
 
 
 def _chosen(model: nn.Module, patterns: Choice, keep: Patterns, convolutions: bool) -> dict[str, tuple[Pattern, ...]]:
@@ -143,8 +156,8 @@ def _asked(
         chain = None if given is None else as_chain(given)
     except TamisError as error:
         raise InvalidInput(
-            f"'{name}', of {rows} × {columns}, has no patterns: {error}; keep it dense with keep=(…, '{name}'), or "
-            "give None for its size"
+            f"'{name}', of {rows} × {columns}, has no patterns: {error}; name '{name}' in keep and it stays dense, or "
+            "choose others for its size"
         ) from error
     if chain is not None and (chain[0].rows, chain[-1].columns) != (rows, columns):
         raise InvalidInput(
@@ -157,21 +170,26 @@ def _asked(
 def _check_layer(name: str, layer: Replaceable, model: nn.Module) -> None:
     if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
         raise InvalidInput(
-            f"'{name}' pads with padding_mode={layer.padding_mode!r}, and KroneckerConv2d pads with zeros: keep it "
-            f"with keep=(…, '{name}')"
+            f"'{name}' pads with padding_mode={layer.padding_mode!r}, and KroneckerConv2d pads with zeros: name "
+            f"'{name}' in keep and it stays as it is"
         )
-    # A module under several names is one layer; a weight in several modules is not.
-    owners = [
-        owner
-        for owner, module in model.named_modules()
+    for kind, parameter in layer._parameters.items():
+        owners = [] if parameter is None else _owners(parameter, model)
+        if len(owners) > 1:
+            raise InvalidInput(
+                f"the {kind} of '{name}' is used by {listed(owners)}, which replacing one of them would untie: name "
+                f"'{name}' in keep and it stays dense"
+            )
+
+
+def _owners(parameter: nn.Parameter, model: nn.Module) -> list[str]:
+    """The modules that have it, by name. A module under several names is one layer; several modules are not."""
+    return [
+        name or "the model itself"
+        for name, module in model.named_modules()
         for other in module._parameters.values()
-        if other is layer.weight
+        if other is parameter
     ]
-    if len(owners) > 1:
-        raise InvalidInput(
-            f"the weight of '{name}' is used by {listed(owners)}, which factors of one of them would untie: keep it "
-            f"dense with keep=(…, '{name}')"
-        )
 
 
 def _made(

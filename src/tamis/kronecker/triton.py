@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,7 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from tamis.kernels.binary import watched
-from tamis.kernels.kronecker import differentiated
+from tamis.kernels.kronecker import (
+    beyond_kernels,
+    contracted,
+    contracted_weight_gradient,
+    differentiated,
+    transformed,
+)
 from tamis.kernels.triton.kronecker_tiles import tile_of
 from tamis.kronecker.backends import (
     BATCH_FIRST,
@@ -21,7 +28,6 @@ from tamis.kronecker.backends import (
     Step,
     aligned,
     register,
-    transformed,
 )
 from tamis.kronecker.pattern import Pattern
 from tamis.kronecker.tuning import power_of
@@ -47,7 +53,7 @@ def kronecker_multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 def _multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     from tamis.kernels.triton import kronecker as kernels
 
-    return kernels.multiply(x.contiguous(), weight, batch_last, tf32_allowed())
+    return kernels.multiply(_as_read(x), weight.resolve_neg(), batch_last, tf32_allowed())
 
 
 @kronecker_multiply.register_fake
@@ -66,7 +72,12 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: 
     from tamis.kernels.triton import kronecker as kernels
 
     a, b, c, d = shape
-    return kernels.weight_gradient(x.contiguous(), gradient.contiguous(), (a, b, c, d), batch_last, tf32_allowed())
+    return kernels.weight_gradient(_as_read(x), _as_read(gradient), (a, b, c, d), batch_last, tf32_allowed())
+
+
+def _as_read(tensor: Tensor) -> Tensor:
+    """As kernels read it: number by number, and negated where torch has put that off, as in `z.conj().imag`."""
+    return tensor.resolve_neg().contiguous()
 
 
 @kronecker_weight_gradient.register_fake
@@ -104,13 +115,23 @@ def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = Non
     ctx.save_for_backward(x, weight)
 
 
+def _contracted(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
+    return contracted(x, weight, False, batch_last)
+
+
+def _ways(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+    """How products and gradients in the weight are computed from this gradient."""
+    return (_contracted, contracted_weight_gradient) if beyond_kernels(gradient) else (multiply, weight_gradient)
+
+
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     x, weight = ctx.saved_tensors
     by_x = by_weight = None
+    product, sums = _ways(gradient)
     if ctx.needs_input_grad[0]:
-        by_x = multiply(gradient, weight.transpose(1, 2), ctx.batch_last)
+        by_x = product(gradient, weight.transpose(1, 2), ctx.batch_last)
     if ctx.needs_input_grad[1]:
-        by_weight = weight_gradient(x, gradient, list(weight.shape), ctx.batch_last)
+        by_weight = sums(x, gradient, list(weight.shape), ctx.batch_last)
     return by_x, by_weight, None
 
 
@@ -121,8 +142,9 @@ def _keep_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, None, None]:
     x, gradient = ctx.saved_tensors
-    by_x = multiply(gradient, weight.transpose(1, 2), ctx.batch_last)
-    by_gradient = multiply(x, weight, ctx.batch_last)
+    product, _ = _ways(weight)
+    by_x = product(gradient, weight.transpose(1, 2), ctx.batch_last)
+    by_gradient = product(x, weight, ctx.batch_last)
     return by_x, by_gradient, None, None
 
 
@@ -233,8 +255,8 @@ def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
 def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
     from tamis.kernels.triton.kronecker import Factor
 
-    factor = Factor(weight.detach(), layout == BATCH_LAST, tf32_allowed())
-    return lambda x, bias: factor(x.contiguous(), bias)
+    factor = Factor(weight.detach().resolve_neg(), layout == BATCH_LAST, tf32_allowed())
+    return lambda x, bias: factor(_as_read(x), None if bias is None else bias.resolve_neg())
 
 
 TRITON = register(Backend("triton", _accepts, _apply, _prepare))
