@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tamis.artifact.masks import Masks as Masks
     from tamis.certify import certify as certify
     from tamis.certify.certificate import Certificate as Certificate
+    from tamis.certify.rebuilt import rebuilt_for as rebuilt_for
     from tamis.certify.verify import verify as verify
     from tamis.graph.network import Network as Network
     from tamis.graph.rescale import normalize as normalize
@@ -55,6 +56,7 @@ _HOMES = {
     "Masks": "tamis.artifact.masks",
     "certify": "tamis.certify",
     "Certificate": "tamis.certify.certificate",
+    "rebuilt_for": "tamis.certify.rebuilt",
     "verify": "tamis.certify.verify",
     "Network": "tamis.graph.network",
     "normalize": "tamis.graph.rescale",

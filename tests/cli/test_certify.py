@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 import tamis
+from tamis.binary import binarize, packed
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
+from tamis.kronecker import monarch, patterns_of, replace
 from tamis.train.data import load_data
+from tamis.train.models import example_input, mlp
 
 MLP = "tamis.train.models:mlp"
 DATA = "digits:test[:300]"
@@ -118,3 +122,23 @@ def test_what_is_wrong_is_said_in_a_line(changes: dict[str, str], message: str) 
     result = invoke("certify", MLP, "small.tamis", *(part for pair in options.items() for part in pair))
     assert result.exit_code == 2 and message in result.stderr
     assert not Path("small.json").exists()
+
+
+def write_binary() -> None:
+    model = mlp().eval()
+    packed(binarize(model, example=example_input("mlp")).eval(), example_input("mlp")).save("small.tamis")
+
+
+def write_factors() -> None:
+    made = replace(mlp(), {"linear1": monarch(32, 64, 4)}, begin="scratch").eval()
+    step = {"step": "kronecker", "layers": patterns_of(made)}
+    tamis.Compressed(tamis.trace(made, example_input("mlp")), recipe=[step]).save("small.tamis")
+
+
+@pytest.mark.parametrize("write", [write_binary, write_factors])
+def test_a_file_with_rebuilt_layers_needs_the_original_alone(write: Callable[[], None]) -> None:
+    write()
+    run(*CERTIFY)
+    assert run(*VERIFY, "--data", DATA).endswith("verified\n")
+    run("report", "small.json", "--model", MLP, "-o", "report.html")
+    assert "small.tamis" in run("inspect", MLP, "--weights", "small.tamis")

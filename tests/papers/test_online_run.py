@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import torch
 from bayes.toys import Lines, energies, every_sign
 
+from tamis.bayes.journal import Journal
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import SIGN, Prior
@@ -44,6 +46,7 @@ from tamis.papers.online_run import (
     follow,
     least_bound,
     looked_at,
+    note_question,
 )
 from tamis.papers.online_streams import named, space_for
 
@@ -163,6 +166,26 @@ def test_another_run_is_refused_by_what_differs(tmp_path: Path) -> None:
             follow(TINY, tmp_path)
     (tmp_path / QUESTION).write_bytes(before[QUESTION])
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_directory_without_a_round_is_free(whole: Followed, tmp_path: Path) -> None:
+    """A run that fails before its first round is learnt does not stand in the way of the one that was meant."""
+    with pytest.raises(InvalidInput, match="smaller lam"):
+        follow(replace(TINY, lam=1e308, particles=4), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [QUESTION, NOTES, JOURNAL]
+    assert same(follow(TINY, tmp_path), whole)
+    assert json.loads((tmp_path / QUESTION).read_text())["lam"] == 4.0
+    with pytest.raises(InvalidInput, match="another run, with lam"):
+        follow(replace(TINY, lam=1e308), tmp_path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such locks here")
+def test_a_directory_that_a_run_has_just_begun_in_is_not_free(tmp_path: Path) -> None:
+    learner = OnlineLearner(space_for(named("graph"), "graph", [1, 2], [2])[0], Prior(0.5), 4.0, 8)
+    note_question(tmp_path, TINY)
+    with Journal(learner, tmp_path / JOURNAL), pytest.raises(InvalidInput, match="being written by another run"):
+        follow(replace(TINY, lam=1.0), tmp_path)
+    assert json.loads((tmp_path / QUESTION).read_text())["lam"] == 4.0
 
 
 def test_notes_that_are_damaged_are_told_of(tmp_path: Path) -> None:

@@ -268,6 +268,17 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
     return Compressed._sound(model.replaced(params=params), masks, codes, recipe)
 
 
+def recipe_of(path: str | Path, model: nn.Module | Network) -> tuple[list[dict[str, Any]], tuple[Tensor, ...]]:
+    """How a file's network came about, and inputs of zeros for it: what tells how to build the model that it is for.
+
+    Args:
+        path: a `.tamis` file.
+        model: one with about as many tensors as the file has; one that says more than theirs can need is refused.
+    """
+    graph, recipe = _checked_about(path, format.about(path, _tensors_of(model)[0]))
+    return recipe, _zeros(graph, torch.device("cpu"))
+
+
 def _under_first_names(net: Network, values: Mapping[str, T]) -> dict[str, T]:
     """What is given by any of the names of tied parameters, by the name that the network has them under."""
     result: dict[str, T] = {}
@@ -345,15 +356,18 @@ class _Untraced:
         if any(value.is_meta for value in module.state_dict().values()):
             module = deepcopy(module).to_empty(device=device)
         try:
-            example = tuple(
-                torch.zeros(item["shape"], dtype=getattr(torch, item["dtype"]), device=device)
-                for item in self.graph["inputs"]
-            )
-            network = trace_as(module, example, self.graph["batched"])
+            network = trace_as(module, _zeros(self.graph, device), self.graph["batched"])
         except Exception as error:  # whatever an input that a file chose does to a module
             raise InvalidParameters(f"'{self.path}' does not fit {type(module).__name__}: {error}") from error
         _compare_graphs(self.path, self.graph, network)
         return network.replaced(params={name: self.params[name] for name in network.params})
+
+
+def _zeros(graph: Mapping[str, Any], device: torch.device) -> tuple[Tensor, ...]:
+    """Inputs as the file describes them."""
+    return tuple(
+        torch.zeros(item["shape"], dtype=getattr(torch, item["dtype"]), device=device) for item in graph["inputs"]
+    )
 
 
 def _graph(net: Network) -> dict[str, Any]:

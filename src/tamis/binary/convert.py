@@ -20,6 +20,7 @@ from tamis.graph.substitute import substituted
 
 Binarizable = nn.Linear | nn.Conv1d | nn.Conv2d
 CONVOLUTIONS: dict[type[nn.Module], type[BinaryConv2d]] = {nn.Conv1d: BinaryConv1d, nn.Conv2d: BinaryConv2d}
+KINDS = (nn.Linear, *CONVOLUTIONS)
 FIRST, LAST = "first", "last"
 
 
@@ -79,7 +80,7 @@ def _layers(model: nn.Module) -> dict[str, Binarizable]:
     """What can be made binary, by name. Of exactly these classes: what a subclass does with its weight is unknown."""
     layers: dict[str, Binarizable] = {}
     for name, module in model.named_modules():
-        if type(module) not in (nn.Linear, *CONVOLUTIONS):
+        if type(module) not in KINDS:
             continue
         assert isinstance(module, Binarizable)
         weight = module._parameters.get("weight")

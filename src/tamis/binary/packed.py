@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tamis.artifact.codes import Codes, storable
 from tamis.artifact.compressed import Compressed
+from tamis.binary.convert import FIRST, KINDS, LAST
 from tamis.binary.layers import BinaryLayer, binary_layers
 from tamis.binary.scales import analytic_scale
 from tamis.errors import InvalidInput
@@ -20,7 +21,7 @@ from tamis.graph.trace import trace
 def packed(
     model: nn.Module,
     example: Tensor | tuple[Tensor, ...],
-    recipe: Iterable[Mapping[str, Any]] = ({"step": "binarize"},),
+    recipe: Iterable[Mapping[str, Any]] | None = None,
 ) -> Compressed:
     """A binary network with ±1 for its real weights W: codes of two levels, one bit each in a `.tamis` file.
 
@@ -31,7 +32,8 @@ def packed(
     Args:
         model: one with binary layers; it is left as it is.
         example: an input, or a tuple of inputs, to trace it with.
-        recipe: what the file says of how it came about.
+        recipe: what the file says of how it came about; by default that, and how, layers were made binary, of which
+            `tamis.rebuilt_for` makes them again.
 
     Example:
         >>> packed(trained.model, data.example).save("small.tamis")
@@ -40,8 +42,8 @@ def packed(
 
     Reference: chee2021xnor.
     """
-    _check(model)
-    return packed_as(trace(model, example), model, recipe)
+    layers = _check(model)
+    return packed_as(trace(model, example), model, [_binarized(model, layers)] if recipe is None else recipe)
 
 
 def packed_as(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
@@ -60,6 +62,16 @@ def _check(model: nn.Module) -> dict[str, BinaryLayer]:
         if layer.real_weights:
             raise InvalidInput(f"'{name}' has real weights, as in the first stage of training: train the second one")
     return layers
+
+
+def _binarized(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str, Any]:
+    """What `binarize` was asked for; no more than its name where layers differ in more than their sizes."""
+    hows = {(layer.form, layer.estimator) for layer in layers.values()}
+    keep = [name for name, module in model.named_modules() if type(module) in KINDS]
+    if len(hows) > 1 or FIRST in keep or LAST in keep:  # words for places, not for names
+        return {"step": "binarize"}
+    scale, estimator = hows.pop()
+    return {"step": "binarize", "scale": scale, "estimator": estimator, "keep": keep}
 
 
 def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[BinaryLayer]]:

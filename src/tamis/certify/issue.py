@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from tamis import __version__
-from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.compressed import Compressed
 from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
 from tamis.certify.certificate import Certificate
 from tamis.certify.claim import Case, Kind, Settings, checked_settings
 from tamis.certify.claims import KINDS
 from tamis.certify.claims.boxes import check_boxes
 from tamis.certify.evidence import Evidence, Team, gather_evidence
+from tamis.certify.rebuilt import load_beside
 from tamis.certify.samples import Inputs, first_of
 from tamis.certify.schema import VERSION
 from tamis.certify.signature import private_key
@@ -61,7 +62,8 @@ def certify(
         labels: the class number of each input, if it is known.
         delta: the probability that any of the claims may be wrong.
         rebuilt: the architecture of the file, a network or its module, where it is not that of the original: binarized,
-            or of structured factors. Then claims that compare weight with weight are not made.
+            or of structured factors. Then claims that compare weight with weight are not made. The module of the
+            original will do where `rebuilt_for` makes the architecture of it, and is taken where it is the original.
         training: what the networks were trained on, without augmentation, for the bound from the code length: data that
             brings its labels, or a pair of inputs and labels.
         prior: the network as it was known before any data, with seeded or analytic weights: what is still the same in
@@ -90,14 +92,14 @@ def certify(
     if sign is not None:
         private_key(sign)  # a key that cannot be read should be known before the work, not after it
     net = as_network(original, example, inputs, "certify")
-    if settings.radius is not None:
-        if rebuilt is not None:
-            raise InvalidInput(f"radius = {radius} bounds networks of one graph, and rebuilt= says that there are two")
-        check_boxes(net)
     facts = file_facts(file)
-    small = load(file, net if rebuilt is None else rebuilt)
+    small = load_beside(original, net, file, rebuilt)
     if file_facts(file) != facts:
         raise InvalidInput(f"'{file}' was changed while it was read")
+    if settings.radius is not None:
+        if fingerprint(small.network) != fingerprint(net):
+            raise InvalidInput(f"radius = {radius} bounds networks of one graph, and '{file}' has another one")
+        check_boxes(net)
     _check_prior(prior, net, small)
     team = _team(net)
     held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, team, progress)
@@ -182,6 +184,8 @@ def network_facts(net: Network) -> dict[str, Any]:
 
 def file_facts(path: str | Path) -> dict[str, Any]:
     """What says which file it is."""
+    if isinstance(path, Compressed):
+        raise InvalidInput("what is certified is a file, read back: save the network, and give the path of its file")
     content = Path(path).read_bytes()
     return {"name": Path(path).name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 

@@ -13,13 +13,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tamis.artifact.compressed import load
 from tamis.artifact.fingerprint import fingerprint_of_values
 from tamis.certify.certificate import Certificate
 from tamis.certify.claim import Case, Kind, Limits, Settings
 from tamis.certify.claims import KINDS
 from tamis.certify.evidence import Evidence, gather_evidence
 from tamis.certify.issue import as_network, data_facts, file_facts, network_facts, share_of, training_evidence
+from tamis.certify.rebuilt import load_beside
 from tamis.certify.samples import Inputs
 from tamis.certify.signature import check_signature
 from tamis.errors import InvalidInput, VerificationFailed
@@ -102,7 +102,7 @@ def verify(
     net = as_network(model, example, inputs, "verify")
     _same_facts("network", content["network"], network_facts(net), "the model")
     _check_prior(content["prior"], prior, training)
-    small = load(file, net if rebuilt is None else rebuilt)
+    small = load_beside(model, net, file, rebuilt)
     _same_facts(
         "file", content["file"], file_facts(file), f"'{file}'", ignored=("name",)
     )  # nobody changed it meanwhile

@@ -33,10 +33,11 @@ def certify(
     """The command; arguments as on the command line, `options` as `tamis.certify` takes them."""
     prepare_output(out, ".json")
     with Console(stderr=True).status(Text(f"tracing {model}")):
-        net = load_network(model, weights, shape).network
+        loaded = load_network(model, weights, shape)
         inputs = load_held_out(data)
         examples = None if training is None else load_data(training)
-    cert = certify_network(net, small, inputs, training=examples, progress=True, **options)
+    options |= {"rebuilt": loaded.module, "training": examples}
+    cert = certify_network(loaded.network, small, inputs, progress=True, **options)
     if join_team(torch.device("cpu")).leads:
         cert.save(out)
         if as_json:

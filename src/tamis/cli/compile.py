@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -15,17 +14,15 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from tamis.artifact import format
-from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.compressed import Compressed
 from tamis.artifact.export import example_inputs, write_program
 from tamis.binary.compile import compile as compile_module
-from tamis.binary.convert import binarize
 from tamis.binary.layers import binary_layers
 from tamis.binary.packed_layers import packed_layers
 from tamis.cli.display import console, facts, table
 from tamis.cli.model_argument import load_module
 from tamis.cli.output_argument import prepare_output
-from tamis.errors import CorruptArtifact, InvalidInput, TamisError
+from tamis.errors import InvalidInput, TamisError
 from tamis.graph.trace import quietly
 from tamis.kernels.dispatch import binary_kernel
 
@@ -81,24 +78,19 @@ def compile(model: str, small: Path, out: Path | None, as_json: bool) -> None:
 def restored(model: str, small: Path) -> tuple[Compressed, nn.Module]:
     """What a `.tamis` file holds, and the binary module that it is for, with its weights, in evaluation mode.
 
-    The module is what the factory makes, with the layers made binary that `tamis binarize` made binary; if the factory
-    gives binary layers already, it is taken as it is.
+    The module is what the factory makes, with the layers made binary that `tamis binarize` made binary; one that has
+    binary layers already is taken as it is.
     """
     if model.endswith(".pt2"):
         raise InvalidInput(f"compile needs package.module:factory; '{model}' is a program")
-    module = load_module(model).module
-    recipe, shapes = _about(small, module)
-    step = next((each for each in recipe if each.get("step") == "binarize" and "scale" in each), None)
-    if step is not None:
-        example = tuple(torch.zeros(shape) for shape in shapes)
-        keep = tuple(str(name) for name in step.get("keep", ()))
-        module = binarize(module, keep, example, str(step["scale"]), str(step.get("estimator")))
+    loaded = load_module(model, small)
+    if loaded.compressed is None:
+        raise InvalidInput(f"compile needs a .tamis file, got '{small}'")
     try:
-        binary_layers(module)
+        binary_layers(loaded.module)
     except InvalidInput:
         raise InvalidInput(f"'{small}' is not of `tamis binarize`, and {model}() has no binary layers") from None
-    compressed = load(small, module)
-    return compressed, compressed.apply_to(module).eval()
+    return loaded.compressed, loaded.module.eval()
 
 
 def largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Tensor, ...]) -> float:
@@ -114,16 +106,6 @@ def largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Ten
     if not largest <= TOLERANCE:
         raise TamisError(f"the compiled network differs by {largest:.1e} of the largest output: this is a bug of tamis")
     return largest
-
-
-def _about(path: Path, module: nn.Module) -> tuple[list[dict[str, Any]], list[list[int]]]:
-    """The recipe of a file and the shapes of its inputs, before there is a binary model to read it for."""
-    said = format.about(path, module.state_dict())
-    try:
-        recipe = [dict(step) for step in said["recipe"]]
-        return recipe, [[int(size) for size in each["shape"]] for each in said["graph"]["inputs"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptArtifact(f"'{path}' is not the file of a network: it says nothing of its inputs") from error
 
 
 def _export(compiled: nn.Module, inputs: tuple[Tensor, ...], batched: bool, out: Path) -> None:

@@ -28,6 +28,7 @@ from tamis.errors import InvalidInput
 from tamis.graph.trace import trace
 from tamis.kronecker.layer import KroneckerLayer
 from tamis.kronecker.pattern import Pattern, nonzeros
+from tamis.kronecker.replace import patterns_of
 from tamis.kronecker.replace import replace as replace_layers
 
 
@@ -60,7 +61,7 @@ def replace(
     _refuse_what_would_be_lost(loaded, weights)
     made = replace_layers(loaded.module, choose, parse_keep(keep), **how)
     layers = _compared(loaded.module, made, factorized=how["begin"] == "factorized")
-    step = {"step": "kronecker", "layers": {each.name: [list(p.shape) for p in each.patterns] for each in layers}}
+    step = {"step": "kronecker", "layers": patterns_of(made)}
     step |= {name: how[name] for name in ("begin", "convolutions", "refine", "seed")}
     _write(made, loaded, step, model, weights, shape, out)
     origin = {"model": model, "weights": loaded.weights, "file": str(out)}

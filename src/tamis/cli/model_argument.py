@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -19,6 +19,7 @@ from torch import nn
 
 from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.summary import weights_of
+from tamis.certify.rebuilt import rebuilt_for
 from tamis.errors import InvalidInput, InvalidParameters, listed
 from tamis.graph.network import Network
 from tamis.graph.trace import network_from_program, quietly, trace
@@ -29,11 +30,15 @@ SEED = 0  # of the weights, where the user brings none
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """What MODEL stands for, where its weights come from, in words, and what a `.tamis` file of them holds."""
+    """What MODEL stands for, where its weights come from, in words, and what a `.tamis` file of them holds.
+
+    The module has the architecture of the network, and any weights; a program has none.
+    """
 
     network: Network
     weights: str
     compressed: Compressed | None = None
+    module: nn.Module | None = None
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,12 @@ def load_network(model: str, weights: Path | None = None, shape: str | None = No
     if weights is not None and _is_compressed(weights):
         if shape is not None:
             raise InvalidInput(f"--shape goes with other weights; '{weights}' has its own shape")
-        return _load_compressed(weights, _build(model, SEED))
-    sizes = _parse_shape(shape) if shape is not None else _default_shape(model)
+        module = rebuilt_for(weights, _build(model, SEED))
+        return replace(_load_compressed(weights, module), module=module)
+    sizes = None if shape is None else _parse_shape(shape)
     loaded = load_module(model, weights)
-    return LoadedModel(trace(loaded.module, torch.zeros(1, *sizes)), loaded.weights)
+    sizes = sizes or _default_shape(model)
+    return LoadedModel(trace(loaded.module, torch.zeros(1, *sizes)), loaded.weights, module=loaded.module)
 
 
 def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> LoadedModule:
@@ -77,6 +84,7 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
     if weights is None:
         return LoadedModule(built, f"as the factory draws them with seed {seed}")
     if _is_compressed(weights):
+        built = rebuilt_for(weights, built)
         compressed = load(weights, built)
         return LoadedModule(compressed.apply_to(built), _described(weights, compressed), compressed)
     _load_weights(built, weights)
@@ -213,7 +221,9 @@ def _load_weights(module: nn.Module, path: Path) -> None:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise InvalidParameters(f"'{path}' is not a safetensors file: {error}") from error
+        raise InvalidParameters(
+            f"'{path}' is not a safetensors file, as safetensors.torch.save_model(model, …) writes it: {error}"
+        ) from error
     wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
     wrong = [f"{n} is {shapes[n]} instead of {s}" for n, s in wanted.items() if n in shapes and shapes[n] != s]
     missing: Iterable[str] = wanted.keys() - shapes.keys()

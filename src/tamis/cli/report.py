@@ -30,7 +30,8 @@ def report(
     if model is None and (weights is not None or shape is not None):
         raise InvalidInput("--weights and --shape are those of the original: name it with --model")
     with Console(stderr=True).status(Text(f"reporting on {certificate}")):
-        net = None if model is None else load_network(model, weights, shape).network
-        write_report(certificate, out, original=net, file=small, batch=batch)
+        loaded = None if model is None else load_network(model, weights, shape)
+        net, module = (None, None) if loaded is None else (loaded.network, loaded.module)
+        write_report(certificate, out, original=net, rebuilt=module, file=small, batch=batch)
     written = {"report": str(out), "bytes": out.stat().st_size}
     console().print(json.dumps(written) if as_json else f"{out}, {written['bytes']:,} bytes: open it in a browser")

@@ -30,10 +30,18 @@ def verify(
 ) -> None:
     """The command; arguments as on the command line."""
     with Console(stderr=True).status(Text(f"verifying {certificate}")):
-        net = load_network(model, weights, shape).network
+        loaded = load_network(model, weights, shape)
         inputs = None if data is None else load_held_out(data)
         examples = None if training is None else load_data(training)
-        found = verify_certificate(certificate, small, net, inputs, training=examples, signed_by=signed_by)
+        found = verify_certificate(
+            certificate,
+            small,
+            loaded.network,
+            inputs,
+            rebuilt=loaded.module,
+            training=examples,
+            signed_by=signed_by,
+        )
     if as_json:
         print(json.dumps({"ok": found.ok, **asdict(found)}, indent=2))
     else:

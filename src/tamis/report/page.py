@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from tamis.artifact.atomic import replacing
-from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.compressed import Compressed
 from tamis.certify.certificate import Certificate
 from tamis.certify.issue import as_network, file_facts, network_facts
+from tamis.certify.rebuilt import load_beside
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import Network
 from tamis.paths.cost import path_costs
@@ -65,7 +66,7 @@ def report(
         path: the `.html` file to write, whole or not at all. It loads nothing from anywhere.
         original: the network before, or its module. With it, the page shows layers, costs and latencies.
         file: the `.tamis` file that the certificate is about; by default the one of its name beside the certificate.
-        rebuilt: the architecture of the file, where it is not that of the original, as `certify` takes it.
+        rebuilt: as `certify` takes it.
         example: an input to trace a module with.
         batch: how many inputs at once to measure the latency with.
         tried: all networks of a search, for a picture of bytes against quality.
@@ -91,7 +92,7 @@ def report(
         net = as_network(original, example, None, "report")
         _same_network(content, net)
         stored = _file_of(certificate, content, file)
-        parts |= _about_networks(net, load(stored, net if rebuilt is None else rebuilt), stored, batch)
+        parts |= _about_networks(net, load_beside(original, net, stored, rebuilt), stored, batch)
     if tried:
         parts["figures"].append(_front(tried, tried_by))
     text = _rendered(content, parts, reproduce)

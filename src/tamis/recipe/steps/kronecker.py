@@ -52,10 +52,12 @@ class Kronecker(Step):
 
         from tamis.artifact.compressed import Compressed
         from tamis.graph.trace import trace
+        from tamis.kronecker.replace import patterns_of
 
         module = self._replaced(state.trainable(), self.begin, context.progress).eval()
         network = trace(module, context.data.train.example)
-        small = Compressed(network, recipe=[*state.small.recipe, {"step": self.step, **self.chosen()}])
+        step = {"step": self.step, "layers": patterns_of(module), **self.chosen()}
+        small = Compressed(network, recipe=[*state.small.recipe, step])
         return replace(state.renewed(small), module=module)
 
     def _replaced(self, module: nn.Module, begin: str, progress: Any = False) -> nn.Module:
