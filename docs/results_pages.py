@@ -21,7 +21,8 @@ def write_results_pages(results: Path, folder: Path) -> None:
 
 def index_of(files: list[Path]) -> str:
     """The list of all files, with the day and the machine."""
-    lines = ["# Stored figures", "", "Every number in these pages comes from one of these files.", ""]
+    claim = "Every measured number in these pages comes from one of these files, or is said not to be stored."
+    lines = ["# Stored figures", "", claim, ""]
     lines += ["| figures | measured | on |", "|---|---|---|"]
     for path in files:
         said = json.loads(path.read_text())["environment"]
@@ -37,6 +38,8 @@ def page_of(path: Path) -> str:
     lines = [f"# {path.stem.replace('_', ' ')}", "", f"    {said.get('command', '')}", ""]
     lines += [f"{said.get('date', '')}, {hardware(said)}, torch {said.get('torch', 'unknown')}.", ""]
     lines += [f"All of it: {{download}}`{path.name} <../results/{path.name}>`.", ""]
+    for picture in pictures_of(path):
+        lines += [f"![{picture.stem.replace('_', ' ')}](../results/{picture.name})", ""]
     figures = content.get("figures", {name: value for name, value in content.items() if name != "environment"})
     parts = figures.items() if isinstance(figures, dict) else [("figures", figures)]
     for name, part in parts:
@@ -45,6 +48,13 @@ def page_of(path: Path) -> str:
         lines += [f"| {escaped(key)} | {escaped(value)} |" for key, value in rows[:MOST_ROWS]]
         lines += ["", f"{len(rows) - MOST_ROWS:,} more in the file.", ""] if len(rows) > MOST_ROWS else [""]
     return "\n".join(lines)
+
+
+def pictures_of(path: Path) -> list[Path]:
+    """What was drawn of a file's figures; of two files that a picture is named after, it is of the longer name."""
+    stems = sorted((other.stem for other in path.parent.glob("*.json")), key=len, reverse=True)
+    drawn = sorted(path.parent.glob(f"{path.stem}_*.svg"))
+    return [each for each in drawn if path.stem == next(stem for stem in stems if each.stem.startswith(f"{stem}_"))]
 
 
 def hardware(said: dict[str, Any]) -> str:
