@@ -59,8 +59,10 @@ def test_a_module_needs_no_word_of_what_was_rebuilt(networks, file, tmp_path: Pa
 
 
 def test_a_traced_network_is_told_what_is_missing(networks, file) -> None:
-    with pytest.raises(InvalidParameters, match="Layers were rebuilt: give the original as its module"):
+    with pytest.raises(InvalidParameters, match=r"Layers were rebuilt on the way: tamis\.rebuilt_for makes the model"):
         tamis.certify(networks[0], file, TEST)
+    with pytest.raises(InvalidParameters, match=r"Layers were rebuilt on the way: tamis\.rebuilt_for makes the model"):
+        tamis.load(file, MODEL)
 
 
 SCALES = [("rank_one", "clipped"), ("channel", "rsign"), ("analytic", "approx_sign")]

@@ -20,12 +20,13 @@ from tamis.artifact.export import export, to_module
 from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.masks import Masks
 from tamis.artifact.summary import summary_of, weights_of
-from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
 from tamis.graph.network import Network
 from tamis.graph.trace import tied_names, trace, trace_as
 
 T = TypeVar("T")
 LARGEST_INPUT = 2**26  # numbers in the inputs that a file may ask us to trace a model with
+REBUILDING = ("binarize", "kronecker")  # steps after which a model has other layers
 
 
 class Compressed:
@@ -255,7 +256,15 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
             f"load needs the model that '{path}' is for, a module or a Network, got {type(model).__name__}"
         )
     own, aliases = _tensors_of(model)
-    contents = format.read(path, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
+    try:
+        contents = format.read(path, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
+    except InvalidParameters as error:
+        if _rebuilt_layers(path, model):
+            raise InvalidParameters(
+                f"{error}. Layers were rebuilt on the way: tamis.rebuilt_for makes the model that this file is for, of "
+                "the module that it began with"
+            ) from error
+        raise
     places = {name: torch.device("cpu") if value.is_meta else value.device for name, value in own.items()}
     params = {name: contents.tensors[name].to(place) for name, place in places.items()}  # in the model's order
     masks = Masks({name: mask.to(places[name]) for name, mask in contents.masks.items()})
@@ -277,6 +286,14 @@ def recipe_of(path: str | Path, model: nn.Module | Network) -> tuple[list[dict[s
     """
     graph, recipe = _checked_about(path, format.about(path, _tensors_of(model)[0]))
     return recipe, _zeros(graph, torch.device("cpu"))
+
+
+def _rebuilt_layers(path: str | Path, model: nn.Module | Network) -> bool:
+    try:
+        recipe, _ = recipe_of(path, model)
+    except TamisError:  # what is wrong with it is said already
+        return False
+    return any(step.get("step") in REBUILDING for step in recipe)
 
 
 def _under_first_names(net: Network, values: Mapping[str, T]) -> dict[str, T]:

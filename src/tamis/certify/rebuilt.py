@@ -47,8 +47,8 @@ def rebuilt_for(file: str | Path, model: nn.Module) -> nn.Module:
     recipe, example = recipe_of(file, model)
     try:
         for step in recipe:
-            if step.get("step") in REBUILDING:
-                model = REBUILDING[step["step"]](model, step, example)
+            if step.get("step") in WAYS:
+                model = WAYS[step["step"]](model, step, example)
     except (InvalidInput, TypeError, ValueError) as error:  # a file may say anything
         raise InvalidParameters(
             f"'{file}' was made for another model than {type(model).__name__}: its layers cannot be rebuilt as the "
@@ -73,19 +73,10 @@ def load_beside(
         return load(file, made)
     try:
         return load(file, net)
-    except InvalidParameters as error:
-        if rebuilt is not None:
-            return load(file, rebuilt)
-        if _rebuilds(file, net):
-            raise InvalidParameters(
-                f"{error}. Layers were rebuilt: give the original as its module, of which they can be rebuilt again, "
-                "or the architecture of the file as rebuilt="
-            ) from error
-        raise
-
-
-def _rebuilds(file: str | Path, net: Network) -> bool:
-    return any(step.get("step") in REBUILDING for step in recipe_of(file, net)[0])
+    except InvalidParameters:
+        if rebuilt is None:
+            raise
+        return load(file, rebuilt)
 
 
 def _binarized(model: nn.Module, step: Step, example: Example) -> nn.Module:
@@ -116,7 +107,7 @@ def _has(model: nn.Module, kind: type[nn.Module]) -> bool:
     return any(isinstance(module, kind) for module in model.modules())
 
 
-REBUILDING: dict[str, Callable[[nn.Module, Step, Example], nn.Module]] = {
+WAYS: dict[str, Callable[[nn.Module, Step, Example], nn.Module]] = {
     "binarize": _binarized,
     "kronecker": _factored,
 }
