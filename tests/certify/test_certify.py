@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,24 @@ def test_boxes_and_generalization_when_asked_for(net: tamis.Network, file: Path,
     # 300 examples cannot make up for a description of thousands of bits.
     assert train["generalization"].measured["bits"] > 2000
     assert not train["generalization"].bound.informative and "says nothing" in train["generalization"].sentence
+
+
+class Refilled:
+    """A loader that gives the same tensor again and again, with other numbers in it."""
+
+    def __init__(self, inputs: torch.Tensor, batch: int) -> None:
+        self.inputs, self.buffer = inputs.split(batch), torch.empty_like(inputs[:batch])
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (self.buffer[: len(part)].copy_(part) for part in self.inputs)
+
+
+def test_a_loader_may_use_its_memory_again(net: tamis.Network, file: Path, data: Data) -> None:
+    inputs = data.normalised()
+    kept = tamis.certify(net, file, inputs, radius=0.01, boxed=8)
+    refilled = tamis.certify(net, file, Refilled(inputs, 3), radius=0.01, boxed=8)
+    assert refilled.content["data"] == kept.content["data"]
+    assert refilled["boxes"].bound == kept["boxes"].bound
 
 
 def test_the_same_network_costs_nothing(net: tamis.Network, data: Data, tmp_path: Path) -> None:
@@ -215,6 +234,19 @@ def test_wrong_options_are_refused(
 def test_labels_out_of_range_are_refused(net: tamis.Network, file: Path, data: Data) -> None:
     with pytest.raises(InvalidInput, match="labels go from 0 to 10, the network has classes 0 to 9"):
         tamis.certify(net, file, data.normalised(), torch.where(data.labels == 0, 10, 0))
+
+
+@pytest.mark.parametrize("labels", [[[1], [2, 3]], torch.ones(3, dtype=torch.bfloat16), [1.5, 2.5, 3.5]])
+def test_labels_that_are_none_are_refused(labels: Any, net: tamis.Network, file: Path, data: Data) -> None:
+    with pytest.raises(InvalidInput, match="labels must be class numbers, got"):
+        tamis.certify(net, file, data.normalised()[:3], labels)
+
+
+def test_an_example_may_be_an_array(model: nn.Module, file: Path, data: Data) -> None:
+    example = data.normalised()[:1].numpy()
+    assert tamis.certify(model, file, data, example=example).content["data"]["samples"] == len(data)
+    with pytest.raises(InvalidInput, match="example must be a tensor or an array, got str"):
+        tamis.certify(model, file, data, example="digits")
 
 
 def test_training_without_labels_is_refused(net: tamis.Network, file: Path, data: Data) -> None:

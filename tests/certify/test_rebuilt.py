@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import tamis
+from tamis.artifact import format
+from tamis.artifact.compressed import _graph
 from tamis.artifact.fingerprint import fingerprint_of_values
 from tamis.binary import binarize, packed
-from tamis.errors import InvalidInput, InvalidParameters, VerificationFailed
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, VerificationFailed
 from tamis.kronecker import monarch, patterns_of, replace
 from tamis.train.data import load_data
 from tamis.train.models import digits_cnn, example_input
@@ -126,6 +128,15 @@ HOSTILE = [
 def test_a_recipe_may_say_anything(layers: object, tmp_path: Path) -> None:
     save_factors(tmp_path / "forged.tamis", layers)
     with pytest.raises(InvalidParameters, match="its layers cannot be rebuilt as the file says"):
+        tamis.rebuilt_for(tmp_path / "forged.tamis", MODEL)
+
+
+@pytest.mark.parametrize("dtype", ["quint8", "bits8", "Tensor", "no_such_thing"])
+def test_inputs_that_nobody_can_make_are_refused(dtype: str, tmp_path: Path) -> None:
+    net = tamis.trace(MODEL, example_input("digits_cnn"))
+    about = {"graph": {**_graph(net), "inputs": [{"shape": [1, 1, 8, 8], "dtype": dtype}]}, "recipe": [FACTORS]}
+    format.write(tmp_path / "forged.tamis", net.params, {}, about)
+    with pytest.raises(CorruptArtifact, match="does not describe its graph and recipe"):
         tamis.rebuilt_for(tmp_path / "forged.tamis", MODEL)
 
 

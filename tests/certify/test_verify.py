@@ -208,6 +208,11 @@ def test_every_changed_byte_of_the_file_is_found(
             tamis.verify(cert, tmp_path / "small.tamis", net, data)
 
 
+def test_a_prior_is_a_network(full: Certificate, file: Path, model: nn.Module, net: tamis.Network, data: Data) -> None:
+    with pytest.raises(InvalidInput, match=r"prior must be a Network, as tamis\.trace gives it, got"):
+        tamis.verify(full, file, net, data, prior=model)  # type: ignore[arg-type]
+
+
 def test_a_module_without_an_example(cert: Certificate, file: Path, model: nn.Module) -> None:
     with pytest.raises(InvalidInput, match="verify needs an example of the input of"):
         tamis.verify(cert, file, model)

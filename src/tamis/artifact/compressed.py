@@ -26,6 +26,9 @@ from tamis.graph.trace import tied_names, trace, trace_as
 
 T = TypeVar("T")
 LARGEST_INPUT = 2**26  # numbers in the inputs that a file may ask us to trace a model with
+REALS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
+INPUTS = (*REALS, *WHOLE, torch.complex64, torch.complex128)  # dtypes of inputs of networks
 REBUILDING = ("binarize", "kronecker")  # steps after which a model has other layers
 
 
@@ -169,9 +172,10 @@ class Compressed:
         # What a hook computes from parameters (torch.nn.utils.prune's) is no leaf, and torch copies leaves only.
         computed = [v for module in model.modules() for v in vars(module).values() if isinstance(v, Tensor)]
         copy = deepcopy(model, {id(value): value.detach().clone() for value in computed if not value.is_leaf})
-        unmade = any(value.is_meta for value in copy.state_dict().values())  # a module without weights takes ours
+        unmade = _is_unmade(copy)  # a module without weights takes ours
+        own = {name: value for name, value in copy.state_dict().items() if not isinstance(value, Tensor)}
         try:
-            copy.load_state_dict(self.state_dict(), assign=unmade)
+            copy.load_state_dict(self.state_dict() | own, assign=unmade)  # what get_extra_state gives stays its own
         except RuntimeError as error:
             raise InvalidParameters(f"the compressed network does not fit {type(model).__name__}: {error}") from error
         return copy
@@ -284,8 +288,9 @@ def recipe_of(path: str | Path, model: nn.Module | Network) -> tuple[list[dict[s
         path: a `.tamis` file.
         model: one with about as many tensors as the file has; one that says more than theirs can need is refused.
     """
-    graph, recipe = _checked_about(path, format.about(path, _tensors_of(model)[0]))
-    return recipe, _zeros(graph, torch.device("cpu"))
+    own, _ = _tensors_of(model)
+    graph, recipe = _checked_about(path, format.about(path, own))
+    return recipe, _zeros(graph, next((value.device for value in own.values()), torch.device("cpu")))
 
 
 def _rebuilt_layers(path: str | Path, model: nn.Module | Network) -> bool:
@@ -357,6 +362,11 @@ def _tensors_of(model: nn.Module | Network) -> tuple[Mapping[str, Tensor], Mappi
     return {name: value.detach() for name, value in state.items() if name not in tied}, tied
 
 
+def _is_unmade(module: nn.Module) -> bool:
+    """Whether it was made on the device "meta", without numbers."""
+    return any(isinstance(value, Tensor) and value.is_meta for value in module.state_dict().values())
+
+
 @dataclass(frozen=True)
 class _Untraced:
     """A file's parameters with the module they are for."""
@@ -370,7 +380,7 @@ class _Untraced:
     def traced(self) -> Network:
         device = next((value.device for value in self.params.values()), torch.device("cpu"))
         module = self.model
-        if any(value.is_meta for value in module.state_dict().values()):
+        if _is_unmade(module):
             module = deepcopy(module).to_empty(device=device)
         try:
             network = trace_as(module, _zeros(self.graph, device), self.graph["batched"])
@@ -423,4 +433,4 @@ def _is_input(item: Any) -> bool:
     shape, dtype = (item.get("shape"), item.get("dtype")) if isinstance(item, dict) else (None, None)
     if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
         return False
-    return isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype)
+    return isinstance(dtype, str) and getattr(torch, dtype, None) in INPUTS

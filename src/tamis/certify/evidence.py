@@ -145,7 +145,8 @@ def gather_evidence(
         if batch.labels is not None:
             _check_labels(batch.labels, original, called)
         if samples < keep:
-            first.append(tuple(value[: keep - samples] for value in batch.inputs))
+            # Copies: a loader may fill the same tensor with the next batch.
+            first.append(tuple(value[: keep - samples].clone() for value in batch.inputs))
         if number % team.size == team.rank:
             found, rounding = _measure(original, small, batch, f"{called}: sample {samples:,}")
         else:

@@ -22,7 +22,7 @@ from tamis.certify.claims import KINDS
 from tamis.certify.claims.boxes import check_boxes
 from tamis.certify.evidence import Evidence, Team, gather_evidence
 from tamis.certify.rebuilt import load_beside
-from tamis.certify.samples import Inputs, first_of
+from tamis.certify.samples import Inputs, as_tensor, first_of
 from tamis.certify.schema import VERSION
 from tamis.certify.signature import private_key
 from tamis.errors import AssumptionViolated, InvalidInput
@@ -213,15 +213,20 @@ def as_network(original: Network | nn.Module, example: Any, inputs: Inputs, call
     if example is None:
         raise InvalidInput(f"{call} needs an example of the input of {type(original).__name__}: pass example=")
     taken = next((value for value in original.parameters() if value.is_floating_point()), torch.zeros(()))
-    each = example if isinstance(example, tuple) else (example,)
+    each = [as_tensor(value, "example") for value in (example if isinstance(example, tuple) else (example,))]
     return trace(original, tuple(v.to(taken.device, taken.dtype if v.is_floating_point() else v.dtype) for v in each))
 
 
+def check_prior_kind(prior: Any) -> None:
+    """Raise InvalidInput for a prior that is no network."""
+    if not (prior is None or isinstance(prior, Network)):
+        raise InvalidInput(f"prior must be a Network, as tamis.trace gives it, got {type(prior).__name__}")
+
+
 def _check_prior(prior: Network | None, net: Network, small: Compressed) -> None:
+    check_prior_kind(prior)
     if prior is None:
         return
-    if not isinstance(prior, Network):
-        raise InvalidInput(f"prior must be a Network, as tamis.trace gives it, got {type(prior).__name__}")
     known = fingerprint_of_values(prior.params)
     for name, params in (("original", net.params), ("small", small.params)):
         if known == fingerprint_of_values(params):

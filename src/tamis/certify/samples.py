@@ -68,7 +68,7 @@ def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable
     if isinstance(inputs, (np.ndarray, Tensor)):
         inputs = (inputs,)
     if isinstance(inputs, tuple) and inputs and all(isinstance(item, (np.ndarray, Tensor)) for item in inputs):
-        return _of_tensors(tuple(_tensor(item, called) for item in inputs), labels, called)
+        return _of_tensors(tuple(as_tensor(item, called) for item in inputs), labels, called)
     if not isinstance(inputs, Iterable):
         raise InvalidInput(f"{called} must be a tensor, a dataset or its name, or a DataLoader, got {inputs!r:.80}")
     if labels is not None:
@@ -85,7 +85,7 @@ def first_of(inputs: Inputs) -> tuple[Tensor, ...] | None:
     items = inputs if isinstance(inputs, tuple) else (inputs,)
     if not items or not all(isinstance(item, (np.ndarray, Tensor)) and item.ndim for item in items):
         return None
-    return tuple(_tensor(item[:1], "inputs") for item in items)
+    return tuple(as_tensor(item[:1], "inputs") for item in items)
 
 
 def load_named(spec: str) -> tuple[Any, bool]:
@@ -126,10 +126,12 @@ def _of_loader(batch: Any, net: Network, called: str) -> Batch:
     return Batch(items[:wanted], labels)
 
 
-def _tensor(value: Tensor | np.ndarray, called: str) -> Tensor:
+def as_tensor(value: Tensor | np.ndarray, called: str) -> Tensor:
     """A tensor of numbers; arrays of any layout and byte order are copied where torch could not take them."""
     if isinstance(value, Tensor):
         return value
+    if not isinstance(value, np.ndarray):
+        raise InvalidInput(f"{called} must be a tensor or an array, got {type(value).__name__}")
     if value.dtype.kind not in NUMBERS:
         raise InvalidInput(f"{called} must be numbers, got an array of {value.dtype}")
     native = value.astype(value.dtype.newbyteorder("="), copy=False)
@@ -139,7 +141,10 @@ def _tensor(value: Tensor | np.ndarray, called: str) -> Tensor:
 def _labels(labels: Any, samples: int, called: str) -> Tensor | None:
     if labels is None:
         return None
-    values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    try:
+        values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
+    except (TypeError, ValueError) as error:  # bfloat16, or lists of different lengths
+        raise InvalidInput(f"{called}: labels must be class numbers, got {labels!r:.80}: {error}") from error
     if values.dtype.kind not in "iu":
         raise InvalidInput(f"{called}: labels must be class numbers, got {values.dtype} of shape {values.shape}")
     if values.shape != (samples,):

@@ -18,7 +18,15 @@ from tamis.certify.certificate import Certificate
 from tamis.certify.claim import Case, Kind, Limits, Settings
 from tamis.certify.claims import KINDS
 from tamis.certify.evidence import Evidence, gather_evidence
-from tamis.certify.issue import as_network, data_facts, file_facts, network_facts, share_of, training_evidence
+from tamis.certify.issue import (
+    as_network,
+    check_prior_kind,
+    data_facts,
+    file_facts,
+    network_facts,
+    share_of,
+    training_evidence,
+)
 from tamis.certify.rebuilt import load_beside
 from tamis.certify.samples import Inputs
 from tamis.certify.signature import check_signature
@@ -135,6 +143,7 @@ def _check_signer(content: Mapping[str, Any], signed_by: str | Path | None) -> s
 
 
 def _check_prior(said: str | None, prior: Network | None, training: Any) -> None:
+    check_prior_kind(prior)
     found = None if prior is None else fingerprint_of_values(prior.params)
     if found is not None and found != said:
         raise VerificationFailed(f"the prior is not that of the certificate: its sha256 is {found}, not {said}")
