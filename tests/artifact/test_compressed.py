@@ -135,6 +135,26 @@ def test_apply_to_another_architecture(small: tamis.Compressed) -> None:
         small.apply_to(small.network)  # type: ignore[arg-type]
 
 
+def test_a_model_with_state_that_is_no_tensor(tmp_path: Path) -> None:
+    class Counting(nn.Linear):
+        calls = 0
+
+        def get_extra_state(self) -> dict[str, int]:
+            return {"calls": self.calls}
+
+        def set_extra_state(self, state: dict[str, int]) -> None:
+            self.calls = state["calls"]
+
+    model = nn.Sequential(Counting(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    model[0].calls = 7
+    small = tamis.prune(model, 0.5, example=torch.ones(2, 4))
+    applied: Any = small.apply_to(model)
+    assert applied[0].calls == 7 and torch.equal(applied[0].weight, small.params["0.weight"])
+    small.save(tmp_path / "small.tamis")
+    again = tamis.load(tmp_path / "small.tamis", model).network
+    assert torch.equal(again(torch.ones(2, 4)), small.network(torch.ones(2, 4)))
+
+
 def test_apply_to_a_model_in_training(small: tamis.Compressed) -> None:
     """Gradients, and the hooks that hold its weights, are its own."""
     model = plain()
@@ -380,11 +400,20 @@ def test_a_file_cannot_ask_for_inputs_without_end(inputs: Any, small: tamis.Comp
         tamis.load(path, plain())
 
 
-@pytest.mark.parametrize("dtype", ["float8_e5m2", "quint8", "int64"])
-def test_a_file_that_asks_for_other_inputs_does_not_fit(dtype: str, small: tamis.Compressed, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "refused"),
+    [
+        ("int64", (InvalidParameters, r"small.tamis' (does not fit|was saved from a network)")),
+        ("float8_e5m2", (CorruptArtifact, "does not describe its graph")),
+        ("quint8", (CorruptArtifact, "does not describe its graph")),
+    ],
+)
+def test_a_file_that_asks_for_other_inputs_does_not_fit(
+    dtype: str, refused: tuple[type[Exception], str], small: tamis.Compressed, tmp_path: Path
+) -> None:
     path = tmp_path / "small.tamis"
     inputs = [{"shape": [1, 4], "dtype": dtype}]
     about = {"graph": {"fingerprint": "", "torch": "", "batched": True, "inputs": inputs}, "recipe": []}
     format.write(path, small.params, small.masks, about)
-    with pytest.raises(InvalidParameters, match=r"small.tamis' (does not fit|was saved from a network)"):
+    with pytest.raises(refused[0], match=refused[1]):
         tamis.load(path, plain()).network  # noqa: B018

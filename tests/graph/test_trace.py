@@ -279,6 +279,17 @@ def test_a_data_dependent_branch(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+def test_random_operations_take_any_batch() -> None:
+    class Noisy(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return nn.functional.dropout(x + torch.randn_like(x), 0.5, training=True)
+
+    before = torch.get_rng_state()
+    net = tamis.trace(Noisy(), torch.ones(2, 3))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert net.batched and net(torch.ones(5, 3)).shape == (5, 3)
+
+
 @pytest.mark.parametrize("layer", [nn.Linear(4, 2), nn.Conv1d(4, 2, 1)])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64])
 def test_another_dtype_is_named(layer: nn.Module, dtype: torch.dtype) -> None:

@@ -118,6 +118,13 @@ def test_a_generator(net: Network) -> None:
     assert torch.equal(joined(batches(), net)[0], X)
 
 
+def test_a_loader_may_use_its_memory_again(net: Network) -> None:
+    buffer = torch.empty_like(X[:2])
+    refilled = (buffer.copy_(part) for part in X.split(2))
+    kept = list(batches_of(refilled, net))
+    assert torch.equal(torch.cat([batch for (batch,) in kept]), X)
+
+
 @pytest.mark.parametrize("of", [lambda x: x, lambda x: x.numpy()], ids=["tensors", "arrays"])
 def test_several_inputs(two: Network, of: Any) -> None:
     y = torch.randn(10, 4)

@@ -202,6 +202,18 @@ def test_damaged_layers(net: Network, x: Tensor, number: int, content: bytes | N
     assert_same(run(net, x, directory=tmp_path, progress=False), expected)
 
 
+def test_a_single_bit(net: Network, x: Tensor, tmp_path: Path) -> None:
+    """torch.load would take it: numbers that nobody computed."""
+    run_of("repair")(net, x, directory=tmp_path, progress=False)
+    path = tmp_path / "layer_0000.pt"
+    weight = torch.load(path)["params"]["0.weight"]
+    content = bytearray(path.read_bytes())
+    content[content.index(weight.numpy().tobytes()) + 3] ^= 0x40
+    path.write_bytes(content)
+    with pytest.raises(CorruptArtifact, match=r"layer_0000.pt is damaged \(the checksum of .* is wrong\)"):
+        run_of("repair")(net, x, directory=tmp_path, progress=False)
+
+
 @pytest.mark.parametrize("content", [{}, [], {"weight": "0.weight"}, {"weight": "0.weight", "codes": {"a": {}}}, 5])
 def test_layers_that_say_something_else(net: Network, x: Tensor, content: Any, tmp_path: Path) -> None:
     run_of("repair")(net, x, directory=tmp_path, progress=False)

@@ -125,3 +125,20 @@ def test_biases_of_a_vanishing_network_survive() -> None:
 def test_what_float64_cannot_hold_is_said_so() -> None:
     with pytest.raises(OverflowError, match=r"beyond float64: pass log=True"):
         tamis.path_norm(deep(300, 1e3))
+
+
+@pytest.mark.parametrize(("q", "r"), [(0.01, 1), (0.01, math.inf), (1, 0.001), (0.02, 0.5), (0.003, 0.003)])
+def test_small_exponents_have_a_logarithm(q: float, r: float) -> None:
+    """Of all paths by hand: log ‖·‖_r of (Σ_p |Φ_p|^q)^{1/q} = log Σ / q over outputs."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8, bias=False), nn.ReLU(), nn.Linear(8, 4, bias=False)).double()
+    net = tamis.trace(model, torch.ones(2, 3).double())
+    first, last = (model[place].weight.detach().abs() ** q for place in (0, 2))
+    logs = (last @ first).sum(1).log() / q
+    expected = float(logs.max() if math.isinf(r) else torch.logsumexp(r * logs, 0) / r)
+    assert tamis.path_norm(net, q=q, r=r, log=True) == pytest.approx(expected, rel=1e-9)
+    if expected > 709.78:
+        with pytest.raises(OverflowError, match="beyond float64: pass log=True"):
+            tamis.path_norm(net, q=q, r=r)
+    else:
+        assert tamis.path_norm(net, q=q, r=r) == pytest.approx(math.exp(expected), rel=1e-9)

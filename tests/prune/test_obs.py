@@ -87,6 +87,22 @@ def test_some_layers(net: Network, x: Tensor) -> None:
     assert pruned_counts(halved)["4.weight"] == 2
 
 
+def test_names_are_no_patterns(x: Tensor) -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.of = nn.ModuleDict({"a*": nn.Linear(4, 4), "ab": nn.Linear(4, 4), "c[d]": nn.Linear(4, 2)})
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.of["c[d]"](torch.relu(self.of["ab"](torch.relu(self.of["a*"](x)))))
+
+    net = tamis.trace(Named(), torch.randn(2, 4))
+    data = torch.randn(40, 4, generator=torch.Generator().manual_seed(0))
+    assert pruned_counts(surgery(net, 0.5, data, exclude="of.ab")) == {"of.a*.weight": 8, "of.c[d].weight": 4}
+    left = pruned_counts(surgery(net, 0.5, data, exclude=["of.c[d].weight", "of.ab"]))
+    assert left == {"of.a*.weight": 8}
+
+
 def test_nothing_pruned_is_nothing_changed(x: Tensor) -> None:
     for dtype in (torch.float32, torch.float64):
         net = tamis.trace(three_layers().to(dtype), x[:1].to(dtype))

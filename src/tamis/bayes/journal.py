@@ -24,13 +24,13 @@ import zlib
 from itertools import accumulate
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import torch
 from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 from torch import Tensor
 
+from tamis.artifact.archive import load_archive
 from tamis.artifact.atomic import replacing
 from tamis.artifact.sole import sole_holder
 from tamis.bayes.online import OnlineLearner
@@ -176,7 +176,7 @@ class Journal:
     def _load_snapshot(self, written: int) -> None:
         """Take the state of the snapshot, where there is one of this very learner and these very rounds."""
         try:
-            stored: Any = torch.load(self.snapshot, weights_only=True, map_location="cpu")
+            stored = load_archive(self.snapshot)
             chain, state = stored["chain"], stored["state"]
             rounds = len(state["drawn"])
             if rounds <= written and chain == self._chain[rounds]:

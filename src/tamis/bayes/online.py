@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tamis.artifact.archive import load_archive
 from tamis.artifact.atomic import replacing
 from tamis.bayes.posterior import Posterior, Sampling
 from tamis.bayes.prior import Prior
@@ -301,7 +302,7 @@ class OnlineLearner:
     def load(self, path: str | Path) -> None:
         """Go on from a file that `save` wrote."""
         try:
-            state = torch.load(path, weights_only=True, map_location="cpu")
+            state = load_archive(Path(path))
         except FileNotFoundError:
             raise
         except Exception as error:

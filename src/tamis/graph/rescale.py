@@ -43,8 +43,9 @@ def symmetries(net: Network) -> Scales:
 def rescale(net: Network, seed: int = 0) -> Network:
     """The same function with every hidden channel rescaled by a random power from {1, 128, 4096}.
 
-    Powers of two, as in the thesis' appendix E.1.2, so that nothing is rounded. Channels that a skip connection ties
-    share one power; inputs, outputs and whatever has no such symmetry keep their scale.
+    Powers of two, as in the thesis' appendix E.1.2, so that nothing is rounded (but in float16, where a weight divided
+    by 4096 may be too small to keep all its digits). Channels that a skip connection ties share one power; inputs,
+    outputs and whatever has no such symmetry keep their scale.
 
     Args:
         net: a network.

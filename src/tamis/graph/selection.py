@@ -51,4 +51,5 @@ def matches(names: Iterable[str], patterns: Sequence[str]) -> bool:
     """
     parts = [name.split(".") for name in names]
     paths = [".".join(each[:length]) for each in parts for length in range(1, len(each) + 1)]
-    return any(fnmatchcase(path, pattern) for path in paths for pattern in patterns)
+    # A name means itself, too, whatever it is made of: ModuleDict takes "fc[a]".
+    return any(path == pattern or fnmatchcase(path, pattern) for path in paths for pattern in patterns)

@@ -143,7 +143,7 @@ def _export_as_given(model: nn.Module, examples: tuple[Tensor, ...]) -> Exported
 
 def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
     """Whether what comes out for a sample depends on those around it, or on how many they are."""
-    if not net.batched:
+    if not net.batched or any(_is_random(node) for node in net.nodes):  # other draws would be taken for other samples
         return False
 
     def second_outputs(around: list[Tensor], after: int) -> list[Tensor]:
@@ -159,6 +159,10 @@ def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
         for a, b in zip(alike, spoiled, strict=True)
         if a.numel() and a.is_floating_point()
     )
+
+
+def _is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:

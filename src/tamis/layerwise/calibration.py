@@ -90,7 +90,7 @@ def _inputs_in(batch: Any, net: Network) -> tuple[Tensor, ...]:
             f"a batch of calibration data must be {len(net.inputs)} tensor(s), labels may follow; "
             f"got {type(batch).__name__} {[type(item).__name__ for item in items]}"
         )
-    return inputs
+    return tuple(item.clone() for item in inputs)  # a loader may fill the same tensor with the next batch
 
 
 def _check(inputs: tuple[Tensor, ...], net: Network, number: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tamis.artifact.archive import load_archive
 from tamis.artifact.atomic import replacing
 from tamis.artifact.codes import Codes
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -76,7 +77,7 @@ class Journal:
         if path is None or not path.exists():
             return None
         try:
-            stored = torch.load(path, map_location=self._team.device, weights_only=True)
+            stored = load_archive(path, self._team.device)
             codes = {name: Codes(**parts) for name, parts in stored["codes"].items()}
             if stored["weight"] != weight:
                 raise CorruptArtifact(f"it is about '{stored['weight']}', not '{weight}'")

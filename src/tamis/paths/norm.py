@@ -17,6 +17,7 @@ from tamis.graph.ops import Call, Capability, describe, require
 from tamis.paths.scaled import Lookup, Powers, adding_nodes, gather, magnitude, magnitude_step, ones_input, walk
 
 Part = Literal["all", "input", "hidden"]
+LARGEST_LOG = 709.78  # of a float64
 
 
 @dataclass(frozen=True)
@@ -28,16 +29,20 @@ class PathNorms:
 
     def mixed(self, r: float, log: bool = False) -> float:
         """The ℓ^r-norm over output neurons, or its natural logarithm."""
-        largest = float(self.values.max())
+        largest, log_scale = float(self.values.max()), self.log_scale
         if r == 1:
             value = float(self.values.sum())
         elif math.isinf(r) or largest == 0:
             value = largest
         else:
-            value = largest * float(((self.values / largest) ** r).sum()) ** (1 / r)
+            value, ratios = largest, float(((self.values / largest) ** r).sum())
+            if max(math.log(largest), 0) + math.log(ratios) / r < LARGEST_LOG:
+                value *= ratios ** (1 / r)
+            else:
+                log_scale += math.log(ratios) / r
         if log:
-            return math.log(value) + self.log_scale if value > 0 else -math.inf
-        return value if self.log_scale == 0 or value == 0 else exponential(math.log(value) + self.log_scale, "the norm")
+            return math.log(value) + log_scale if value > 0 else -math.inf
+        return value if log_scale == 0 or value == 0 else exponential(math.log(value) + log_scale, "the norm")
 
 
 def path_norm(
@@ -108,7 +113,7 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
 
 def exponential(log_value: float, what: str) -> float:
     """exp, or an error that says how to get the logarithm where float64 does not reach."""
-    if log_value > 709.78:
+    if log_value > LARGEST_LOG:
         raise OverflowError(
             f"{what} is e^{log_value:.6g} = 10^{log_value / math.log(10):.6g}, beyond float64: pass log=True"
         )
@@ -133,7 +138,11 @@ def _check_exponent(name: str, value: float, inclusive: bool) -> None:
 
 def _per_output(net: Network, outputs: dict[str, tuple[list[Any], int]], q: float) -> PathNorms:
     total, exponent = gather(net, outputs, 0)
-    return PathNorms(total[0] ** (1 / q), exponent * math.log(2) / q)
+    sums, log_scale = total[0], exponent * math.log(2) / q
+    largest = float(sums.max())
+    if largest > 0 and abs(math.log(largest)) / q >= LARGEST_LOG:  # for a small q its root leaves float64
+        sums, log_scale = sums / largest, log_scale + math.log(largest) / q
+    return PathNorms(sums ** (1 / q), log_scale)
 
 
 def _like(value: Any, number: float) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -114,7 +115,8 @@ def prune(
         raise InvalidInput(f"by='obs' moves the weights it keeps, and '{coded[0]}' is quantized: quantize afterwards")
     original, step = before.network, {**step, "calibration": described(calibration)}
     surgeon = BrainSurgeon(original.params, before.masks, {name: int((~kept[name]).sum()) for name in chosen.names})
-    layers = find_layers(original, chosen.names, None, "joint", done="pruned by 'obs'")
+    only = [glob.escape(name) for name in chosen.names]  # names, not patterns
+    layers = find_layers(original, only, None, "joint", done="pruned by 'obs'")
     walk = Walk(original, before.params, calibration, False, activation_budget, join_team(device_of(original.params)))
     return transformed(walk, layers, surgeon, before, step, directory, progress)
 
