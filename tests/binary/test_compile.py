@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -249,6 +250,26 @@ def test_torch_export_and_torch_compile_pass_it_through() -> None:
         assert torch.equal(whole(x), compiled(x))
 
 
+class ReadingAlong(nn.Module):
+    """Reads a parameter besides calling a layer."""
+
+    def __init__(self, read: Callable[[ReadingAlong], Tensor]) -> None:
+        super().__init__()
+        self.layer, self.tied, self.read = BinaryLinear(6, 6, bias=True), nn.Linear(6, 6), read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.read(self)
+
+
+def test_a_bias_and_a_weight_that_is_tied_may_be_read() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(6, 6)
+    check_equal(shaken(ReadingAlong(lambda model: model.layer.bias)), x)
+    model = ReadingAlong(lambda model: model.tied.weight)
+    model.tied.weight = model.layer.weight
+    check_equal(shaken(model), x)
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +286,11 @@ def hooked() -> nn.Module:
         (with_real_weights(nn.Sequential(BinaryLinear(3, 2))), "'0' has real weights, as in the first stage"),
         (nn.Sequential(BinaryLinear(3, 2)).double(), "'0' computes in torch.float64, compiled layers in float32"),
         (hooked(), "'0' has forward hooks"),
+        (
+            ReadingAlong(lambda model: model.layer.weight),
+            "reads 'layer.weight', which 'layer' does not have",
+        ),
+        (ReadingAlong(lambda model: model.layer.norm.weight), "reads 'layer.norm.weight', which 'layer' does not have"),
         (nn.Sequential(BinaryLinear(1 << 22, 1)), "'0' has 4,194,304 weights a filter"),
     ],
 )

@@ -151,6 +151,32 @@ def test_a_hook_between_them_sees_floats() -> None:
     assert exchanged(shaken(model), torch.randn(2, 6, 5, 5)) == [(False, False)] * 2
 
 
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_hook_of_a_container_sees_floats_and_no_compiling(changes: bool) -> None:
+    seen: list[Any] = []
+
+    def look(_module: nn.Module, _given: Any, result: Tensor) -> Tensor | None:
+        seen.append(result)
+        return result - 3 if changes else None
+
+    first, last = nn.Sequential(BinaryConv2d(6, 6, 1), nn.ReLU()), nn.Sequential(BinaryConv2d(6, 6, 1))
+    first.register_forward_hook(look)
+    model, x = shaken(nn.Sequential(first, last)).eval(), torch.randn(2, 6, 5, 5)
+    compiled = compile(model)
+    assert not seen
+    with torch.no_grad():
+        assert torch.equal(compiled(x), model(x))
+    assert torch.equal(*seen)
+
+
+def test_what_a_container_with_a_hook_shares_stays() -> None:
+    relu = nn.ReLU()
+    hooked = nn.Sequential(nn.Conv2d(6, 6, 1), relu)
+    hooked.register_forward_hook(lambda *_: None)
+    model = shaken(nn.Sequential(hooked, BinaryConv2d(6, 6, 1), relu, BinaryConv2d(6, 6, 1)))
+    assert exchanged(model, torch.randn(2, 6, 5, 5)) == [(False, False)] * 2
+
+
 @pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
 def test_bits_through_norms_of_every_slope() -> None:
     torch.manual_seed(0)

@@ -120,6 +120,88 @@ def test_a_norm_that_is_read_elsewhere_stays() -> None:
     assert isinstance(compiled[0].norm, nn.BatchNorm2d) and not compiled[0].first.gives_bits
 
 
+class Offset(nn.Module):
+    """Adds what it is given to a layer's output."""
+
+    def __init__(self, layer: nn.Module, offset: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.layer, self.offset = layer, offset
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layer(x) + self.offset(x)
+        return result
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        lambda x: x.flatten()[:5],
+        lambda x: x.sum(),
+        lambda x: x.sum().reshape(1),
+        lambda x: x.flatten()[:5].reshape(1, 5),
+        lambda x: x.flatten()[:20].reshape(1, 1, 4, 5),
+        lambda x: x.shape[0],
+    ],
+)
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [
+        (BinaryLinear(70, 5), (4, 70)),
+        (BinaryConv1d(70, 4, 3, padding=1), (2, 70, 5)),
+        (BinaryConv2d(70, 4, 3, padding=1), (2, 70, 4, 5)),
+    ],
+)
+def test_what_is_broadcast_is_added_too(layer: nn.Module, shape: tuple[int, ...], offset: Any) -> None:
+    torch.manual_seed(0)
+    compiled = check(nn.Sequential(shaken(Offset(copy.deepcopy(layer), offset))), x := torch.randn(shape))
+    assert torch.equal(compiled(x), compiled(x.requires_grad_()))
+
+
+class Shortcut(nn.Module):
+    """Holds more than it uses itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.spare = BinaryConv2d(6, 6, 3, padding=1), nn.Tanh()
+        self.factor, self.scale = 3.0, nn.Parameter(torch.ones(6, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.layer(x) + x
+        return result
+
+
+class Reading(nn.Module):
+    """Needs something of a block besides calling it."""
+
+    def __init__(self, read: Callable[[Shortcut, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.block, self.read = Shortcut(), read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.read(self.block, self.block(x))
+
+
+def times_factor(block: Shortcut, y: Tensor) -> Tensor:
+    return y * block.factor
+
+
+def test_a_rewritten_block_keeps_its_plain_attributes() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2, 6, 5, 5)
+    compiled = check(shaken(Reading(times_factor)), x)
+    assert isinstance(compiled.block, fx.GraphModule)
+    with torch.no_grad():
+        for again in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+            assert torch.equal(again(x), compiled(x))
+
+
+def test_a_block_that_others_reach_into_stays() -> None:
+    torch.manual_seed(0)
+    for read in (lambda block, y: y * block.scale, lambda block, y: block.spare(y)):
+        compiled = check(shaken(Reading(read)), torch.randn(2, 6, 5, 5))
+        assert type(compiled.block) is Shortcut
+
+
 class Masked(Block):
     """Has an input that a graph would take for given."""
 

@@ -47,6 +47,16 @@ def test_a_compiled_network_has_it_in_the_place_of_its_own() -> None:
         assert torch.equal(compiled(x), model(x))
 
 
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+def test_a_pooling_with_a_hook_stays(register: str) -> None:
+    model = nn.Sequential(BinaryConv2d(3, 8, 3), nn.BatchNorm2d(8), nn.MaxPool2d(2)).eval()
+    getattr(model[2], register)(lambda _module, _given, *result: result[0] * 2 if result else _given[0] * 2)
+    compiled, x = compile(model), torch.randn(2, 3, 9, 9)
+    assert type(compiled[2]) is nn.MaxPool2d
+    with torch.no_grad():
+        assert torch.equal(compiled(x), model(x))
+
+
 def test_a_relu_leaves_a_window_of_padding_alone_below_everything() -> None:
     pool, x = nn.MaxPool2d(2, 1, 1, dilation=2), torch.randn(2, 3, 9, 1)  # columns −1 and 1 of one that has only 0
     assert torch.equal(FastMaxPool2d(pool, relu=True)(x), torch.full((2, 3, 9, 1), -torch.inf))

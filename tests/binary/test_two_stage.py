@@ -100,6 +100,40 @@ def test_a_training_that_was_broken_off_goes_on_to_the_bit(data: Data, tmp_path:
         assert [e.loss for e in trained.activations] == [e.loss for e in whole.activations]
 
 
+def test_another_first_stage_or_estimator_is_not_gone_on_with(data: Data, tmp_path: Path) -> None:
+    short = replace(SETTINGS, epochs=1)
+    train_binary(network(), data, short, directory=tmp_path, progress=False)
+    with pytest.raises(InvalidInput, match=r"the first stage was left out, now it is Settings\(epochs=1, batch=64"):
+        train_binary(network(), data, short, first=short, directory=tmp_path, progress=False)
+    assert not (tmp_path / "activations").exists()  # nor is it gone through first
+    with pytest.raises(InvalidInput, match="'linear2' was of scale 'rank_one' and estimator 'clipped', now it is"):
+        train_binary(network(estimator="approx_sign"), data, short, directory=tmp_path, progress=False)
+
+
+def test_what_another_first_stage_came_to_is_not_gone_on_with(data: Data, tmp_path: Path) -> None:
+    short = replace(SETTINGS, epochs=1)
+    train_binary(network(), data, short, first=short, directory=tmp_path, progress=False)
+    with pytest.raises(InvalidInput, match="now it is of scale 'rank_one' and estimator 'approx_sign'"):
+        train_binary(network(estimator="approx_sign"), data, short, first=short, directory=tmp_path, progress=False)
+    (tmp_path / "activations" / "checkpoint.pt").unlink()
+    other = network()
+    with torch.no_grad():
+        other.get_parameter("linear2.weight").neg_()
+    with pytest.raises(InvalidInput, match="what the first stage came to was"):
+        train_binary(other, data, short, first=short, directory=tmp_path, progress=False)
+
+
+def test_penalties_that_differ_by_little_are_different_trainings(data: Data, tmp_path: Path) -> None:
+    short = replace(SETTINGS, epochs=1)
+    for penalty, tau in ((1e-3, 0.1), (1.0000001e-3, 0.1), (1e-3, 0.10000001)):
+        arguments = {"penalty": penalty, "tau": tau, "progress": False}
+        here = train_binary(network(), data, short, directory=tmp_path, **arguments)  # type: ignore[arg-type]
+        fresh = train_binary(network(), data, short, **arguments)  # type: ignore[arg-type]
+        state = here.model.state_dict()
+        assert all(torch.equal(value, state[name]) for name, value in fresh.model.state_dict().items())
+    assert len([*tmp_path.iterdir()]) == 3
+
+
 def test_a_penalty_makes_scales_zero_and_progress_says_so(data: Data) -> None:
     seen: list[Progress] = []
     trained = train_binary(network(), data, SETTINGS, penalty=0.05, tau=0.01, progress=seen.append)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 
 from torch import nn
 
@@ -11,6 +12,8 @@ from tamis.binary.following import followings, with_sums
 from tamis.binary.layers import binary_layers
 from tamis.binary.packed_layers import packed_layer
 from tamis.binary.pooling import fast_pools
+from tamis.binary.tracing import traced
+from tamis.errors import InvalidInput
 from tamis.graph.substitute import substituted
 
 
@@ -39,7 +42,9 @@ def compile(model: nn.Module) -> nn.Module:
     Reference: chee2021xnor.
     """
     binary_layers(model)  # or there is nothing to compile
-    compiled, sums = with_sums(copy.deepcopy(model).eval())
+    copied = copy.deepcopy(model).eval()
+    _check_reads(copied)
+    compiled, sums = with_sums(copied)
     packed = {layer: packed_layer(layer, name) for name, layer in binary_layers(compiled).items()}
     made: dict[nn.Module, nn.Module] = {}
     for layer, following in sums.items():
@@ -55,3 +60,18 @@ def compile(model: nn.Module) -> nn.Module:
         made |= {module: nn.Identity() for module in gone}
     made |= fast_pools(compiled, taken={*made})
     return substituted(compiled, made | packed).eval()
+
+
+def _check_reads(model: nn.Module) -> None:
+    """Refuse a model whose own code reads numbers of a binary layer other than its bias, as far as a graph shows it."""
+    graph = traced(model)
+    read = set() if graph is None else {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+    names = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
+    for layer_name, layer in binary_layers(model).items():
+        for name, parameter in layer.named_parameters(layer_name):
+            tied = names[parameter] > 1  # it may have been read under its other name, where it stays
+            if name in read and parameter is not layer.bias and not tied:
+                raise InvalidInput(
+                    f"the code of {type(model).__name__} reads '{name}', which '{layer_name}' does not have once it is "
+                    "compiled: read a parameter of the model's own instead"
+                )

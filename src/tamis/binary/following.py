@@ -23,12 +23,14 @@ from torch.nn import functional as F
 
 from tamis.binary.layers import BinaryLayer
 from tamis.binary.line import Line
-from tamis.binary.tracing import OWNER, called, line_after, reader_of, traced, uses_of
+from tamis.binary.tracing import OWNER, called, is_hooked, line_after, reader_of, traced, uses_of
 from tamis.graph.substitute import substituted
 
 SUMS = (operator.add, torch.add, "add")
 SUMS_IN_PLACE = (operator.iadd, "add_")  # of their first argument
 RELUS = (torch.relu, F.relu, "relu", "relu_", torch.relu_)
+REACHING = ("call_module", "get_attr")
+PRESERVED = "_user_preserved_attributes"  # where copy.deepcopy of a GraphModule looks for them
 ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity)  # hold nothing, so that each call may have its own
 
 
@@ -74,9 +76,10 @@ def with_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, Following]
         if any(path.startswith(f"{outer}.") for outer in owners):
             continue  # rewritten with the module that it is part of
         owner = model.get_submodule(path)
-        if owner in made or not _can_be_rewritten(owner) or (graph := traced(owner)) is None:
+        if owner in made or not _can_be_rewritten(owner) or (inside := traced(owner)) is None:
             continue
-        made[owner] = _rewritten(owner, graph, uses, found)
+        if not _is_reached_into(path, graph, inside):
+            made[owner] = _rewritten(owner, inside, uses, found)
     return substituted(model, made), found
 
 
@@ -140,6 +143,7 @@ def _rewritten(
 ) -> fx.GraphModule:
     """A module that does what its owner does, with sums as second arguments of layers; what follows is noted."""
     for node in list(graph.nodes):
+        node.type = None  # an annotation that is text, as modules of today have them, cannot be pickled
         total = _sum(owner, node, uses)
         if total is None:
             continue
@@ -156,7 +160,16 @@ def _rewritten(
     _give_each_call_its_activation(made)
     made.delete_all_unused_submodules()
     made.recompile()
+    _keep_attributes(owner, made)
     return made
+
+
+def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
+    """Numbers and other plain values that a module has may be read from elsewhere."""
+    plain = {name: value for name, value in vars(owner).items() if not hasattr(made, name)}
+    for name, value in plain.items():
+        setattr(made, name, value)
+    made.meta[PRESERVED] = plain
 
 
 def _give_each_call_its_activation(made: fx.GraphModule) -> None:
@@ -183,8 +196,20 @@ def _can_be_rewritten(owner: nn.Module) -> bool:
     """Whether a module takes one input, and nothing looks on."""
     parameters = inspect.signature(owner.forward).parameters.values()
     one = [each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty for each in parameters] == [True]
-    hooks = any(module._forward_hooks or module._forward_pre_hooks for module in owner.modules())
-    return one and not hooks
+    return one and not any(map(is_hooked, owner.modules()))
+
+
+def _is_reached_into(path: str, graph: fx.Graph, inside: fx.Graph) -> bool:
+    """Whether code elsewhere in a model needs what a module holds and does not need itself, so that it would be lost.
+
+    Args:
+        path: of the module.
+        graph: of the model.
+        inside: of the module.
+    """
+    own = {f"{path}.{node.target}" for node in inside.nodes if node.op in REACHING}
+    needed = {str(node.target) for node in graph.nodes if node.op in REACHING}
+    return any(target.startswith(f"{path}.") for target in needed - own)
 
 
 def _nodes_between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
@@ -206,5 +231,5 @@ def _in_place(model: nn.Module, node: fx.Node) -> bool:
 def _is_relu(model: nn.Module, node: fx.Node) -> bool:
     if node.op == "call_module":
         relu = model.get_submodule(str(node.target))
-        return type(relu) is nn.ReLU and not relu._forward_hooks and not relu._forward_pre_hooks
+        return type(relu) is nn.ReLU and not is_hooked(relu)
     return node.target in RELUS and len(node.args) == 1 and not set(node.kwargs) - {"inplace"}

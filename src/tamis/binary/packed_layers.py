@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, thresholds
 from tamis.binary.line import Line
 from tamis.binary.scales import analytic_scale
+from tamis.binary.tracing import is_hooked
 from tamis.errors import InvalidInput
 from tamis.kernels.binary import binary_conv2d, pack_weight, watched
 from tamis.kernels.binary_here import LayerHere
@@ -31,6 +32,7 @@ KEPT = (
     "shift",
 )  # as LayerHere takes them
 MOST_PRODUCTS = 1 << 22  # that the kernels sum
+Added = Tensor | float | None  # to a layer's output: of its shape, or of one that is broadcast to it
 
 
 class PackedLayer(nn.Module):
@@ -100,24 +102,26 @@ class PackedLayer(nn.Module):
         if line is not None:
             self.slope, self.shift, self.here.one_rounding = line.slope, line.shift, line.one_rounding
 
-    def forward(self, x: Tensor, added: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, added: Added = None) -> Tensor:
         y = None if watched() or self._derived(added) else self._result_here(x, added)
         return self._result_elsewhere(x, added) if y is None else y
 
-    def _derived(self, added: Tensor | None) -> bool:
+    def _derived(self, added: Added) -> bool:
         """Whether there will be gradients of what follows: there are none through the layer itself."""
         if not torch.is_grad_enabled() or (added is None and self.norm is None):
             return False
         weights = [] if self.norm is None else self.norm.parameters()
-        return any(tensor is not None and tensor.requires_grad for tensor in (added, *weights))
+        return any(isinstance(each, Tensor) and each.requires_grad for each in (added, *weights))
 
-    def _result_here(self, x: Tensor, added: Tensor | None) -> Tensor | None:
+    def _result_here(self, x: Tensor, added: Added) -> Tensor | None:
         """The output from the extension; None where it cannot run this."""
+        if added is not None and not (isinstance(added, Tensor) and added.dim() == self.dimensions + 2):
+            return None  # what is to be broadcast has no images
         images = x if x.dtype is BITS else self._as_images(x)
         y = self.here(images, None if added is None else self._as_images(added), self.kept(self._buffers))
         return y if y is None or y.dtype is BITS else self._from_images(y)
 
-    def _result_elsewhere(self, x: Tensor, added: Tensor | None) -> Tensor:
+    def _result_elsewhere(self, x: Tensor, added: Added) -> Tensor:
         """The output, in operations of PyTorch's: what it can compile, export, and run on any device."""
         return self._followed(self._product(x), added)
 
@@ -144,7 +148,7 @@ class PackedLayer(nn.Module):
             y = y + self.bias[:, None, None]
         return self._from_images(y)
 
-    def _followed(self, y: Tensor, added: Tensor | None) -> Tensor:
+    def _followed(self, y: Tensor, added: Added) -> Tensor:
         if self.norm is not None:
             y = self.norm(y)
         if added is not None:
@@ -185,7 +189,7 @@ class PackedLinear(PackedLayer):
     Packed bits are (…, 1, words, 1, 1), so that the reader knows the axes before the features.
     """
 
-    def _result_here(self, x: Tensor, added: Tensor | None) -> Tensor | None:
+    def _result_here(self, x: Tensor, added: Added) -> Tensor | None:
         plain = x.dim() == (
             5 if x.dtype is BITS else 2
         )  # others have axes that a batch normalization would take for its
@@ -234,7 +238,7 @@ def _check(layer: BinaryLayer, name: str) -> None:
         raise InvalidInput(f"'{name}' computes in {layer.weight.dtype}, compiled layers in float32: call model.float()")
     if (products := layer.weight[0].numel()) >= MOST_PRODUCTS:
         raise InvalidInput(f"'{name}' has {products:,} weights a filter; kernels sum fewer than {MOST_PRODUCTS:,}")
-    if layer._forward_hooks or layer._forward_pre_hooks:
+    if is_hooked(layer):
         raise InvalidInput(f"'{name}' has forward hooks, which a compiled layer would not call: remove them first")
 
 

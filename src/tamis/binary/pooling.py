@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.binary.line import Line, line_of
-from tamis.binary.tracing import called, reader_of, traced, uses_of
+from tamis.binary.tracing import called, is_hooked, reader_of, traced, uses_of
 from tamis.kernels import dispatch
 from tamis.kernels.binary import watched
 
@@ -92,7 +92,8 @@ def fast_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.M
         model: in evaluation mode.
         taken: modules that something else stands for already.
     """
-    pools = [module for module in model.modules() if type(module) is nn.MaxPool2d and not module.return_indices]
+    plain = [module for module in model.modules() if type(module) is nn.MaxPool2d and not is_hooked(module)]
+    pools = [pool for pool in plain if not pool.return_indices]
     made: dict[nn.Module, nn.Module] = {pool: FastMaxPool2d(pool) for pool in pools}
     graph = traced(model) if pools else None
     if graph is None:

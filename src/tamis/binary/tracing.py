@@ -15,7 +15,10 @@ OWNER = "owner"  # of what a node's meta says: the module in whose forward it is
 
 
 def traced(model: nn.Module) -> fx.Graph | None:
-    """The graph, in which binary layers are whole; None where what a model does depends on values of its input."""
+    """The graph; None where what a model does depends on values of its input.
+
+    Binary layers are whole in it, and so are modules with hooks, which see what goes in and comes out as it is.
+    """
     try:
         return _Tracer().trace(model)
     except Exception:  # whatever a module does that a graph cannot say
@@ -23,10 +26,10 @@ def traced(model: nn.Module) -> fx.Graph | None:
 
 
 def uses_of(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
-    """How often each module is called, or something that it holds is read."""
-    called = [str(node.target) for node in graph.nodes if node.op == "call_module"]
+    """How often each module is called, or something that it holds is read; a module that is whole calls its own."""
+    called = [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
     read = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
-    return Counter(map(model.get_submodule, called + read))
+    return Counter([*(part for whole in called for part in whole.modules()), *map(model.get_submodule, read)])
 
 
 def called(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module | None:
@@ -34,7 +37,12 @@ def called(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module |
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
     module = model.get_submodule(str(node.target))
-    return None if uses[module] > 1 or module._forward_hooks or module._forward_pre_hooks else module
+    return None if uses[module] > 1 or is_hooked(module) else module
+
+
+def is_hooked(module: nn.Module) -> bool:
+    """Whether something looks on when a module is called."""
+    return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def reader_of(node: fx.Node) -> fx.Node | None:
@@ -71,7 +79,7 @@ class _Tracer(fx.Tracer):
         return _Proxy(node, self)
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, BinaryLayer) or super().is_leaf_module(m, module_qualified_name)
+        return isinstance(m, BinaryLayer) or is_hooked(m) or super().is_leaf_module(m, module_qualified_name)
 
     def create_node(self, *arguments: Any, **named: Any) -> fx.Node:
         node = super().create_node(*arguments, **named)

@@ -15,16 +15,19 @@ import copy
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tamis.artifact.fingerprint import fingerprint_of_values
 from tamis.artifact.masks import Hold, Masks
 from tamis.binary.layers import binary_layers, clip_weights
 from tamis.binary.sparse_scales import shrink_scales, zero_scales
 from tamis.errors import InvalidInput
 from tamis.progress import Listener
+from tamis.train.checkpoint import CHECKPOINT, read_checkpoint
 from tamis.train.data import Data
 from tamis.train.loop import Epoch, Settings, train
 
@@ -62,7 +65,8 @@ def train_binary(
     """Train a copy of a binary network in two stages; the model itself is left alone.
 
     With a `directory`, each epoch ends with a checkpoint, in DIRECTORY/activations and then in DIRECTORY/both. The same
-    call goes on from there, or returns at once, as `tamis.train.loop.train` does.
+    call goes on from there, or returns at once, as `tamis.train.loop.train` does; another first stage, scale, estimator
+    or penalty is another training.
 
     Args:
         model: what `binarize` made, or any module with layers of this room.
@@ -86,16 +90,22 @@ def train_binary(
     _check_penalty(model, penalty, tau)
     folder = None if directory is None else Path(directory)
     activations: tuple[Epoch, ...] = ()
+    layers = _layers_in_words(model)
+    origin = layers | {"the first stage": "left out" if first is None else str(first)}
+    second = folder and folder / _second_folder(penalty, tau)
+    _check_begun(second, origin)  # now: the first stage may take long
     if first is not None:
         begun = train(
             with_real_weights(model),
             data,
             first,
             test=test,
+            constraint=_Origin(layers),
             directory=folder and folder / ACTIVATIONS,
             device=device,
             progress=progress,
         )
+        origin["what the first stage came to"] = _digest(begun.model)
         model, activations = with_binary_weights(begun.model), begun.history
     finished = train(
         model,
@@ -103,7 +113,8 @@ def train_binary(
         settings,
         test=test,
         masks=_BinarySteps(penalty, tau),
-        directory=folder and folder / _second_folder(penalty, tau),
+        constraint=_Origin(origin | ({"penalty": float(penalty), "tau": float(tau)} if penalty else {})),
+        directory=second,
         device=device,
         progress=progress,
     )
@@ -137,6 +148,17 @@ def with_binary_weights(model: nn.Module) -> nn.Module:
         for factor in layer.factors.values():
             factor.requires_grad_(True)
     return binary
+
+
+@dataclass(frozen=True)
+class _Origin:
+    """What a checkpoint must agree with besides what `train` knows of; no constraint, but given to it as one is."""
+
+    in_effect: dict[str, Any]
+
+    def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
+        """The optimizer as it is."""
+        return optimizer
 
 
 class _BinarySteps(Masks):
@@ -180,7 +202,27 @@ class _AfterSteps(Hold):
 
 def _second_folder(penalty: float, tau: float) -> str:
     """One for each penalty: a checkpoint of another one is none to go on from."""
-    return f"{BOTH}_{penalty:g}_{tau:g}" if penalty else BOTH
+    return f"{BOTH}_{float(penalty)}_{float(tau)}" if penalty else BOTH
+
+
+def _layers_in_words(model: nn.Module) -> dict[str, Any]:
+    """What shapes of a state do not tell of binary layers."""
+    return {
+        f"the binary layer '{name}'": f"of scale {layer.form!r} and estimator {layer.estimator!r}"
+        for name, layer in binary_layers(model).items()
+    }
+
+
+def _digest(model: nn.Module) -> str:
+    state = model.state_dict()
+    return fingerprint_of_values({name: value for name, value in state.items() if isinstance(value, Tensor)})
+
+
+def _check_begun(directory: Path | None, origin: dict[str, Any]) -> None:
+    """Refuse what `train` would refuse after the first stage, as far as it is known before."""
+    begun = None if directory is None else read_checkpoint(directory)
+    if directory is not None and begun is not None:
+        begun.check_origin(directory / CHECKPOINT, begun.origin | origin, begun.masks)
 
 
 def _check_penalty(model: nn.Module, penalty: float, tau: float) -> None:
