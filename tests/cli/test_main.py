@@ -1,5 +1,6 @@
 """The command itself: help without torch, version, how errors and interruptions end."""
 
+import os
 import subprocess
 import sys
 
@@ -12,8 +13,9 @@ from tamis.cli.main import app
 from tamis.errors import InvalidInput
 
 
-def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False)
+def run_python(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
 COMMANDS = (
@@ -99,6 +101,19 @@ def test_an_error_of_the_user_is_one_line_and_exit_code_2(monkeypatch, raised, l
     monkeypatch.setattr("tamis.cli.demo.demo", failing_with(raised))
     result = CliRunner().invoke(app, ["demo"])
     assert (result.exit_code, result.stdout, result.stderr) == (2, "", line)
+
+
+@pytest.mark.parametrize(("no_color", "red"), [("1", False), ("", True)])
+def test_errors_are_red_unless_colors_are_not_wanted(monkeypatch, no_color, red):
+    monkeypatch.setattr("tamis.cli.demo.demo", failing_with(InvalidInput("wrong")))
+    result = CliRunner().invoke(app, ["demo"], color=True, env={"NO_COLOR": no_color})
+    assert "error: wrong" in result.stderr and ("\x1b[" in result.stderr) is red
+
+
+def test_what_the_output_has_no_letters_for_is_a_question_mark():
+    finished = run_python("-m", "tamis", "recipes", PYTHONIOENCODING="ascii")
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert "ternary" in finished.stdout and "?" in finished.stdout
 
 
 def test_an_interruption_exits_with_130(monkeypatch):

@@ -17,7 +17,7 @@ def test_bytes(given: Any, count: int) -> None:
     assert as_bytes(given) == count
 
 
-@pytest.mark.parametrize("given", ["", "KB", "200 kilo", "-3KB", 0, -1, 2.5, True, None, "0"])
+@pytest.mark.parametrize("given", ["", "KB", "200 kilo", "-3KB", 0, -1, 2.5, True, None, "0", "9" * 400, 10**400])
 def test_what_is_no_number_of_bytes(given: Any) -> None:
     with pytest.raises(ValueError, match=r"^it must be a number of bytes, as 200KB, .*; got "):
         as_bytes(given)

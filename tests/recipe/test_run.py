@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,68 @@ def test_two_at_once_do_not_get_in_each_others_way(
     assert names("out") == FILES
 
 
+PRUNED: dict[str, Any] = {"steps": [{"step": "prune", "amount": 0.5}]}
+PRUNED_MORE: dict[str, Any] = {"steps": [{"step": "prune", "amount": 0.9}]}
+
+
+def test_steps_without_their_lock_are_not_taken_for_those_of_another_run(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "remove", lambda _: None)  # a kill just before
+        compress(model, PRUNED, out="out", **quick)
+    (Path("out") / FOLDER / "lock.yaml").unlink()
+    (Path("out") / FOLDER / "of the user").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "remove", lambda _: None)
+        done = compress(model, PRUNED_MORE, out="out", **quick)
+    assert done.small.masks.sparsity == pytest.approx(0.9, abs=1e-3)
+    assert (Path("out") / FOLDER / "of the user").exists()
+
+
+def test_a_kill_while_a_run_is_removed_leaves_its_lock_to_the_end(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks: list[bool] = []
+    unlink = Path.unlink
+
+    def watched(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "step_01_prune.tamis":
+            locks.append((path.parent / "lock.yaml").exists())
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", watched)
+    compress(model, PRUNED, out="out", **quick)
+    assert locks == [True] and names("out") == FILES
+
+
+def no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tamis.recipe.run, "run_plan", lambda *_: pytest.fail("a step was run"))
+
+
+def test_a_report_that_is_gone_is_written_again(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compress(model, PRUNED, out="out", **quick)
+    Path("out", REPORT).unlink()
+    no_step(monkeypatch)
+    compress(model, PRUNED, out="out", **quick)
+    assert names("out") == FILES and SMALL.encode() in content("out", REPORT)
+
+
+def test_a_certificate_of_another_run_is_replaced(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for out, recipe in (("out", PRUNED), ("other", PRUNED_MORE)):
+        compress(model, recipe, out=out, **quick)
+    own = certified("out")
+    no_step(monkeypatch)
+    for wrong in (content("other", CERTIFICATE), b"{"):
+        Path("out", CERTIFICATE).write_bytes(wrong)
+        done = compress(model, PRUNED, out="out", **quick)
+        assert certified("out") == own and done.certificate.content["file"] == own["file"]
+
+
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
@@ -254,6 +317,26 @@ def test_errors_leave_nothing(
     with pytest.raises((TamisError, FileNotFoundError, IsADirectoryError)) as raised:
         compress(model, recipe, out="out", **{**quick, **options})
     assert message in str(raised.value) and not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": load_data("digits")}, "data is the name or the path of a dataset, by which the run can be repeated"),
+        ({"data": Path("digits")}, "got PosixPath: pass text, as 'digits' or 'mine.npz'"),
+        ({"test": 7}, "test is the name or the path of a dataset"),
+        ({"device": "nonsense"}, "device must be cpu, cuda or another one of torch, got 'nonsense'"),
+        ({"model": nn.Flatten()}, "Flatten has no parameters: there is nothing to make smaller"),
+        ({"recipe": {"data": {"seed": 2**64}, **PRUNED}}, "data.seed: it should be less than 9223372036854775808"),
+        ({"recipe": None, "target_bytes": "9" * 400}, "budget.target_bytes: it must be a number of bytes"),
+    ],
+)
+def test_arguments_that_cannot_be(
+    model: nn.Module, quick: dict[str, Any], options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        compress(**{"model": model, "recipe": PRUNED, "out": "out", **quick, **options})
+    assert not Path("out").exists()
 
 
 def test_a_step_that_fails_leaves_nothing_before_one_is_finished(model: nn.Module, quick: dict[str, Any]) -> None:

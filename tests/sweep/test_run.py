@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import sys
 from pathlib import Path
@@ -173,6 +174,65 @@ def test_without_labels(model: nn.Module) -> None:
     assert not Path("out").exists()
     found = sweep(model, {**spec, "objectives": ["disagreement", "latency"]}, "out", progress=False)
     assert "accuracy" not in found.rows[0].figures and found.rows[0].figures["latency"] > 0
+
+
+TWO: dict[str, Any] = {
+    **SPEC,
+    "recipe": {"name": "né", "steps": [{"step": "prune", "amount": {"choices": [0.2, 0.5]}}]},
+    "objectives": ["bytes"],
+    "trials": 2,
+}
+
+
+def folder_of(found: Swept, sha256: str) -> Path:
+    (figures,) = [each for each in found.folder.glob("candidates/*/figures.json") if sha256 in each.read_text()]
+    return figures.parent
+
+
+@pytest.mark.parametrize("damage", ["another's file", "no file", "other figures"])
+def test_a_file_that_is_not_the_one_measured_is_made_again(model: nn.Module, damage: str) -> None:
+    found = sweep(model, TWO, "out", progress=False)
+    best, other = (folder_of(found, row.figures["sha256"]) for row in found.rows)
+    sound = (best / "small.tamis").read_bytes()
+    if damage == "another's file":
+        (best / "small.tamis").write_bytes((other / "small.tamis").read_bytes())
+    elif damage == "no file":
+        (best / "small.tamis").unlink()
+    else:
+        (best / "figures.json").write_text("{")
+    (row,) = sweep(model, TWO, "out", progress=False).certified
+    assert (best / "small.tamis").read_bytes() == sound and row.certificate is not None
+    assert row.certificate.content["file"]["sha256"] == row.figures["sha256"]
+
+
+def test_what_is_asked_for_later_is_measured_then(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    sweep(model, TWO, "out", progress=False)
+    monkeypatch.setattr(Bench, "_make", lambda *_: pytest.fail("a network was made again"))
+    found = sweep(model, {**TWO, "choose": {"best": "latency"}}, "out", progress=False)
+    assert all(row.figures["latency"] > 0 for row in found.rows)
+    (row,) = found.certified
+    assert row.figures["latency"] == min(each.figures["latency"] for each in found.rows)
+
+
+def test_steps_that_are_one_object_have_ranges_of_their_own(model: nn.Module) -> None:
+    step = {"step": "prune", "amount": {"choices": [0.2, 0.5]}}
+    found = sweep(model, {**TWO, "recipe": {"steps": [step, step]}, "trials": 4}, "out", progress=False)
+    made = {tuple(row.point.values()): row.figures["sha256"] for row in found.rows}
+    assert len(made) == len(set(made.values())) == 4
+
+
+def test_names_that_are_not_plain(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = Path.write_text
+
+    def in_ascii_by_default(path: Path, text: str, encoding: str = "ascii") -> int:
+        return write(path, text, encoding=encoding)
+
+    monkeypatch.setattr(Path, "write_text", in_ascii_by_default)  # as where the system writes no UTF-8
+    found = sweep(model, TWO, "my sweep", progress=False)
+    (row,) = found.certified
+    assert row.folder is not None and "name: né\n" in (row.folder / "recipe.yaml").read_text(encoding="utf-8")
+    page = html.unescape((found.folder / "report.html").read_text(encoding="utf-8"))
+    assert f"--recipe '{row.folder}/recipe.yaml' -o again" in page
 
 
 def test_without_optuna(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:

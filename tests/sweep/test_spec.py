@@ -91,6 +91,8 @@ def test_several_recipes_each_with_its_own_ranges() -> None:
         ("best: bytes, ", "", "s.yaml:10:9: choose: 'best' is missing; keys of choose are best, within"),
         ("accuracy: 0.9", "accuracy: 9", "choose.within.accuracy: accuracy has no such limit: it must be a fraction"),
         ("latency: 1", "latency: 0", "choose.within.latency: latency has no such limit: it must be a number of sec"),
+        ("latency: 1", "latency: .nan", "latency has no such limit: it must be a number of seconds above 0, got nan"),
+        ("latency: 1", "latency: .inf", "latency has no such limit: it must be a number of seconds above 0, got inf"),
         ("latency: 1", "speed: 1", "s.yaml:10:84: choose.within.speed: speed is nothing that networks are judged by"),
         ("[3, 4, 8]", "[3, 4, 1]", "s.yaml:7:15: steps[1].levels: it should be greater than or equal to 2"),
         ("[50%, 80%]", "[50%, 180%]", "s.yaml:5:29: steps[0].amount: it must be a fraction"),

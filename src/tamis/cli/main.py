@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import io
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -30,7 +33,8 @@ class Commands(TyperGroup):
 
 
 def _fail(message: str) -> None:
-    typer.secho("error: " + " ".join(message.split()), fg=typer.colors.RED, err=True)
+    color = False if os.environ.get("NO_COLOR") else None  # None: on a terminal
+    typer.secho("error: " + " ".join(message.split()), fg=typer.colors.RED, err=True, color=color)
     raise typer.Exit(2)
 
 
@@ -838,4 +842,7 @@ def doctor(as_json: Json = False) -> None:
 
 def main() -> None:
     """The entry point of the `tamis` command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() not in ("utf-8", "utf8"):
+            stream.reconfigure(errors="replace")  # a "?" for what it has no letters for, as ≤, and not an error
     app(prog_name="tamis")

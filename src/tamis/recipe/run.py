@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tamis.artifact.compressed import Compressed, load
 from tamis.certify.certificate import Certificate
-from tamis.certify.issue import certify
-from tamis.errors import InvalidInput, TraceError
+from tamis.certify.issue import certify, network_facts
+from tamis.errors import CorruptArtifact, InvalidInput, TraceError
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
 from tamis.progress import Listener
@@ -75,7 +75,7 @@ def compress(
 
     A finished step, and what there is of an unfinished one, lies in OUT/.tamis-compress until all is done: after a
     kill, the same call goes on from there, and what comes out is the same to the last byte. The same call on a finished
-    folder returns at once.
+    folder returns at once, or writes the certificate and the report that are missing there.
 
     Args:
         model: a module, or a network where no step trains or rebuilds it; it is left as it is.
@@ -108,20 +108,21 @@ def compress(
     called = called or type(model).__name__
     net, module = network_of(model, example, splits, called)
     check_plan(wanted, module, net, splits, called)
-    where = torch.device(device) if device is not None else next(iter(net.params.values())).device
+    where = device_for(net, device)
     if given_lock is not None:
         given_lock.check_made_for(net, splits, path)
     lock = Lock.of(wanted, net, called, splits, where)
     folder = Path(out)
     space = Workspace(folder)
-    if (done := _finished(folder, space, lock, net, module, wanted, splits)) is not None:
+    if (done := _finished(folder, space, lock, net, module, wanted, splits, progress)) is not None:
         return done
     threads = given_lock.threads if given_lock is not None else lock.threads
-    lock = space.begin(Lock({**lock.content, "threads": threads}))
-    _note_versions(given_lock, lock, progress)
-    with space.alone(), _threads(lock.threads), space.given_up_on_errors():
-        state = run_plan(wanted.plan, State(Compressed(net), net, module), net, splits, where, space, progress)
-        return _finish(folder, space, lock, net, state, wanted, splits, progress)
+    with space.alone():
+        lock = space.begin(Lock({**lock.content, "threads": threads}))
+        _note_versions(given_lock, lock, progress)
+        with _threads(lock.threads), space.given_up_on_errors():
+            state = run_plan(wanted.plan, State(Compressed(net), net, module), net, splits, where, space, progress)
+            return _finish(folder, space, lock, net, state, wanted, splits, progress)
 
 
 # -- before the work ---------------------------------------------------------------------------------------------------
@@ -162,6 +163,12 @@ def _wanted(
 
 def _named_data(section: DataSection, data: str | None, test: str | None, document: Document) -> DataSection:
     """The data section, with the data that was named beside the recipe."""
+    for option, value in (("data", data), ("test", test)):
+        if value is not None and not isinstance(value, str):
+            raise InvalidInput(
+                f"{option} is the name or the path of a dataset, by which the run can be repeated; got "
+                f"{type(value).__name__}: pass text, as 'digits' or 'mine.npz'"
+            )
     given: dict[str, str] = {}
     if data is not None:
         whole = not (data.endswith(("]", ".npz")) or data.rpartition(":")[2] in ("train", "test"))
@@ -187,16 +194,31 @@ def _load(recipe: Recipe) -> Splits:
 
 def network_of(model: Any, example: Any, data: Splits, called: str) -> tuple[Network, nn.Module | None]:
     """The graph, and the module where there is one."""
-    if isinstance(model, Network):
-        return model, None
+    net = model if isinstance(model, Network) else _traced(model, example, data, called)
+    if not net.params:
+        raise InvalidInput(f"{called} has no parameters: there is nothing to make smaller")
+    return net, None if isinstance(model, Network) else model
+
+
+def _traced(model: Any, example: Any, data: Splits, called: str) -> Network:
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"compress needs a module or a Network, got {type(model).__name__}")
     if example is not None:
-        return trace(model, example), model
+        return trace(model, example)
     try:
-        return trace(model, data.train.example), model
+        return trace(model, data.train.example)
     except TraceError as error:
         raise InvalidInput(f"{called} does not take inputs as those of '{data.train.name}': {error}") from error
+
+
+def device_for(net: Network, asked: str | torch.device | None) -> torch.device:
+    """Where steps train: the device that is asked for, or else that of the network."""
+    if asked is None:
+        return next(iter(net.params.values())).device
+    try:
+        return torch.device(asked)
+    except (RuntimeError, TypeError):
+        raise InvalidInput(f"device must be cpu, cuda or another one of torch, got {asked!r:.60}") from None
 
 
 def check_plan(recipe: Recipe, module: nn.Module | None, net: Network, data: Splits, called: str) -> None:
@@ -231,15 +253,26 @@ def _finish(
     (folder / LOCK).unlink(missing_ok=True)
     state.small.save(folder / SMALL)
     rebuilt = state.module if any(step.rebuilds for step in recipe.plan) else None
+    lock = lock.with_result(folder / SMALL, _notes(recipe, space))
+    certificate = _certify(folder, lock, net, rebuilt, data, progress)
+    lock.write(folder / LOCK)
+    space.remove()
+    return Compression(folder, state.small, rebuilt, certificate, lock, _met(recipe, certificate))
+
+
+def _certify(
+    folder: Path, lock: Lock, net: Network, rebuilt: nn.Module | None, data: Splits, progress: Listener
+) -> Certificate:
+    """Write the certificate of the file in the folder, and the report."""
     announce(progress, "certify")
     file = folder / SMALL
     certificate = certify(net, file, data.certified_on, rebuilt=rebuilt, delta=DELTA, progress=progress)
     certificate.save(folder / CERTIFICATE)
     again = f"tamis compress {lock.content['model']['name']} --recipe {LOCK} -o again"
-    notes = _notes(recipe, space)
+    result = lock.content["result"]
     tried = [
-        Candidate(each["start"], each["bytes"], 1 - each["different"] / notes["held_out"], each["chosen"])
-        for each in notes.get("tried", ())
+        Candidate(each["start"], each["bytes"], 1 - each["different"] / result["held_out"], each["chosen"])
+        for each in result.get("tried", ())
     ]
     report(
         folder / CERTIFICATE,
@@ -250,10 +283,7 @@ def _finish(
         tried_by="share of equal answers",
         reproduce=[again],
     )
-    lock = lock.with_result(folder / SMALL, notes)
-    lock.write(folder / LOCK)
-    space.remove()
-    return Compression(folder, state.small, rebuilt, certificate, lock, _met(recipe, certificate))
+    return certificate
 
 
 def _notes(recipe: Recipe, space: Workspace) -> dict[str, Any]:
@@ -271,10 +301,13 @@ def _finished(
     module: nn.Module | None,
     recipe: Recipe,
     data: Splits,
+    progress: Listener,
 ) -> Compression | None:
-    """What the same run, finished earlier, has left; None if there is none."""
-    written = [folder / name for name in (LOCK, SMALL, CERTIFICATE)]
-    if not all(path.exists() for path in written):
+    """What the same run, finished earlier, has left; None if there is no file of it.
+
+    Without its report or its own certificate, these are written again, and no step is run.
+    """
+    if not all((folder / name).exists() for name in (LOCK, SMALL)):
         return None
     old = Lock.read(folder / LOCK)
     if lock.differs(old) or old.content.get("result", {}).get("sha256") != sha256_of(folder / SMALL):
@@ -283,9 +316,23 @@ def _finished(
     if any(step.rebuilds for step in recipe.plan) and module is not None:
         rebuilt = architecture_of(module, recipe, data.train.example)
     small = load(folder / SMALL, net if rebuilt is None else rebuilt)
-    certificate = Certificate.load(folder / CERTIFICATE)
+    certificate = _certificate_of(folder, net)
+    if certificate is None or not (folder / REPORT).exists():
+        with _threads(old.threads):
+            certificate = _certify(folder, old, net, rebuilt, data, progress)
     space.remove()
     return Compression(folder, small, rebuilt, certificate, old, _met(recipe, certificate))
+
+
+def _certificate_of(folder: Path, net: Network) -> Certificate | None:
+    """The certificate in a folder; None if it is damaged, or speaks of another file or another original."""
+    try:
+        certificate = Certificate.load(folder / CERTIFICATE)
+    except (FileNotFoundError, CorruptArtifact):
+        return None
+    said = certificate.content
+    own = said["file"]["sha256"] == sha256_of(folder / SMALL) and said["network"] == network_facts(net)
+    return certificate if own else None
 
 
 def architecture_of(module: nn.Module, recipe: Recipe, example: Tensor) -> nn.Module:

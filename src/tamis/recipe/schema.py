@@ -35,7 +35,7 @@ class DataSection(Section):
         "was trained on, and a search there would promise too much.",
     )
     calibration: int = Field(1000, ge=1, description="How many training samples the layer-by-layer steps see.")
-    seed: int = Field(0, ge=0, description="Of the choice of what is held out.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Of the choice of what is held out.")
 
     def resolved(self, searches: bool) -> DataSection:
         """With nothing left open but the names of the data."""

@@ -13,6 +13,7 @@ from tamis.recipe.lock import Lock
 
 FOLDER = ".tamis-compress"
 QUESTION, HELD = "lock.yaml", "held"
+STEPS = "step_[0-9][0-9]*_*"  # files and folders, all of a step
 
 
 class Workspace:
@@ -39,6 +40,7 @@ class Workspace:
         begun = self.begun()
         if begun is None:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._remove_steps()  # nobody knows of which run they are
             lock.write(self.folder / QUESTION)
             return lock
         if differs := lock.differs(begun):
@@ -55,6 +57,7 @@ class Workspace:
         Raises:
             InvalidInput: another one is.
         """
+        self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / HELD).open("a") as file:
             if not sole_holder(file):
                 raise InvalidInput(
@@ -93,5 +96,14 @@ class Workspace:
         shutil.rmtree(self.folder / f"step_{number:02d}_{name}", ignore_errors=True)
 
     def remove(self) -> None:
-        """All of it, when the run is over."""
+        """All of it, when the run is over; its lock after its steps: a kill must not leave these without it."""
+        with suppress(OSError):  # the next run tries again, and says what is in the way
+            self._remove_steps()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _remove_steps(self) -> None:
+        for path in [*self.folder.glob(STEPS)]:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)

@@ -15,14 +15,14 @@ import yaml
 from torch import Tensor, nn
 
 from tamis.artifact.atomic import replacing
-from tamis.artifact.compressed import Compressed
+from tamis.artifact.compressed import Compressed, load
 from tamis.bounds.disagreement import disagreement
 from tamis.certify.evidence import classes_of, gather_evidence
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph.network import Network
 from tamis.recipe.lock import Lock, model_facts, sha256_of
 from tamis.recipe.plan import run_plan
-from tamis.recipe.run import SMALL, architecture_of, check_plan, network_of
+from tamis.recipe.run import SMALL, architecture_of, check_plan, device_for, network_of
 from tamis.recipe.schema import DataSection, Recipe
 from tamis.recipe.splits import Splits, load_splits
 from tamis.recipe.state import DELTA, State
@@ -91,8 +91,7 @@ class Bench:
         data = load_splits(**section.model_dump())
         called = called or type(model).__name__
         net, module = network_of(model, example, data, called)
-        where = torch.device(device) if device is not None else next(iter(net.params.values())).device
-        bench = cls(net, module, data, section, where, called, measured, folder)
+        bench = cls(net, module, data, section, device_for(net, device), called, measured, folder)
         if classes_of(net) is None:
             raise InvalidInput(f"a sweep compares answers, and {called} has no score for each of several classes")
         if "accuracy" in measured and not bench.has_labels:
@@ -124,16 +123,19 @@ class Bench:
     def make(self, recipe: Recipe) -> Made:
         """Make a candidate, or go on with one that was broken off, or read one that was made.
 
-        Its numbers are written last: where they are, all of it is.
+        Its numbers are written last: where they are, and are those of the file, all of it is. What is not among them is
+        measured on the file.
         """
         lock = Lock.of(recipe, self.net, self.called, self.data, self.device)
         folder = self.folder / _key(lock)
         folder.mkdir(parents=True, exist_ok=True)
-        figures = folder / FIGURES
         with held(folder / BUSY):  # another worker may be at the same one
-            if not _all_known(figures, self.measured):
-                self._make(recipe, lock, folder)
-        return Made(folder, json.loads(figures.read_text(encoding="utf-8")))
+            figures = _known(folder)
+            if not figures:
+                figures = self._make(recipe, lock, folder)
+            elif not set(self.measured) <= set(figures):
+                figures = self._measure(self._read(recipe, folder), recipe, folder)
+        return Made(folder, figures)
 
     def architecture(self, recipe: Recipe) -> nn.Module | None:
         """That of a candidate's file, where it is not the model's."""
@@ -141,7 +143,7 @@ class Bench:
             return None
         return architecture_of(self.module, recipe, self.data.train.example)
 
-    def _make(self, recipe: Recipe, lock: Lock, folder: Path) -> None:
+    def _make(self, recipe: Recipe, lock: Lock, folder: Path) -> dict[str, Any]:
         space = Workspace(folder)
         space.begin(lock)
         begun = State(Compressed(self.net), self.net, self.module)
@@ -152,12 +154,25 @@ class Bench:
             raise
         state.small.save(folder / SMALL)
         with replacing(folder / RECIPE_FILE) as part:
-            part.write_text(yaml.safe_dump(recipe.resolved(), sort_keys=False, allow_unicode=True, width=120))
+            text = yaml.safe_dump(recipe.resolved(), sort_keys=False, allow_unicode=True, width=120)
+            part.write_text(text, encoding="utf-8")
+        figures = self._measure(state, recipe, folder)
+        space.remove()
+        return figures
+
+    def _read(self, recipe: Recipe, folder: Path) -> State:
+        """The network that was made."""
+        rebuilt = self.architecture(recipe)
+        small = load(folder / SMALL, self.net if rebuilt is None else rebuilt)
+        return State(small, small.network, self.module if rebuilt is None else rebuilt)
+
+    def _measure(self, state: State, recipe: Recipe, folder: Path) -> dict[str, Any]:
+        """The numbers of the file that was made of a network, as they are written beside it."""
         found = {"bytes": (folder / SMALL).stat().st_size, "sha256": sha256_of(folder / SMALL)}
         found |= self._compared(state) | self._timed(state, recipe)
         with replacing(folder / FIGURES) as part:
             part.write_text(json.dumps(found, indent=1), encoding="utf-8")
-        space.remove()
+        return found
 
     def _compared(self, state: State) -> dict[str, Any]:
         data = self.searched if self.has_labels else self.searched.normalised()
@@ -179,8 +194,13 @@ class Bench:
         return {"latency": latencies(tuple(timed), 1)[-1]}
 
 
-def _all_known(figures: Path, measured: Sequence[str]) -> bool:
-    return figures.exists() and set(measured) <= set(json.loads(figures.read_text(encoding="utf-8")))
+def _known(folder: Path) -> dict[str, Any]:
+    """The numbers in a folder; none where they are damaged, or where its file is not the one that has them."""
+    try:
+        figures: dict[str, Any] = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
+        return figures if figures["sha256"] == sha256_of(folder / SMALL) else {}
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        return {}
 
 
 def _key(lock: Lock) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     import optuna
 
 Place = tuple[str | int, ...]
-Number = Annotated[int | float, BeforeValidator(without_percent, json_schema_input_type=int | float | str)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[int | Finite, BeforeValidator(without_percent, json_schema_input_type=int | float | str)]
 CONTINUOUS = 10**9  # how many values a range without steps counts for: more than anybody tries
 
 
@@ -103,15 +105,23 @@ class Between(Section):
     @property
     def labels(self) -> list[Any]:
         """All of them, where they can be counted."""
+        return [self._after(steps) for steps in range(self.size)]
+
+    def _after(self, steps: int) -> int | float:
+        """The number so many steps above low, in decimal: 0.1 + 2 · 0.1 is more than 0.3 in binary."""
         step = self.step if self.step is not None else 1
-        return [self.low + place * step for place in range(self.size)]
+        if self.whole:
+            return self.low + steps * step
+        return min(float(Decimal(str(self.low)) + steps * Decimal(str(step))), float(self.high))
 
     def suggest(self, trial: optuna.Trial, name: str) -> Any:
         """A number, as the study's sampler has it."""
         if self.whole:
             return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
-        step = None if self.step is None else float(self.step)
-        return trial.suggest_float(name, float(self.low), float(self.high), step=step, log=self.log)
+        if self.step is None:
+            return trial.suggest_float(name, float(self.low), float(self.high), log=self.log)
+        drawn = trial.suggest_float(name, float(self.low), float(self.high), step=float(self.step))
+        return self._after(round((drawn - self.low) / self.step))  # by the number that `labels` has for it
 
 
 Range = Choices | Between
@@ -136,21 +146,22 @@ def find_ranges(document: Document, path: Place = ()) -> dict[Place, Range]:
     return {place: r for key in data for place, r in find_ranges(document, (*path, key)).items()}
 
 
-def filled(data: Any, values: Mapping[Place, Any]) -> Any:
+def filled(data: Any, values: Mapping[Place, Any], place: Place = ()) -> Any:
     """A copy of plain data with other values at some places.
+
+    What stands there twice, as YAML's anchors have it, is copied twice: its places have values of their own.
 
     Example:
         >>> filled({"steps": [{"levels": {"choices": [3, 4]}}]}, {("steps", 0, "levels"): 4})
         {'steps': [{'levels': 4}]}
     """
-    whole = {"": copy.deepcopy(data)}
-    for place, value in values.items():
-        *above, last = ("", *place)
-        holder: Any = whole
-        for key in above:
-            holder = holder[key]
-        holder[last] = value
-    return whole[""]
+    if place in values:
+        return values[place]
+    if isinstance(data, Mapping):
+        return {key: filled(each, values, (*place, key)) for key, each in data.items()}
+    if isinstance(data, list):
+        return [filled(each, values, (*place, number)) for number, each in enumerate(data)]
+    return data
 
 
 def _label(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -229,7 +230,7 @@ class _Session:
             point, why = failed[0]
             raise InvalidInput(f"none of {len(failed)} candidates could be made; the first, {described(point)}: {why}")
         said = self.sweep.spec
-        figures = [trial.user_attrs[FIGURES] for trial in good]
+        figures = [self._figures(trial) for trial in good]
         front = on_front(figures, said.objectives)
         rows = [
             Row(trial.number, json.loads(trial.user_attrs[POINT]), found, best)
@@ -246,6 +247,13 @@ class _Session:
         with replacing(self.out / RESULTS) as part:
             part.write_text(json.dumps(as_plain_data(found), indent=1, allow_nan=False), encoding="utf-8")
         return found
+
+    def _figures(self, trial: Any) -> Mapping[str, Any]:
+        """What is known of a candidate; what `choose` did not ask for when it was made is measured now."""
+        known: Mapping[str, Any] = trial.user_attrs[FIGURES]
+        if set(self.sweep.spec.measured) <= set(known):
+            return known
+        return self.bench.make(self.sweep.space.recipe(json.loads(trial.user_attrs[POINT]))).figures
 
     def _certify(self, rows: list[Row], picked: Sequence[int]) -> int:
         """Give a certificate and a page to each that is picked; how many networks the certificates pay for."""
@@ -268,7 +276,8 @@ class _Session:
                 rows[place] = Row(row.trial, row.point, each.figures, row.front, each.folder, certificate)
                 tell(count)
         for place, each in made.items():
-            again = f"tamis compress {self.bench.called} --recipe {each.folder / RECIPE_FILE} -o again"
+            recipe_file = shlex.quote(str(each.folder / RECIPE_FILE))
+            again = f"tamis compress {self.bench.called} --recipe {recipe_file} -o again"
             report(
                 each.folder / CERTIFICATE,
                 each.folder / REPORT,

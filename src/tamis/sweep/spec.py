@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,8 @@ DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {
 
 
 def _as_seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and 0 < value <= sys.float_info.max):
         raise ValueError(f"it must be a number of seconds above 0, got {value!r:.50}")
     return float(value)
 
