@@ -15,7 +15,8 @@ import pytest
 import torch
 
 import tamis
-from tamis.papers.record import environment, store
+from tamis.errors import InvalidInput
+from tamis.papers.record import environment, keep, store
 
 STORING = 'from tamis.papers.record import store\nstore("figures.json", {"Φ": [1, 2.5]})\n'
 
@@ -107,6 +108,27 @@ def test_what_json_cannot_say_leaves_the_figures_that_were_there(wrong: Any, tmp
         store(path, {"good": 2, "bad": wrong})
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_part_is_kept_beside_those_of_others(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    for part in ("second", "elsewhere", "first"):
+        keep(path, part, {"Φ": part}, [part] if part == "elsewhere" else ["first", "second"])
+    figures = json.loads(path.read_text())["figures"]
+    assert [(part, found["Φ"]) for part, found in figures.items()] == [
+        ("first", "first"),
+        ("second", "second"),
+        ("elsewhere", "elsewhere"),
+    ]
+
+
+@pytest.mark.parametrize("content", [b"", b'{"figures": {"fir', b"[1]", b"{}", b'{"figures": [1]}', b"\xff"])
+def test_a_part_is_not_kept_in_a_damaged_file(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInput, match=r"figures\.json' is damaged or holds no figures by part \(.*move it away"):
+        keep(path, "first", {"Φ": 1}, ["first"])
+    assert path.read_bytes() == content
 
 
 def test_a_full_disk_leaves_the_figures_that_were_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,14 @@ import tamis
 from tamis.artifact.masks import Masks
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.progress import Progress
-from tamis.train.checkpoint import CHECKPOINT, keep_weights, kept_epochs, kept_weights, read_checkpoint
+from tamis.train.checkpoint import (
+    CHECKPOINT,
+    DATA_CONTENT,
+    keep_weights,
+    kept_epochs,
+    kept_weights,
+    read_checkpoint,
+)
 from tamis.train.data import load_data
 from tamis.train.loop import Settings, Trained, train
 from tamis.train.models import digits_cnn
@@ -44,9 +52,21 @@ class Stopped(Exception):
     pass
 
 
-def with_dropout(width: int = 4) -> nn.Module:
+def with_dropout(width: int = 4, rate: float = 0.2) -> nn.Module:
     torch.manual_seed(0)
-    return nn.Sequential(digits_cnn(width), nn.Dropout(0.2))
+    return nn.Sequential(digits_cnn(width), nn.Dropout(rate))
+
+
+def with_tanh() -> nn.Module:
+    model = with_dropout()
+    model[0].relu = nn.Tanh()
+    return model
+
+
+def with_frozen_classifier() -> nn.Module:
+    model = with_dropout()
+    model[0].classifier.weight.requires_grad_(False)
+    return model
 
 
 def half(model: nn.Module, seed: int = 0) -> Masks:
@@ -247,6 +267,16 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"masks": half(with_dropout(), seed=1)}, r"the mask of '0.first.0.weight' was one with \d+ of 36 pruned, now"),
         ({"model": with_dropout(5), "masks": None}, r"the shape of '0.first.0.weight' was \(4, 1, .*, now it is \(5,"),
         ({"model": digits_cnn(4), "masks": None}, "the shape of '0.first.0.weight' was .*, now it is None"),
+        (
+            {"data": replace(DATA, labels=DATA.labels.flip(0))},
+            "the content of the data was sha256 .*, now it is sha256",
+        ),
+        ({"data": replace(DATA, inputs=DATA.inputs // 2)}, "the content of the data was sha256 .*, now it is sha256"),
+        ({"data": replace(DATA, mean=(0.5,), std=(0.5,))}, "the content of the data was sha256 .*, now it is sha256"),
+        ({"test": replace(TEST, labels=TEST.labels.flip(0))}, "the content of the test data was sha256 .*, now it is"),
+        ({"model": with_dropout(rate=0.3)}, r"the module '1' was Dropout\(p=0.2, .*, now it is Dropout\(p=0.3, "),
+        ({"model": with_tanh()}, r"the module '0.relu' was ReLU\(.*\), now it is Tanh\(\)"),
+        ({"model": with_frozen_classifier()}, "without requires_grad was None, now it is 0.classifier.weight"),
         ({"keep": (1, 2)}, "the weights of epoch 1 were not kept in .*, which is at epoch 1 already"),
     ],
 )
@@ -255,6 +285,76 @@ def test_going_on_with_something_else_is_refused_by_name(begun: Path, other: dic
     with pytest.raises(InvalidInput, match=message):
         fitted(begun, **{"masks": half(with_dropout()), **other})
     assert (begun / CHECKPOINT).read_bytes() == before
+
+
+def test_data_chosen_otherwise_under_the_same_name_is_refused(tmp_path: Path) -> None:
+    first, last = DATA[torch.arange(50)], DATA[torch.arange(100, 150)]
+    assert first.name == last.name
+    fitted(tmp_path, data=first)
+    with pytest.raises(InvalidInput, match="another training: the content of the data was sha256"):
+        fitted(tmp_path, data=last)
+
+
+class Scaled(nn.Linear):
+    """A layer that prints an object, as modules do that hold a function."""
+
+    def extra_repr(self) -> str:
+        return f"{object()}"
+
+
+def test_what_a_module_prints_of_addresses_is_of_no_account(tmp_path: Path) -> None:
+    first, again = (nn.Sequential(nn.Flatten(), Scaled(64, 10)) for _ in range(2))
+    assert_same(fitted(tmp_path, first), fitted(tmp_path, again))
+
+
+def test_a_checkpoint_that_does_not_know_its_data_is_refused(begun: Path, tmp_path: Path) -> None:
+    checkpoint = read_checkpoint(begun)
+    assert checkpoint is not None
+    known = {name: value for name, value in checkpoint.origin.items() if name != DATA_CONTENT}
+    replace(checkpoint, origin=known).write(tmp_path)
+    with pytest.raises(InvalidInput, match=r"comes from an older tamis, .* in another directory"):
+        fitted(tmp_path, masks=half(with_dropout()))
+
+
+# -- two at a time -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_training_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    live = tmp_path / "run" / ".checkpoint.pt.12.0a1b2c3d.part"
+
+    def listener(now: Progress) -> None:
+        live.touch()
+        if now.done < SETTINGS.epochs:
+            with pytest.raises(InvalidInput, match=r"another training is at work in '.*run': wait for it, or train in"):
+                fitted(tmp_path / "run")
+        assert live.exists()
+
+    assert_same(fitted(tmp_path / "run", progress=listener), fitted(None))
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {CHECKPOINT, live.name}
+
+
+def test_trainings_in_other_directories_may_go_on_meanwhile(tmp_path: Path) -> None:
+    inner = list[Trained]()
+    outer = fitted(tmp_path / "a", progress=lambda now: inner.append(fitted(tmp_path / "b")))
+    for each in inner:
+        assert_same(each, outer)
+
+
+def test_what_is_finished_may_be_read_by_many_at_once(tmp_path: Path) -> None:
+    read = list[Trained]()
+
+    def listener(now: Progress) -> None:
+        if now.done == SETTINGS.epochs:
+            read.append(fitted(tmp_path))
+
+    assert_same(fitted(tmp_path, progress=listener), read[0])
+
+
+def test_however_a_training_ends_the_next_one_may_begin(tmp_path: Path) -> None:
+    for epoch in (1, 2):
+        with suppress(Stopped):
+            fitted(tmp_path, progress=stop_after(epoch))
+    assert_same(fitted(tmp_path), fitted(None))
 
 
 # -- damage --------------------------------------------------------------------------------------------------------

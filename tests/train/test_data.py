@@ -4,6 +4,7 @@ import io
 import os
 import sys
 import zipfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -131,6 +132,40 @@ def test_what_is_no_data_is_refused():
         Data(x, y, "mine")[1]
 
 
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (torch.ones(2, dtype=torch.bool), "'mine' has 3 samples and needs a boolean for each, got 2"),
+        (torch.tensor([0, 3]), "'mine' has the samples 0 to 2, got the index 3"),
+        (torch.tensor([-4, 1]), "'mine' has the samples 0 to 2, got the index -4"),
+        (torch.tensor([1.5]), "'mine' can be indexed by booleans, int32 or int64, got torch.float32"),
+        (slice(None, None, 0), r"'mine' cannot be cut by slice\(None, None, 0\): slice step cannot be zero"),
+        (slice("a", None), r"'mine' cannot be cut by slice\('a', None, None\): slice indices must be integers"),
+    ],
+)
+def test_an_index_that_is_none_is_refused(index, message):
+    data = Data(torch.zeros(3, 2), torch.zeros(3, dtype=torch.int64), "mine")
+    with pytest.raises(InvalidInput, match=message):
+        data[index]
+
+
+def test_a_digest_is_of_what_is_stored_and_of_its_normalisation():
+    images = torch.arange(48, dtype=torch.uint8).view(3, 4, 2, 2)
+    data = Data(images, torch.tensor([0, 1, 1]), "mine", mean=(0.5,) * 4, std=(0.5,) * 4)
+    laid_out = replace(data, inputs=images.to(memory_format=torch.channels_last), name="another name")
+    assert laid_out.digest() == data.digest()
+    others = [
+        replace(data, inputs=images + 1),
+        replace(data, inputs=images.view(3, 4, 1, 4)),
+        replace(data, inputs=images.float()),
+        replace(data, inputs=images.bfloat16()),
+        replace(data, labels=torch.tensor([1, 0, 1])),
+        replace(data, mean=(0.4,) * 4),
+        replace(data, std=(0.4,) * 4),
+    ]
+    assert len({data.digest(), *(other.digest() for other in others)}) == 1 + len(others)
+
+
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 bounds = st.none() | st.integers(-8, 8)
@@ -212,6 +247,8 @@ def test_malformed_slices(cache, spec):
         ("", "must be a name or a path, got ''"),
         (":test", "must be a name or a path, got ':test'"),
         ("[:3]", r"must be a name or a path, got '\[:3\]'"),
+        (None, "must be a name or a path, as text, got None"),
+        (5, "must be a name or a path, as text, got 5"),
     ],
 )
 def test_specs_that_are_none(cache, spec, message):

@@ -148,6 +148,25 @@ def test_processes_at_different_epochs_all_refuse_to_go_on(tmp_path: Path) -> No
         assert f"process {rank} of 3 would go on after epoch {rank + 1}, but the team's are 1 to 3" in said
 
 
+@pytest.mark.slow
+def test_all_of_a_team_are_refused_where_another_training_is_at_work(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(IN_A_DIRECTORY_OF_ITS_OWN)
+    told = list[str]()
+
+    def listener(now: Progress) -> None:
+        if now.done == 1:
+            finished = team_of(
+                2, Path(__file__).parent, tmp_path, script=script, seconds=SECONDS, PYTHONPATH=os.pathsep.join(sys.path)
+            )
+            assert finished.returncode == 0, finished.stdout
+            told.extend((tmp_path / f"{rank}.txt").read_text() for rank in range(2))
+
+    data = load_data("digits:train[:30]")
+    train(ddp_worker.plain(), data, Settings(epochs=5), directory=tmp_path / "0", progress=listener)
+    assert len(told) == 2 and all("another training is at work in" in said for said in told)
+
+
 def test_extremes_of_one_are_its_own() -> None:
     assert Team(torch.device("cpu")).extremes(7) == (7, 7)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -141,6 +142,11 @@ def test_an_epoch_outside_of_training_has_no_rate(epoch: float) -> None:
         ({"momentum": [0.9]}, r"momentum must be in \[0, 1\), got \[0.9\]"),
         ({"weight_decay": 1j}, "weight_decay must be a number ≥ 0, got 1j"),
         ({"schedule": "multistep", "milestones": (3, None)}, r"rising order, from 1 to 9, got \(3, None\)"),
+        ({"milestones": None}, r"milestones must be a sequence of epochs, such as \(30, 60\), got None"),
+        ({"milestones": 30}, r"milestones must be a sequence of epochs, such as \(30, 60\), got 30"),
+        ({"batch": 10**30}, "batch must be at most 9223372036854775807, got 10000"),
+        ({"augment": np.array([1, 0])}, r"augment must be True or False, got array\(\[1, 0\]\)"),
+        ({"amp": torch.tensor([1, 0])}, r"amp must be True or False, got tensor\(\[1, 0\]\)"),
         ({"augment": "no"}, "augment must be True or False, got 'no'"),
         ({"amp": None}, "amp must be True or False, got None"),
     ],
@@ -411,6 +417,7 @@ def test_weights_that_the_last_step_breaks_are_not_written(tmp_path) -> None:
         ({"first_epoch": -1}, "first_epoch must be a whole number from 0 to 2, got -1"),
         ({"keep": (4,)}, r"keep must be epochs from 0 to 3, got \(4,\)"),
         ({"first_epoch": 2, "keep": (1,)}, r"keep must be epochs from 2 to 3, got \(1,\)"),
+        ({"keep": 1}, r"keep must be a sequence of epochs, such as \(5,\), got 1"),
         ({"keep": (2,)}, r"to keep the weights of epochs \(2,\) give a directory"),
         ({"device": "meta"}, "training runs on cpu or cuda, got device 'meta'"),
     ],
@@ -418,6 +425,23 @@ def test_weights_that_the_last_step_breaks_are_not_written(tmp_path) -> None:
 def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         fitted(small_mlp(), Settings(epochs=3), **options)
+
+
+def test_augmentation_of_what_is_no_image_is_refused_before_anything_is_written(tmp_path) -> None:
+    flat = replace(DIGITS, inputs=DIGITS.inputs.flatten(1), name="flat")
+    wanted = r"the inputs of 'flat' have shape \(150, 64\); train them with augment=False"
+    with pytest.raises(InvalidInput, match=wanted):
+        fitted(small_mlp(), Settings(epochs=1, augment=True), flat, directory=tmp_path / "run", keep=(0,))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("lazy", "name"), [(nn.LazyLinear(10), "2.weight"), (nn.LazyBatchNorm1d(affine=False), "2.running_mean")]
+)
+def test_a_model_without_shapes_yet_is_refused(lazy: nn.Module, name: str) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), lazy)
+    with pytest.raises(InvalidInput, match=f"'{name}' of Sequential has no shape yet, .* model\\(data.example\\)"):
+        fitted(model, Settings(epochs=1))
 
 
 def test_a_model_with_nothing_to_train_is_refused() -> None:

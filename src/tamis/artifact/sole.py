@@ -6,8 +6,8 @@ import os
 from typing import IO, Any
 
 
-def sole_holder(file: IO[Any]) -> bool:
-    """Take the lock of an open file; False if another process has it.
+def sole_holder(file: IO[Any] | int) -> bool:
+    """Take the lock of an open file, or of a descriptor, as of a directory; False if another process has it.
 
     The system takes it back when the file is closed or the process ends, however it ends. Where there are no locks, as
     on some file systems and outside of POSIX, everybody holds every file.

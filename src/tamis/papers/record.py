@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from tamis.artifact.atomic import replacing
+from tamis.errors import InvalidInput
 
 
 def environment() -> dict[str, Any]:
@@ -40,10 +41,27 @@ def store(path: str | Path, figures: Any) -> None:
 
 
 def keep(path: Path, part: str, figures: Mapping[str, Any], parts: Sequence[str]) -> None:
-    """Store one part's figures with their own environment, in the order of `parts`; those of the other parts stay."""
-    others = json.loads(path.read_text())["figures"] if path.exists() else {}
-    known = {**others, part: {"environment": environment(), **figures}}
-    store(path, {name: known[name] for name in parts if name in known})
+    """Store one part's figures with their own environment, in the order of `parts`; those of the other parts stay.
+
+    Parts that are stored and not among `parts` come last.
+
+    Raises:
+        InvalidInput: what is at `path` is damaged, or holds no parts.
+    """
+    known = {**(_stored_parts(path) if path.exists() else {}), part: {"environment": environment(), **figures}}
+    store(path, {name: known[name] for name in dict.fromkeys([*parts, *known]) if name in known})
+
+
+def _stored_parts(path: Path) -> dict[str, Any]:
+    try:
+        parts = json.loads(path.read_text())["figures"]
+        if not isinstance(parts, dict):
+            raise TypeError(f"its figures are of type {type(parts).__name__}, not one for each part")
+    except (ValueError, LookupError, TypeError) as error:  # no text, no JSON, or another one
+        raise InvalidInput(
+            f"'{path}' is damaged or holds no figures by part ({error}); move it away to begin anew"
+        ) from error
+    return parts
 
 
 def _processor() -> str:

@@ -104,10 +104,7 @@ def refuse_overlap(train: Data, test: Data) -> None:
 
 def described(data: Data) -> dict[str, Any]:
     """What says which data it is."""
-    digest = hashlib.sha256(f"{data.inputs.dtype} {tuple(data.inputs.shape)} {data.mean} {data.std}\n".encode())
-    for values in (data.inputs, data.labels):
-        digest.update(values.contiguous().numpy().data)
-    return {"data": data.name, "samples": len(data), "sha256": digest.hexdigest()}
+    return {"data": data.name, "samples": len(data), "sha256": data.digest()}
 
 
 def _each(data: Data) -> list[bytes]:

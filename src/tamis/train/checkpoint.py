@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
-import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from tamis.artifact.archive import load_archive
 from tamis.artifact.atomic import replacing
 from tamis.artifact.masks import Masks
+from tamis.artifact.sole import sole_holder
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.train.distributed import Team
 
 CHECKPOINT = "checkpoint.pt"
+DATA_CONTENT = "the content of the data"  # in an origin; a checkpoint without it is from before origins had it
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,11 @@ class Checkpoint:
     origin: dict[str, Any]
     masks: dict[str, Tensor]
 
+    @property
+    def finished(self) -> bool:
+        """Whether this was the last epoch of its training."""
+        return bool(self.epoch == self.origin.get("epochs"))
+
     def write(self, directory: Path) -> None:
         """Put it in the place of the last one, whole."""
         with replacing(directory / CHECKPOINT) as part, part.open("wb") as file:
@@ -44,6 +53,11 @@ class Checkpoint:
 
     def check_origin(self, path: Path, origin: Mapping[str, Any], masks: Mapping[str, Tensor]) -> None:
         """Refuse to go on with something else than what was begun."""
+        if DATA_CONTENT not in self.origin:
+            raise InvalidInput(
+                f"{path} comes from an older tamis, which did not note what is in the data and the model, so whether "
+                "they are the same cannot be known. Train in another directory to begin anew"
+            )
         differences = [
             f"{name} was {self.origin.get(name)}, now it is {origin.get(name)}"
             for name in dict.fromkeys([*self.origin, *origin])
@@ -76,11 +90,35 @@ class Journal:
         self.epochs_to_keep, self.origin, self.team = epochs_to_keep, origin, team
         self.masks = {name: mask.cpu() for name, mask in (masks or {}).items()}
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only training at work in the directory, which is made if it is not there.
+
+        The first process holds it for its team. Where training is finished nothing is left to write, and anybody may
+        read.
+
+        Raises:
+            InvalidInput: another training is at work there; in every process of the team.
+        """
+        if self.directory is None:
+            yield
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.directory, os.O_RDONLY)  # the directory itself: a file to hold would be left in it
+        try:
+            free = not self.team.leads or sole_holder(handle) or _finished(self.directory)
+            if not all(self.team.extremes(int(free))):
+                raise InvalidInput(
+                    f"another training is at work in '{self.directory}': wait for it, or train in another directory"
+                )
+            yield
+        finally:
+            os.close(handle)
+
     def resume(self, model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
-        """Bring both to where training was broken off; the records of the epochs until then."""
+        """Bring both to where training was broken off, while `alone`; the records of the epochs until then."""
         if self.directory is None:
             return []
-        self.directory.mkdir(parents=True, exist_ok=True)
         checkpoint = read_checkpoint(self.directory)
         if checkpoint is not None:
             checkpoint.check_origin(self.directory / CHECKPOINT, self.origin, self.masks)
@@ -121,11 +159,7 @@ def read_checkpoint(directory: str | Path) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        with zipfile.ZipFile(path) as archive:  # torch.load does not compare checksums
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise CorruptArtifact(f"the checksum of {damaged} is wrong")
-        return Checkpoint(**torch.load(path, map_location="cpu", weights_only=True))
+        return Checkpoint(**load_archive(path))
     except OSError:
         raise
     except Exception as error:  # torch, pickle and zipfile each have their own, and a changed byte can meet any of them
@@ -169,6 +203,11 @@ def kept_epochs(directory: str | Path) -> list[int]:
     """The epochs whose weights `kept_weights` can load, in order."""
     found = [re.fullmatch(r"epoch_(\d+)\.safetensors", path.name) for path in Path(directory).glob("*")]
     return sorted(int(match[1]) for match in found if match)
+
+
+def _finished(directory: Path) -> bool:
+    checkpoint = read_checkpoint(directory)
+    return checkpoint is not None and checkpoint.finished
 
 
 def _remove_unfinished(directory: Path) -> None:

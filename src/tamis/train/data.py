@@ -25,6 +25,7 @@ A path leads to one of these:
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ from tamis.train.stored import NPZ_CONTENT, Statistics, Stored, class_names, rea
 SPLITS = ("train", "test")
 FOLDER_VARIABLE = "TAMIS_DATA"
 DEFAULT_FOLDER = "~/.cache/tamis/data"
+INDEX_DTYPES = (torch.int32, torch.int64)  # torch takes uint8 for booleans, and no other
 NORMALISATION: dict[str, Statistics] = {
     # ImageNet's, because the published CIFAR-10 ResNets were trained with them.
     "cifar10": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
@@ -99,13 +101,34 @@ class Data:
         What is chosen is copied, so that the rest can be freed.
         """
         if isinstance(chosen, slice):
-            return self._at(range(len(self))[chosen], self.name + _written(chosen))
+            return self._at(self._places(chosen), self.name + _written(chosen))
         if not isinstance(chosen, Tensor) or chosen.dim() != 1:
             raise InvalidInput(
                 f"'{self.name}' can be indexed by a slice or by a tensor with one axis, got {chosen!r:.80}"
             )
+        self._check_index(chosen)
         inputs, labels = (values[chosen.to(values.device)] for values in (self.inputs, self.labels))
         return replace(self, inputs=inputs, labels=labels, name=f"{self.name}[{len(labels)} chosen]")
+
+    def _places(self, chosen: slice) -> range:
+        try:
+            return range(len(self))[chosen]
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"'{self.name}' cannot be cut by {chosen}: {error}") from error
+
+    def _check_index(self, chosen: Tensor) -> None:
+        if chosen.dtype is torch.bool:
+            if len(chosen) != len(self):
+                raise InvalidInput(
+                    f"'{self.name}' has {len(self):,} samples and needs a boolean for each, got {len(chosen):,}"
+                )
+        elif chosen.dtype not in INDEX_DTYPES:
+            raise InvalidInput(f"'{self.name}' can be indexed by booleans, int32 or int64, got {chosen.dtype}")
+        elif len(chosen):
+            least, most = (int(place) for place in chosen.aminmax())
+            if least < -len(self) or most >= len(self):
+                wrong = most if most >= len(self) else least
+                raise InvalidInput(f"'{self.name}' has the samples 0 to {len(self) - 1}, got the index {wrong}")
 
     def _at(self, places: range, name: str) -> Data:
         if not places:
@@ -130,6 +153,13 @@ class Data:
     def example(self) -> Tensor:
         """The first input as `batch` gives it, in a batch of one."""
         return self._normalise(self.inputs[:1])
+
+    def digest(self) -> str:
+        """The sha256 of inputs and labels as stored, and of mean and std: what the name alone does not say."""
+        digest = hashlib.sha256(f"{self.inputs.dtype} {tuple(self.inputs.shape)} {self.mean} {self.std}\n".encode())
+        for values in (self.inputs, self.labels):
+            digest.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def normalised(self) -> Tensor:
         """All inputs, as `batch` gives them; a new tensor."""
@@ -170,6 +200,8 @@ def load_data(spec: str, labelled: bool = True) -> Data:
         >>> data = load_data("cifar10:test[:1000]")
         >>> inputs, labels = data.batch(torch.arange(128))
     """
+    if not isinstance(spec, str):
+        raise InvalidInput(f"a dataset must be a name or a path, as text, got {spec!r:.80}")
     parts = _SPEC.fullmatch(spec)
     if parts is None:
         raise InvalidInput(f"a dataset must be a name or a path, got '{spec}'")

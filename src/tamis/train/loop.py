@@ -6,23 +6,26 @@ import copy
 import hashlib
 import math
 import operator
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.optim import SGD, AdamW, Optimizer
 
 from tamis.artifact.masks import Masks
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.progress import Listener, reporting
 from tamis.train.augment import crop_and_flip
-from tamis.train.checkpoint import Journal
+from tamis.train.checkpoint import DATA_CONTENT, Journal
 from tamis.train.constraint import Constraint
 from tamis.train.data import Data
 from tamis.train.distributed import Team, device_of, join_team, training_device
@@ -32,6 +35,7 @@ OPTIMIZERS = ("sgd", "adamw")
 SCHEDULES = ("cosine", "multistep")
 MILESTONE_FACTOR = 0.1
 EVALUATION_BATCH = 1000
+LARGEST_BATCH = 2**63 - 1  # torch counts in 64 bits
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Settings:
     def __post_init__(self) -> None:
         self._take_plain_values()
         _demand("epochs", self.epochs, "a whole number ≥ 1", _whole(self.epochs, least=1))
-        _demand("batch", self.batch, "a whole number ≥ 1", _whole(self.batch, least=1))
+        _check_batch(self.batch)
         _demand("optimizer", self.optimizer, " or ".join(OPTIMIZERS), self.optimizer in OPTIMIZERS)
         right = _real(self.learning_rate) and 0 < self.learning_rate < math.inf
         _demand("learning_rate", self.learning_rate, "a number > 0", right)
@@ -81,6 +85,8 @@ class Settings:
         right = _real(self.weight_decay) and 0 <= self.weight_decay < math.inf
         _demand("weight_decay", self.weight_decay, "a number ≥ 0", right)
         _demand("schedule", self.schedule, " or ".join(SCHEDULES), self.schedule in SCHEDULES)
+        wanted = "a sequence of epochs, such as (30, 60)"
+        _demand("milestones", self.milestones, wanted, isinstance(self.milestones, tuple))
         inside = all(_whole(milestone, least=1) and milestone < self.epochs for milestone in self.milestones)
         rising = inside and list(self.milestones) == sorted(set(self.milestones))
         wanted = f"different epochs in rising order, from 1 to {self.epochs - 1}"
@@ -100,8 +106,8 @@ class Settings:
             (("epochs", "batch", "warmup_epochs", "seed"), _plain_whole),
             (("learning_rate", "momentum", "weight_decay"), _plain_real),
             (("optimizer", "schedule"), lambda value: str(value) if isinstance(value, str) else value),
-            (("milestones",), lambda values: tuple(map(_plain_whole, values))),
-            (("augment", "amp"), lambda value: bool(value) if value in (True, False) else value),
+            (("milestones",), _plain_wholes),
+            (("augment", "amp"), _plain_truth),
         ):
             for name in names:
                 object.__setattr__(self, name, plain(getattr(self, name)))
@@ -183,7 +189,8 @@ def train(
     With a `directory`, each epoch ends with a checkpoint there. The same call goes on from it after whatever broke it
     off, with the same weights and figures to the last bit as if nothing had (on CUDA, as far as its kernels repeat
     themselves), and returns at once when training was finished. The weights that the model comes with are then of no
-    account.
+    account. A call with other settings, other content of the data or other modules is refused there, and so is a second
+    training while the first is at work.
 
     Order, augmentation and dropout are drawn anew for each epoch from `settings.seed` and the epoch, and the caller's
     random state is put back. The learning rate is set before each step, to that of the step's beginning.
@@ -192,7 +199,7 @@ def train(
     `requires_grad_(False)` keeps weights as they are, but the statistics of a batch-norm move.
 
     What does not fit is refused before anything is written: inputs that the model does not take, fewer scores than
-    classes, a last step on one example where batch-norm cannot have it.
+    classes, a last step on one example where batch-norm cannot have it, augmentation of what is no image.
 
     Under `torchrun` the processes share each batch, and the steps are those of one process with the whole batch, but
     for batch-norm, whose statistics are over each process' share, and for augmentation and dropout, which every process
@@ -216,16 +223,17 @@ def train(
         >>> model.load_state_dict(kept_weights("runs/dense", 5))
         >>> sparse = train(model, data, settings, masks=masks, first_epoch=5)  # rewound and retrained
     """
-    first_epoch, keep = _plain_whole(first_epoch), tuple(map(_plain_whole, keep))
+    first_epoch, keep = _plain_whole(first_epoch), _plain_wholes(keep)
     _check_arguments(model, settings, directory, first_epoch, keep)
     team = join_team(training_device(model, device))
     training = _Training(model, data, test, settings, constraint, team)
-    origin = _origin(model, data, test, settings, first_epoch) | ({} if constraint is None else constraint.in_effect)
+    origin = {} if directory is None else _origin(model, data, test, settings, first_epoch, constraint)
     journal = Journal(directory, keep, origin, masks, team)
-    history = [Epoch(**record) for record in journal.resume(training.model, training.optimizer)]
-    begin = history[-1].epoch if history else first_epoch
-    _agree_on(begin, team)
     with ExitStack() as stack:
+        stack.enter_context(journal.alone())
+        history = [Epoch(**record) for record in journal.resume(training.model, training.optimizer)]
+        begin = history[-1].epoch if history else first_epoch
+        _agree_on(begin, team)
         if masks is not None:
             stack.callback(masks.hold(training.model, training.optimizer).release)
         stack.enter_context(_callers_randomness_put_back(team.device))
@@ -254,7 +262,7 @@ def evaluate(
         >>> evaluate(trained.model, load_data("digits:test"))
         0.975
     """
-    _demand("batch", batch, "a whole number ≥ 1", _whole(batch, least=1))
+    _check_batch(batch)
     where = device_of(model) if device is None else torch.device(device)
     if where != device_of(model):
         model = copy.deepcopy(model).to(where)
@@ -289,6 +297,11 @@ class _Training:
         self.parallel = team.wrapped(self.model)
 
     def _check_fits(self) -> None:
+        if self.settings.augment and self.data.inputs.dim() != 4:
+            raise InvalidInput(
+                f"augment=True crops and flips images N×C×H×W, but the inputs of '{self.data.name}' have shape "
+                f"{tuple(self.data.inputs.shape)}; train them with augment=False"
+            )
         if self.test is not None:
             check_fits(self.model, self.test)
         with self.autocast:  # as in training, but not in testing
@@ -368,16 +381,41 @@ def _optimizer(model: nn.Module, settings: Settings) -> Optimizer:
     return AdamW(model.parameters(), rate, betas=(momentum, 0.999), weight_decay=decay)
 
 
-def _origin(model: nn.Module, data: Data, test: Data | None, settings: Settings, first_epoch: int) -> dict[str, Any]:
+def _origin(
+    model: nn.Module,
+    data: Data,
+    test: Data | None,
+    settings: Settings,
+    first_epoch: int,
+    constraint: Constraint | None,
+) -> dict[str, Any]:
     """What must be the same for training to go on, in the words of the message that says what is not."""
-    state = [(name, value) for name, value in model.state_dict().items() if isinstance(value, Tensor)]
     return {
         **asdict(settings),
         "first_epoch": first_epoch,
         "the data": f"{data.name} ({len(data)} examples)",
         "the test data": None if test is None else f"{test.name} ({len(test)} examples)",
-        **{f"the shape of '{name}'": tuple(value.shape) for name, value in state},
+        DATA_CONTENT: f"sha256 {data.digest()}",
+        "the content of the test data": None if test is None else f"sha256 {test.digest()}",
+        **_computation(model),
+        **({} if constraint is None else constraint.in_effect),
     }
+
+
+def _computation(model: nn.Module) -> dict[str, Any]:
+    """What a model computes, but for its weights, as far as its modules say it of themselves."""
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    modules = model.named_modules(remove_duplicate=False)  # an activation may stand in several places
+    return {
+        **{f"the shape of '{name}'": tuple(value.shape) for name, value in model.state_dict().items()},
+        **{f"the module '{name}'" if name else "the model": _in_words(module) for name, module in modules},
+        "the part without requires_grad": ", ".join(frozen) or None,
+    }
+
+
+def _in_words(module: nn.Module) -> str:
+    """Its class and settings, as torch prints them; less the addresses of objects, which the next process has not."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", f"{type(module).__name__}({module.extra_repr()})")
 
 
 def _figures(epoch: Epoch, masks: Masks | None) -> dict[str, float]:
@@ -429,12 +467,19 @@ def _derived_seed(*parts: int | str) -> int:
 
 
 def _check_arguments(
-    model: nn.Module, settings: Settings, directory: str | Path | None, first_epoch: int, keep: tuple[int, ...]
+    model: nn.Module, settings: Settings, directory: str | Path | None, first_epoch: int, keep: Sequence[int]
 ) -> None:
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise InvalidInput(f"{type(model).__name__} has no parameter to train (one with requires_grad)")
+    lazy = [name for name, value in chain(model.named_parameters(), model.named_buffers()) if is_lazy(value)]
+    if lazy:
+        raise InvalidInput(
+            f"'{lazy[0]}' of {type(model).__name__} has no shape yet, because its module is lazy; run the model on an "
+            "input first: model(data.example)"
+        )
     right = _whole(first_epoch, least=0) and first_epoch < settings.epochs
     _demand("first_epoch", first_epoch, f"a whole number from 0 to {settings.epochs - 1}", right)
+    _demand("keep", keep, "a sequence of epochs, such as (5,)", isinstance(keep, tuple))
     right = all(_whole(epoch, least=first_epoch) and epoch <= settings.epochs for epoch in keep)
     _demand("keep", keep, f"epochs from {first_epoch} to {settings.epochs}", right)
     if keep and directory is None:
@@ -446,6 +491,11 @@ def _check_arguments(
             f"'{name}' in the state of {type(model).__name__} is no tensor but of type {type(value).__name__}, which "
             "checkpoints do not hold; train without a directory"
         )
+
+
+def _check_batch(batch: int) -> None:
+    _demand("batch", batch, "a whole number ≥ 1", _whole(batch, least=1))
+    _demand("batch", batch, f"at most {LARGEST_BATCH}", batch <= LARGEST_BATCH)
 
 
 def _agree_on(begin: int, team: Team) -> None:
@@ -463,6 +513,22 @@ def _plain_whole(value: Any) -> Any:
     try:
         return value if isinstance(value, bool) else operator.index(value)
     except TypeError:
+        return value
+
+
+def _plain_wholes(values: Any) -> Any:
+    """The ints that values stand for; itself where it is no sequence."""
+    try:
+        return tuple(map(_plain_whole, values))
+    except TypeError:
+        return values
+
+
+def _plain_truth(value: Any) -> Any:
+    """The bool that a value stands for; itself where it stands for none."""
+    try:
+        return bool(value) if value in (True, False) else value
+    except (ValueError, RuntimeError):  # an array or a tensor, of which each entry has its own answer
         return value
 
 
