@@ -135,7 +135,7 @@ def write_factors() -> None:
     tamis.Compressed(tamis.trace(made, example_input("mlp")), recipe=[step]).save("small.tamis")
 
 
-@pytest.mark.parametrize("write", [write_binary, write_factors])
+@pytest.mark.parametrize("write", [write_factors, pytest.param(write_binary, marks=pytest.mark.slow)])
 def test_a_file_with_rebuilt_layers_needs_the_original_alone(write: Callable[[], None]) -> None:
     write()
     run(*CERTIFY)

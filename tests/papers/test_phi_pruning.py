@@ -150,6 +150,7 @@ def test_overlaps_are_those_of_the_sets(method: str, study: Study, net: tamis.Ne
         assert study["overlap with MP"][method][str(level)] == pytest.approx(wanted, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", VARIANTS)
 def test_accuracies_are_those_of_pruning_rewinding_and_retraining_by_hand(
     method: str, study: Study, net: tamis.Network, directory: Path
@@ -271,6 +272,7 @@ def read_at_once(studied: tuple[list[Study], tamis.Network], monkeypatch: pytest
     monkeypatch.setattr(phi_pruning, "run", lambda *_: studied)
 
 
+@pytest.mark.slow
 def test_the_program_reads_what_was_trained_stores_its_figures_and_draws_them(
     program: Callable[..., None], study: Study, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
