@@ -57,6 +57,16 @@ def rebuilt_for(file: str | Path, model: nn.Module) -> nn.Module:
     return model
 
 
+def load_rebuilding(file: str | Path, model: nn.Module) -> tuple[Compressed, nn.Module]:
+    """What a file holds, and the module that it is for: the user's own, or else the one that `rebuilt_for` makes."""
+    try:
+        return load(file, model), model
+    except InvalidParameters:
+        if (made := rebuilt_for(file, model)) is model:
+            raise
+        return load(file, made), made
+
+
 def load_beside(
     original: Network | nn.Module, net: Network, file: str | Path, rebuilt: Network | nn.Module | None
 ) -> Compressed:
@@ -68,15 +78,13 @@ def load_beside(
         file: the `.tamis` file.
         rebuilt: as `certify` takes it.
     """
-    given = original if rebuilt is None else rebuilt
-    if isinstance(given, nn.Module) and (made := rebuilt_for(file, given)) is not given:
-        return load(file, made)
     try:
         return load(file, net)
     except InvalidParameters:
-        if rebuilt is None:
+        given = original if rebuilt is None else rebuilt
+        if given is net:
             raise
-        return load(file, rebuilt)
+        return load(file, given) if isinstance(given, Network) else load_rebuilding(file, given)[0]
 
 
 def _binarized(model: nn.Module, step: Step, example: Example) -> nn.Module:

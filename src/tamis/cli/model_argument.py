@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import nn
 
 from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.summary import weights_of
-from tamis.certify.rebuilt import rebuilt_for
+from tamis.certify.rebuilt import load_rebuilding
 from tamis.errors import InvalidInput, InvalidParameters, listed
 from tamis.graph.network import Network
 from tamis.graph.trace import network_from_program, quietly, trace
@@ -70,8 +70,8 @@ def load_network(model: str, weights: Path | None = None, shape: str | None = No
     if weights is not None and _is_compressed(weights):
         if shape is not None:
             raise InvalidInput(f"--shape goes with other weights; '{weights}' has its own shape")
-        module = rebuilt_for(weights, _build(model, SEED))
-        return replace(_load_compressed(weights, module), module=module)
+        compressed, module = load_rebuilding(weights, _build(model, SEED))
+        return LoadedModel(compressed.network, _described(weights, compressed), compressed, module)
     sizes = None if shape is None else _parse_shape(shape)
     loaded = load_module(model, weights)
     sizes = sizes or _default_shape(model)
@@ -84,8 +84,7 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
     if weights is None:
         return LoadedModule(built, f"as the factory draws them with seed {seed}")
     if _is_compressed(weights):
-        built = rebuilt_for(weights, built)
-        compressed = load(weights, built)
+        compressed, built = load_rebuilding(weights, built)
         return LoadedModule(compressed.apply_to(built), _described(weights, compressed), compressed)
     _load_weights(built, weights)
     return LoadedModule(built, str(weights))
@@ -98,7 +97,7 @@ def _is_compressed(weights: Path) -> bool:
     return weights.suffix == ".tamis"
 
 
-def _load_compressed(weights: Path, architecture: nn.Module | Network) -> LoadedModel:
+def _load_compressed(weights: Path, architecture: Network) -> LoadedModel:
     compressed = load(weights, architecture)
     return LoadedModel(compressed.network, _described(weights, compressed), compressed)
 
