@@ -22,10 +22,10 @@ import tamis
 from tamis.bounds.bound import Bound
 from tamis.certify.certificate import Certificate, digest_of
 from tamis.certify.claim import Settings
-from tamis.certify.claims import KINDS
+from tamis.certify.claims import kinds_of
 from tamis.certify.claims.accuracy_change import AccuracyChange
 from tamis.certify.claims.boxes import Boxes
-from tamis.certify.issue import share_of
+from tamis.certify.shares import share_out
 from tamis.errors import AssumptionViolated, CorruptArtifact, InvalidInput, TamisError, VerificationFailed
 
 REFUSED = (VerificationFailed, CorruptArtifact)
@@ -73,11 +73,11 @@ def digested(content: Content) -> Certificate:
 def rederived(content: Content) -> Certificate:
     """With every claim derived anew from what it says was measured, as the verifier will."""
     settings = Settings(**content["settings"])
-    by_name = {kind.name: kind for kind in KINDS}
+    by_name = {kind.name: kind for kind in kinds_of(content["certificate"])}
     kinds = [by_name[entry["claim"]] for entry in content["claims"]]
-    share = share_of(settings, kinds)
+    shares = share_out(settings.delta, kinds, settings.candidates)
     pairs = zip(kinds, content["claims"], strict=True)
-    claims = [kind.claim(entry["measured"], settings, share).as_json() for kind, entry in pairs]
+    claims = [kind.claim(entry["measured"], settings, shares[kind.name]).as_json() for kind, entry in pairs]
     return digested({**content, "claims": claims})
 
 

@@ -132,12 +132,14 @@ class Kind(ABC):
         name: in the certificate.
         needs: what it is computed from.
         statistical: whether it may be wrong by chance, and so takes a share of δ.
+        part: how much of δ it takes; None: as much as each of the others that do not say, of what is left.
         numbers: the names of what is measured.
     """
 
     name: str
     needs: Needs
     statistical: bool
+    part: float | None = None
     numbers: tuple[str, ...]
 
     @abstractmethod

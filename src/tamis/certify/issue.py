@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from tamis import __version__
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
 from tamis.certify.certificate import Certificate
-from tamis.certify.claim import Case, Kind, Settings, checked_settings
-from tamis.certify.claims import KINDS
+from tamis.certify.claim import Case, Settings, checked_settings
+from tamis.certify.claims import kinds_of
 from tamis.certify.claims.boxes import check_boxes
 from tamis.certify.evidence import Evidence, Team, gather_evidence
 from tamis.certify.rebuilt import load_beside
 from tamis.certify.samples import Inputs, as_tensor, first_of
 from tamis.certify.schema import VERSION
+from tamis.certify.shares import share_out
 from tamis.certify.signature import private_key
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph.network import Network
@@ -52,7 +53,8 @@ def certify(
     """Read a small network's file, and certify how it differs from the original.
 
     All claims hold together with probability at least 1 − δ over the draw of the data: those that may be wrong by
-    chance share δ equally, and each share is divided by the number of candidates.
+    chance share δ, `generalization` with a hundredth and the others equally, and each share is divided by the number of
+    candidates.
 
     Args:
         original: the network before, or its module.
@@ -143,14 +145,10 @@ def _evidence(
 
 def claims_of(case: Case) -> list[dict[str, Any]]:
     """Every claim that can be made, δ shared out among them."""
-    kinds = [kind for kind in KINDS if kind.available(case) and kind.applies(case)]
-    share = share_of(case.settings, kinds)
-    return [kind.claim(kind.measure(case, share), case.settings, share).as_json() for kind in kinds]
-
-
-def share_of(settings: Settings, kinds: Sequence[Kind]) -> float:
-    """The part of δ that each claim has which may be wrong by chance."""
-    return settings.delta / max(1, sum(kind.statistical for kind in kinds)) / settings.candidates
+    kinds = [kind for kind in kinds_of(VERSION) if kind.available(case) and kind.applies(case)]
+    shares = share_out(case.settings.delta, kinds, case.settings.candidates)
+    measured = {kind.name: kind.measure(case, shares[kind.name]) for kind in kinds}
+    return [kind.claim(measured[kind.name], case.settings, shares[kind.name]).as_json() for kind in kinds]
 
 
 def training_evidence(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tamis.artifact.fingerprint import fingerprint_of_values
 from tamis.certify.certificate import Certificate
 from tamis.certify.claim import Case, Kind, Limits, Settings
-from tamis.certify.claims import KINDS
+from tamis.certify.claims import kinds_of
 from tamis.certify.evidence import Evidence, gather_evidence
 from tamis.certify.issue import (
     as_network,
@@ -24,11 +24,11 @@ from tamis.certify.issue import (
     data_facts,
     file_facts,
     network_facts,
-    share_of,
     training_evidence,
 )
 from tamis.certify.rebuilt import load_beside
 from tamis.certify.samples import Inputs
+from tamis.certify.shares import share_out
 from tamis.certify.signature import check_signature
 from tamis.errors import InvalidInput, VerificationFailed
 from tamis.graph.network import Network
@@ -205,7 +205,7 @@ def _promised(content: Mapping[str, Any], case: Case) -> list[Kind]:
         "labels": content["data"]["labels"] is not None,
         "training": content["training"] is not None,
     }
-    kinds = [kind for kind in KINDS if there[kind.needs] and kind.applies(case)]
+    kinds = [kind for kind in kinds_of(content["certificate"]) if there[kind.needs] and kind.applies(case)]
     wanted, said = [kind.name for kind in kinds], [entry["claim"] for entry in content["claims"]]
     if said != wanted:
         raise VerificationFailed(
@@ -218,8 +218,9 @@ def _check_claims(
     kinds: Sequence[Kind], content: Mapping[str, Any], case: Case
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the claims that were recomputed, and of those that could not be."""
-    share = share_of(case.settings, kinds)
+    shares = share_out(case.settings.delta, kinds, case.settings.candidates)
     for kind, entry in zip(kinds, content["claims"], strict=True):
+        share = shares[kind.name]
         _check_samples(kind, entry["measured"], content)
         if kind.available(case):
             _check_measured(kind, entry["measured"], kind.limits(case, share))

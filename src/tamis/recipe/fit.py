@@ -13,6 +13,9 @@ import torch
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed, load
 from tamis.bounds.disagreement import disagreement
+from tamis.certify.claims import kinds_of
+from tamis.certify.schema import VERSION
+from tamis.certify.shares import share_out
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.layerwise.layers import find_layers
@@ -187,7 +190,7 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
         InvalidInput: there is too little data to say so of any network, or none is good enough.
     """
     held_out, test = len(context.data.held_out), len(context.data.test)
-    share = DELTA / (4 if context.data.test_has_labels else 2)  # what a certificate has for this claim
+    share = share_of_disagreement(context.data.test_has_labels)
     if (least := promised(0, held_out, test, share)) > most:
         raise InvalidInput(
             f"{held_out:,} held-out and {test:,} test samples are too few for a disagreement of at most {most:.2%}: "
@@ -253,6 +256,12 @@ def _taken(chosen: tuple[Trials, Trial], everything: Sequence[Trials], context: 
     with replacing(context.notes) as part:
         part.write_text(json.dumps({"held_out": len(context.data.held_out), "tried": tried}))
     return chosen[0].read(chosen[1])
+
+
+def share_of_disagreement(labelled: bool) -> float:
+    """The part of δ that a certificate has for the rate of different answers, with or without labels of the data."""
+    there = ("inputs", "labels") if labelled else ("inputs",)
+    return share_out(DELTA, [kind for kind in kinds_of(VERSION) if kind.needs in there])["disagreement"]
 
 
 def promised(different: int, held_out: int, test: int, delta: float) -> float:

@@ -8,6 +8,7 @@ from tamis.certify.claims.disagreement import Disagreement
 from tamis.certify.claims.error_rate import ErrorRate
 from tamis.certify.claims.generalization import Generalization
 from tamis.certify.claims.path_metric import PathMetric
+from tamis.certify.claims.version_1 import GeneralizationOfVersion1
 
 # In the order of a certificate.
 KINDS: tuple[Kind, ...] = (
@@ -19,3 +20,12 @@ KINDS: tuple[Kind, ...] = (
     PathMetric(),
     Generalization(),
 )
+
+# What certificates of version 1 had instead, so that those of before can be made again.
+VERSION_1: tuple[Kind, ...] = (GeneralizationOfVersion1(),)
+
+
+def kinds_of(version: int) -> tuple[Kind, ...]:
+    """The kinds of claims that certificates of a version have, in their order."""
+    before = {kind.name: kind for kind in VERSION_1} if version == 1 else {}
+    return tuple(before.get(kind.name, kind) for kind in KINDS)

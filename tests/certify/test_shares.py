@@ -1,0 +1,58 @@
+"""How the claims of a certificate share δ: never more than there is, and as the version of the certificate says."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tamis.certify.claim import Kind
+from tamis.certify.claims import kinds_of
+from tamis.certify.schema import VERSION
+from tamis.certify.shares import share_out
+from tamis.recipe.fit import share_of_disagreement
+from tamis.recipe.state import DELTA
+
+STORED = Path(__file__).parents[2] / "docs" / "results" / "certificate" / "resnet32.json"
+
+
+def named(version: int, *names: str) -> list[Kind]:
+    return [kind for kind in kinds_of(version) if kind.name in names]
+
+
+def test_generalization_takes_a_hundredth_and_the_others_share_the_rest() -> None:
+    shares = share_out(0.05, kinds_of(2))
+    assert shares["generalization"] == pytest.approx(0.0005)
+    others = [shares[kind.name] for kind in kinds_of(2) if kind.statistical and kind.name != "generalization"]
+    assert others == [pytest.approx(0.05 * 0.99 / 4)] * 4
+    assert shares["boxes"] == shares["path_metric"] == 0.0
+
+
+def test_certificates_of_version_1_keep_the_shares_they_were_made_with() -> None:
+    content = json.loads(STORED.read_text())
+    assert content["certificate"] == 1
+    shares = share_out(content["settings"]["delta"], named(1, *(entry["claim"] for entry in content["claims"])))
+    assert {entry["claim"]: entry["delta"] or 0.0 for entry in content["claims"]} == shares
+
+
+def test_a_budget_plans_with_what_the_certificate_will_have() -> None:
+    for labelled, names in ((True, ("accuracy_change", "error_rate")), (False, ())):
+        kinds = named(VERSION, "disagreement", "deviation", "path_metric", *names)
+        assert share_of_disagreement(labelled) == share_out(DELTA, kinds)["disagreement"]
+    assert share_of_disagreement(True) < share_of_disagreement(False) < DELTA
+
+
+@given(
+    delta=st.floats(1e-9, 1 - 1e-9),
+    version=st.sampled_from([1, 2]),
+    names=st.sets(st.sampled_from([kind.name for kind in kinds_of(2)])),
+    candidates=st.integers(1, 10**9),
+)
+def test_together_they_are_delta(delta: float, version: int, names: set[str], candidates: int) -> None:
+    kinds = named(version, *names)
+    shares = share_out(delta, kinds, candidates)
+    assert shares.keys() == names
+    assert all((shares[kind.name] > 0) == kind.statistical for kind in kinds)
+    if any(kind.statistical for kind in kinds):
+        assert sum(shares.values()) * candidates == pytest.approx(delta, rel=1e-14)
