@@ -8,7 +8,6 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "tamis"
 ORDER = [
     {"errors", "citations", "progress", "rooms"},
-    {"imports"},
     {"graph"},
     {"paths"},
     {"bounds"},

@@ -50,6 +50,10 @@ class CorruptArtifact(TamisError):
     """A file that is not what it claims to be: truncated, changed, or never a file of this kind."""
 
 
+class UntrustedFile(TamisError):
+    """A file that could run code of whoever made it."""
+
+
 class DataNotFound(TamisError):
     """A dataset that is not there; the message says where to put it."""
 

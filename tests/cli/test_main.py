@@ -65,6 +65,15 @@ def test_python_dash_m_is_the_command():
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, f"tamis {tamis.__version__}\n", "")
 
 
+def test_python_dash_m_takes_no_module_of_the_current_directory(tmp_path):
+    for planted in ("typer", "click", "rich", "pydantic", "yaml", "torch", "numpy", "cryptography"):
+        (tmp_path / f"{planted}.py").write_text("open('mark', 'w').close()")
+    command = [sys.executable, "-m", "tamis", "recipes"]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    assert not (tmp_path / "mark").exists()
+
+
 def test_help_lists_every_command():
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0

@@ -1,14 +1,19 @@
 """What MODEL, --weights and --shape may be, and what is said when they are not."""
 
+import io
+import os
 import sys
 import textwrap
+import zipfile
 
 import pytest
 import torch
 from safetensors.torch import save_file, save_model
 from torch import nn
+from typer.testing import CliRunner
 
 import tamis
+from tamis.cli.main import app
 from tamis.cli.model_argument import load_module, load_network
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TraceError
 from tamis.train.models import MODELS
@@ -111,62 +116,6 @@ def test_missing_and_unexpected_weights_are_named_where_shapes_fit(tmp_path):
         load_network("tamis.train.models:mlp", tmp_path / "renamed.safetensors")
 
 
-def saved_model() -> nn.Module:
-    torch.manual_seed(7)
-    return MODELS["mlp"]()
-
-
-WRAPPED = {
-    "a state_dict": (lambda state: state, []),
-    "under a key": (lambda state: {"state_dict": state, "epoch": 3}, ["under 'state_dict'"]),
-    "of DataParallel": (lambda state: {f"module.{k}": v for k, v in state.items()}, ["names without 'module.'"]),
-    "of Lightning": (
-        lambda state: {"state_dict": {f"model.{k}": v for k, v in state.items()}, "hyper_parameters": {"lr": 0.1}},
-        ["under 'state_dict'", "names without 'model.'"],
-    ),
-    "under two keys, compiled, in parallel": (
-        lambda state: {"model_state_dict": {"model": {f"module._orig_mod.{k}": v for k, v in state.items()}}},
-        ["under 'model_state_dict'", "under 'model'", "names without 'module.'", "names without '_orig_mod.'"],
-    ),
-}
-
-
-@pytest.mark.parametrize("form", WRAPPED)
-@pytest.mark.parametrize("suffix", [".pt", ".pth"])
-def test_state_dicts_as_training_scripts_save_them(form, suffix, tmp_path, capsys):
-    wrap, steps = WRAPPED[form]
-    state = saved_model().state_dict()
-    torch.save(wrap(state), tmp_path / f"mlp{suffix}")
-    loaded = load_module("tamis.train.models:mlp", tmp_path / f"mlp{suffix}")
-    assert all(torch.equal(value, loaded.module.state_dict()[name]) for name, value in state.items())
-    assert loaded.weights == ", ".join([str(tmp_path / f"mlp{suffix}"), *steps])
-    assert capsys.readouterr().err == (f"weights: {loaded.weights}\n" if steps else "")
-
-
-def test_files_of_torch_that_are_no_state_dict(tmp_path):
-    path, model = tmp_path / "mlp.pt", "tamis.train.models:mlp"
-    state = saved_model().state_dict()
-    wrong = {
-        "holds no state_dict but the keys epoch, optimizer": {"epoch": 3, "optimizer": {"lr": 0.1}},
-        "holds no state_dict but a list": [1, 2],
-        "it must hold tensors alone.* can run code": saved_model(),
-        "does not fit Sequential; missing: linear1.weight": {k: v for k, v in state.items() if k != "linear1.weight"},
-        "does not fit Sequential; unexpected: more": {**state, "more": torch.zeros(1)},
-        r"linear1.weight is \(1, 2\) instead of": {**state, "linear1.weight": torch.zeros(1, 2)},
-    }
-    for message, content in wrong.items():
-        torch.save(content, path)
-        with pytest.raises(InvalidParameters, match=message):
-            load_module(model, path)
-    path.write_bytes(b"nothing of torch")
-    with pytest.raises(InvalidParameters, match="it must hold tensors alone"):
-        load_module(model, path)
-    with pytest.raises(FileNotFoundError):
-        load_module(model, tmp_path / "gone.pth")
-    with pytest.raises(InvalidInput, match=r"got 'mlp.pt': weights alone go to --weights mlp.pt, beside what makes"):
-        load_module("mlp.pt")
-
-
 def test_the_seed_of_a_module_is_that_of_its_weights():
     drawn = [load_module("tamis.train.models:mlp", seed=seed).module.state_dict() for seed in (0, 0, 7)]
     torch.manual_seed(7)
@@ -230,6 +179,71 @@ def test_a_tamis_file_that_is_none_or_of_another_model(small, tmp_path):
         load_network("tamis.train.models:mlp", tmp_path / "none.tamis")
 
 
+# -- .pt2 files --------------------------------------------------------------------------------------------------------
+
+
+class Attack:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.mark),)
+
+
+@pytest.fixture
+def forged(tmp_path):
+    """A `.pt2` file with a pickled weight that makes the folder `mark`, in a folder of its own."""
+    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.zeros(1, 3),)), tmp_path / "m.pt2")
+    with zipfile.ZipFile(tmp_path / "m.pt2") as stored, zipfile.ZipFile(tmp_path / "forged.pt2", "w") as made:
+        for name in stored.namelist():
+            content = stored.read(name)
+            if name.endswith("model_weights_config.json"):
+                content = content.replace(b'"use_pickle": false', b'"use_pickle": true')
+            elif "/data/weights/weight_" in name:
+                attack = io.BytesIO()
+                torch.save(Attack(tmp_path / "mark"), attack)
+                content = attack.getvalue()
+            made.writestr(name, content)
+    return tmp_path / "forged.pt2"
+
+
+SWEEP = """recipe:
+  steps:
+    - {step: quantize, method: msq, c_alpha: 2.0, levels: {choices: [3, 8]}}
+objectives: [bytes]
+trials: 2
+"""
+COMMANDS = {
+    "inspect": ["inspect", "MODEL"],
+    "prune": ["prune", "MODEL", "--amount", "0.5", "-o", "o.tamis"],
+    "quantize": ["quantize", "MODEL", "--calibration", "digits", "-o", "o.tamis"],
+    "repair": ["repair", "MODEL", "s.tamis", "--calibration", "digits", "-o", "o.tamis"],
+    "certify": ["certify", "MODEL", "s.tamis", "--data", "digits:test", "-o", "o.json"],
+    "verify": ["verify", "c.json", "s.tamis", "MODEL"],
+    "report": ["report", "c.json", "-o", "o.html", "--model", "MODEL"],
+    "compress": ["compress", "MODEL", "--target-bytes", "1KB", "--data", "digits", "-o", "o"],
+    "sweep": ["sweep", "SPEC", "-o", "o"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_runs_what_a_file_brings(forged, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sweep.yaml").write_text(f"model: {forged}\ndata: digits\n{SWEEP}")
+    words = {"MODEL": str(forged), "SPEC": "sweep.yaml"}
+    arguments = [words.get(word, word) for word in COMMANDS[command]]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2, result.output
+    [line] = result.stderr.strip().splitlines()[-1:]
+    for part in ("error:", str(forged), "is pickled", "--trust"):
+        assert part in line
+    assert not (tmp_path / "mark").exists()
+    CliRunner().invoke(app, [*arguments, "--trust"])
+    assert (tmp_path / "mark").exists()
+
+
 # -- what is said of everything else -----------------------------------------------------------------------------------
 
 
@@ -258,6 +272,24 @@ def test_a_module_that_fails_to_import(write_module):
     write_module("mine_raising", "1 / 0")
     with pytest.raises(InvalidInput, match="importing 'mine_raising' failed: ZeroDivisionError"):
         load_network("mine_raising:model", shape="3")
+
+
+def test_the_current_directory_comes_last(write_module, tmp_path):
+    """What lies in it under the name of an installed package is not imported, before or after a module of one's own."""
+    for name in ("numpy", "colorsys", "tamis"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')")
+    sys.modules.pop("colorsys", None)
+    with pytest.raises(
+        InvalidInput, match=r"'colorsys' has no 'model'; it is .*, which goes before your 'colorsys\.py'"
+    ):
+        load_network("colorsys:model", shape="3")
+    assert str(tmp_path) not in sys.path
+    write_module("mine_last", "import colorsys, numpy\ndef model():\n    return nn.Linear(3, 2)")
+    load_network("mine_last:model", shape="3")
+    assert sys.path[-1] == str(tmp_path) and sys.path.count(str(tmp_path)) == 1
+    write_module("mine_again", "def model():\n    import mine_last\n    return nn.Linear(3, 2)")
+    load_network("mine_again:model", shape="3")
+    assert sys.path.count(str(tmp_path)) == 1
 
 
 def test_a_shape_that_nobody_knows():

@@ -23,6 +23,7 @@ def certify(
     model: str,
     weights: Path | None,
     shape: str | None,
+    trust: bool,
     small: Path,
     data: str,
     training: str | None,
@@ -33,7 +34,7 @@ def certify(
     """The command; arguments as on the command line, `options` as `tamis.certify` takes them."""
     prepare_output(out, ".json")
     with Console(stderr=True).status(Text(f"tracing {model}")):
-        loaded = load_network(model, weights, shape)
+        loaded = load_network(model, weights, shape, trust)
         inputs = load_held_out(data)
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}

@@ -26,6 +26,7 @@ def compress(
     model: str,
     weights: Path | None,
     shape: str | None,
+    trust: bool,
     recipe: str | None,
     data: str | None,
     test: str | None,
@@ -41,7 +42,7 @@ def compress(
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
     where = parse_device(device)
     with Console(stderr=True).status(Text(f"reading {model}")):
-        given, example = model_of(model, weights, shape)
+        given, example = model_of(model, weights, shape, trust)
     called = as_written(model, weights)
     done = compress_model(
         given, recipe, data, out, test=test, **budget, example=example, device=where, called=called, progress=True
@@ -54,16 +55,18 @@ def compress(
         raise typer.Exit(1)
 
 
-def model_of(model: str, weights: Path | None, shape: str | None) -> tuple[nn.Module | Network, Tensor | None]:
+def model_of(
+    model: str, weights: Path | None, shape: str | None, trust: bool
+) -> tuple[nn.Module | Network, Tensor | None]:
     """The module, where there is one, with an input for it where the user gives its shape; or else the program."""
     if model.endswith(".pt2"):
-        return load_network(model, weights, shape).network, None
+        return load_network(model, weights, shape, trust).network, None
     loaded = load_module(model, weights)
     if loaded.compressed is not None:
         raise InvalidInput(f"'{weights}' is compressed already; compress begins with the whole network")
     if shape is None:
         return loaded.module, None
-    return loaded.module, torch.zeros(load_network(model, weights, shape).network.input_shapes[0])
+    return loaded.module, torch.zeros(load_network(model, weights, shape, trust).network.input_shapes[0])
 
 
 def as_written(model: str, weights: Path | None) -> str:

@@ -74,10 +74,10 @@ class Inspection:
         return self.weakest.capability if self.weakest else Capability.HOMOGENEOUS
 
 
-def inspect(model: str, weights: Path | None, shape: str | None, as_json: bool, show_all: bool) -> None:
+def inspect(model: str, weights: Path | None, shape: str | None, trust: bool, as_json: bool, show_all: bool) -> None:
     """The command; arguments as on the command line."""
     with Console(stderr=True).status(Text(f"tracing {model}")) as status:
-        loaded = load_network(model, weights, shape)
+        loaded = load_network(model, weights, shape, trust)
         status.update(Text(f"computing the path-norms of {model}"))
         found = inspection(loaded.network)
     origin = {"model": model, "weights": loaded.weights}

@@ -62,14 +62,13 @@ Model = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="A .pt2 file of torch.export.save, or package.module:factory, a callable without arguments that "
-        "returns a torch.nn.Module. The current directory is importable.",
+        "returns a torch.nn.Module. Modules of the current directory are found.",
     ),
 ]
 Weights = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="A .safetensors, .pt or .pth file with all of the factory's parameters, or a .tamis file of the model.",
+        metavar="FILE", help="A .safetensors file with all of the factory's parameters, or a .tamis file of the model."
     ),
 ]
 Shape = Annotated[
@@ -78,6 +77,12 @@ Shape = Annotated[
         metavar="SIZES",
         help="The shape of one input without the batch, such as 3,32,32. Default: the factory's or its module's "
         "attribute `example_shape`.",
+    ),
+]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust", help="Read a .pt2 file even if it can run code of whoever made it, as one with pickled weights."
     ),
 ]
 CALIBRATION_HELP = "Inputs, as of training, some hundreds or thousands: a name or a path, as cifar10:train[:5000]."
@@ -92,7 +97,7 @@ Factory = Annotated[
     typer.Argument(
         metavar="MODEL",
         help="package.module:factory, a callable without arguments that returns a torch.nn.Module with a score for "
-        "each class. The current directory is importable.",
+        "each class. Modules of the current directory are found.",
     ),
 ]
 TrainingData = Annotated[
@@ -140,13 +145,14 @@ def inspect(
     model: Model,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     as_json: Json = False,
     show_all: Annotated[bool, typer.Option("--all", help="Show every row of a long table.")] = False,
 ) -> None:
     """Show a network's operations, their cost, and its path-norms."""
     from tamis.cli.inspect import inspect
 
-    inspect(model, weights, shape, as_json, show_all)
+    inspect(model, weights, shape, trust, as_json, show_all)
 
 
 @app.command()
@@ -184,6 +190,7 @@ def prune(
     seed: Annotated[int, typer.Option(metavar="N", help="Of `--by random`.")] = 0,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Set the weights that matter least to zero, and bound what that changes.
@@ -194,7 +201,7 @@ def prune(
     from tamis.cli.prune import prune
 
     chosen = {"by": by, "scope": scope, "include": include, "exclude": exclude, "biases": biases}
-    prune(model, weights, shape, amount, calibration, out, as_json, **chosen, halve_final=halve_final, seed=seed)
+    prune(model, weights, shape, trust, amount, calibration, out, as_json, **chosen, halve_final=halve_final, seed=seed)
 
 
 @app.command()
@@ -254,6 +261,7 @@ def quantize(
     data: TestData = None,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Put the weights of every layer on a few levels, without training.
@@ -265,7 +273,9 @@ def quantize(
 
     how = {"bits": bits, "method": method, "per": per, "conv": conv, "order": order, "biases": biases}
     which = {"include": include, "exclude": exclude}
-    quantize(model, weights, shape, calibration, data, levels, c_alpha, prune or [], out, as_json, **how, **which)
+    quantize(
+        model, weights, shape, trust, calibration, data, levels, c_alpha, prune or [], out, as_json, **how, **which
+    )
 
 
 @app.command()
@@ -281,6 +291,7 @@ def repair(
     data: TestData = None,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Refit what pruning and quantization left to the original network, without training.
@@ -291,7 +302,7 @@ def repair(
     from tamis.cli.repair import repair
 
     options = {} if damping is None else {"damping": damping}
-    repair(model, weights, shape, small, calibration, data, out, as_json, **options)
+    repair(model, weights, shape, trust, small, calibration, data, out, as_json, **options)
 
 
 @app.command()
@@ -554,6 +565,7 @@ def certify(
     ] = None,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Say what compression cost, with a proof or a confidence for each sentence.
@@ -563,7 +575,7 @@ def certify(
     from tamis.cli.certify import certify
 
     asked = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius, "boxed": boxed}
-    certify(model, weights, shape, small, data, training, out, as_json, **asked, sign=sign)
+    certify(model, weights, shape, trust, small, data, training, out, as_json, **asked, sign=sign)
 
 
 @app.command()
@@ -578,6 +590,7 @@ def verify(
     ] = None,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Make every claim of a certificate again, and fail at the first that does not hold.
@@ -586,7 +599,7 @@ def verify(
     """
     from tamis.cli.verify import verify
 
-    verify(certificate, small, model, weights, shape, data, training, signed_by, as_json)
+    verify(certificate, small, model, weights, shape, trust, data, training, signed_by, as_json)
 
 
 @app.command()
@@ -604,12 +617,13 @@ def report(
     batch: Annotated[int, typer.Option(metavar="N", help="How many inputs at once to measure the latency with.")] = 1,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     as_json: Json = False,
 ) -> None:
     """Write one page about a certificate, in one file that needs nothing else."""
     from tamis.cli.report import report
 
-    report(certificate, out, model, weights, shape, small, batch, as_json)
+    report(certificate, out, model, weights, shape, trust, small, batch, as_json)
 
 
 @app.command()
@@ -641,6 +655,7 @@ def compress(
     ] = None,
     weights: Weights = None,
     shape: Shape = None,
+    trust: Trust = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
@@ -652,7 +667,7 @@ def compress(
     from tamis.cli.compress import compress
 
     budget = {"target_bytes": target_bytes, "max_disagreement": max_disagreement}
-    compress(model, weights, shape, recipe, data, test, out, device, as_json, **budget)
+    compress(model, weights, shape, trust, recipe, data, test, out, device, as_json, **budget)
 
 
 @app.command()
@@ -692,7 +707,12 @@ Storage = Annotated[
 
 @sweep.command("run")
 def sweep_run(
-    spec: SweepSpec, out: SweepFolder, storage: Storage = None, device: Device = "cpu", as_json: Json = False
+    spec: SweepSpec,
+    out: SweepFolder,
+    storage: Storage = None,
+    device: Device = "cpu",
+    trust: Trust = False,
+    as_json: Json = False,
 ) -> None:
     """Make what SPEC asks for, together with all workers, and certify the best.
 
@@ -701,17 +721,22 @@ def sweep_run(
     """
     from tamis.cli.sweep import run
 
-    run(spec, out, storage, device, as_json)
+    run(spec, out, storage, device, trust, as_json)
 
 
 @sweep.command("worker")
 def sweep_worker(
-    spec: SweepSpec, out: SweepFolder, storage: Storage = None, device: Device = "cpu", as_json: Json = False
+    spec: SweepSpec,
+    out: SweepFolder,
+    storage: Storage = None,
+    device: Device = "cpu",
+    trust: Trust = False,
+    as_json: Json = False,
 ) -> None:
     """Help with the sweep of SPEC, here or on another machine, until all networks are made."""
     from tamis.cli.sweep import worker
 
-    worker(spec, out, storage, device, as_json)
+    worker(spec, out, storage, device, trust, as_json)
 
 
 kronecker = typer.Typer(

@@ -68,6 +68,7 @@ def prune(
     model: str,
     weights: Path | None,
     shape: str | None,
+    trust: bool,
     amount: Sequence[str],
     calibration: str | None,
     out: Path,
@@ -81,7 +82,7 @@ def prune(
     # Without data there are no layers to wait for.
     with nullcontext() if calibration is None else unfinished(out, team) as directory:
         with Console(stderr=True).status(Text(f"tracing {model}")) as status:
-            loaded = load_network(model, weights, shape)
+            loaded = load_network(model, weights, shape, trust)
             if calibration is None:
                 status.update(Text(f"pruning {model}"))
             else:

@@ -29,6 +29,7 @@ def quantize(
     model: str,
     weights: Path | None,
     shape: str | None,
+    trust: bool,
     calibration: str,
     data: str | None,
     levels: str | None,
@@ -46,7 +47,7 @@ def quantize(
     team = join_team(torch.device("cpu"))
     with unfinished(out, team) as directory:
         with Console(stderr=True).status(Text(f"tracing {model}")):
-            loaded = load_network(model, weights, shape)
+            loaded = load_network(model, weights, shape, trust)
             examples = load_calibration(calibration, loaded.network, model)
             test = load_test(data, loaded.network, model)
         given = loaded.compressed or loaded.network

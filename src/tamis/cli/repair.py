@@ -23,6 +23,7 @@ def repair(
     model: str,
     weights: Path | None,
     shape: str | None,
+    trust: bool,
     small: Path,
     calibration: str,
     data: str | None,
@@ -35,7 +36,7 @@ def repair(
     team = join_team(torch.device("cpu"))
     with unfinished(out, team) as directory:
         with Console(stderr=True).status(Text(f"tracing {model}")):
-            loaded = load_network(model, weights, shape)
+            loaded = load_network(model, weights, shape, trust)
             before = load(small, loaded.network)
             examples = load_calibration(calibration, loaded.network, model)
             test = load_test(data, loaded.network, model)

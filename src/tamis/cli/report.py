@@ -21,6 +21,7 @@ def report(
     model: str | None,
     weights: Path | None,
     shape: str | None,
+    trust: bool,
     small: Path | None,
     batch: int,
     as_json: bool,
@@ -30,7 +31,7 @@ def report(
     if model is None and (weights is not None or shape is not None):
         raise InvalidInput("--weights and --shape are those of the original: name it with --model")
     with Console(stderr=True).status(Text(f"reporting on {certificate}")):
-        loaded = None if model is None else load_network(model, weights, shape)
+        loaded = None if model is None else load_network(model, weights, shape, trust)
         net, module = (None, None) if loaded is None else (loaded.network, loaded.module)
         write_report(certificate, out, original=net, rebuilt=module, file=small, batch=batch)
     written = {"report": str(out), "bytes": out.stat().st_size}

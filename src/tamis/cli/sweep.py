@@ -23,9 +23,9 @@ from tamis.sweep.study import imported_optuna
 MOST_ROWS = 40
 
 
-def run(spec: Path, out: Path, storage: str | None, device: str, as_json: bool) -> None:
+def run(spec: Path, out: Path, storage: str | None, device: str, trust: bool, as_json: bool) -> None:
     """The command; arguments as on the command line."""
-    found = sweep(**_arguments(spec, out, storage, device))
+    found = sweep(**_arguments(spec, out, storage, device, trust))
     if as_json:
         print(json.dumps(as_plain_data(found), indent=2, allow_nan=False))
     else:
@@ -34,14 +34,14 @@ def run(spec: Path, out: Path, storage: str | None, device: str, as_json: bool) 
         raise typer.Exit(1)
 
 
-def worker(spec: Path, out: Path, storage: str | None, device: str, as_json: bool) -> None:
+def worker(spec: Path, out: Path, storage: str | None, device: str, trust: bool, as_json: bool) -> None:
     """The command; arguments as on the command line."""
-    tried = work(**_arguments(spec, out, storage, device))
+    tried = work(**_arguments(spec, out, storage, device, trust))
     if as_json:
         print(json.dumps({"folder": str(out), "tried here": [described(point) for point in tried]}, indent=2))
 
 
-def _arguments(path: Path, out: Path, storage: str | None, device: str) -> dict[str, Any]:
+def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: bool) -> dict[str, Any]:
     """What `sweep` and `work` take."""
     imported_optuna()
     if out.exists() and not out.is_dir():
@@ -52,7 +52,7 @@ def _arguments(path: Path, out: Path, storage: str | None, device: str) -> dict[
         raise InvalidInput(f"{path}: 'model' is missing: a .pt2 file, or package.module:factory")
     weights = None if said.weights is None else Path(said.weights)
     with Console(stderr=True).status(Text(f"reading {said.model}")):
-        model, example = model_of(said.model, weights, said.shape)
+        model, example = model_of(said.model, weights, said.shape, trust)
     called = as_written(said.model, weights)
     places = {"out": out, "storage": storage, "device": where}
     return {"model": model, "spec": spec, "example": example, "called": called, **places}

@@ -23,6 +23,7 @@ def verify(
     model: str,
     weights: Path | None,
     shape: str | None,
+    trust: bool,
     data: str | None,
     training: str | None,
     signed_by: Path | None,
@@ -30,7 +31,7 @@ def verify(
 ) -> None:
     """The command; arguments as on the command line."""
     with Console(stderr=True).status(Text(f"verifying {certificate}")):
-        loaded = load_network(model, weights, shape)
+        loaded = load_network(model, weights, shape, trust)
         inputs = None if data is None else load_held_out(data)
         examples = None if training is None else load_data(training)
         found = verify_certificate(

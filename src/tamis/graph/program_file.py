@@ -1,0 +1,264 @@
+"""`.pt2` files: exported programs, read so that a file cannot bring code with it.
+
+`torch.export.load` unpickles parts of an archive, loads shared libraries, evaluates texts of its graph as Python
+(sizes, guards, names), imports modules that it names, and calls any function of torch that a node names. So an archive
+is not given to it as it is. It is taken apart first; what could be more than data is refused; and torch reads a new
+archive, in memory, that has the parts which were looked at and no other.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import stat
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch.export import ExportedProgram
+
+from tamis.errors import InvalidInput, UntrustedFile
+from tamis.graph.network import Network
+from tamis.graph.size_formula import is_size_formula
+from tamis.graph.trace import network_from_program, quietly
+
+GRAPH, SAMPLES = "models/model.json", "data/sample_inputs/model.pt"
+PAYLOADS = {"weights": "data/weights/", "constants": "data/constants/"}  # tensors as they are, and what says which
+PLAIN = ("archive_format", "archive_version", ".data/version", "byteorder")  # what else a reader needs
+LEGACY = ("data/weights/model.pt", "data/constants/model.pt")  # whole state dicts, pickled, of torch before 2.9
+COMPILED = "data/aotinductor/"
+
+# Names of nodes, arguments and parameters become parts of Python source. Of such words alone no call can be made.
+WORD = re.compile(r"[\w.+\-]*")
+TEXT = re.compile(r"[^'\"\\\x00-\x1f]*")  # what can stand between quotes, and not end them
+TEXTS = ("as_string", "as_strings")
+TREES = ("in_spec", "out_spec")
+CONTAINERS = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
+OPERATION = re.compile(r"torch\.ops\.(aten|prims)\.\w+\.\w+")
+SUBGRAPHS = (
+    "cond",
+    "while_loop",
+    "scan",
+    "associative_scan",
+    "map_impl",
+    "wrap_with_set_grad_enabled",
+    "wrap_with_autocast",
+)
+ARITHMETIC = (
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos", "lshift", "rshift", "getitem"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "not_"),
+)
+FUNCTIONS = (
+    *(f"torch.ops.higher_order.{name}" for name in SUBGRAPHS),
+    *(f"_operator.{name}" for name in ARITHMETIC),
+    *(f"math.{name}" for name in ("ceil", "floor", "trunc", "sqrt")),
+    *(f"torch.{name}" for name in ("sym_float", "sym_int", "sym_not", "sym_max", "sym_min", "sym_ite", "sym_sum")),
+    "torch._sym_sqrt",
+)
+ROOM = 4  # times the bytes of an archive: the most that tensors of it may take, which can be views of one another
+
+
+def load_program(path: Path, trust: bool = False) -> Network:
+    """The network of a `.pt2` file.
+
+    Args:
+        path: the file, as `torch.export.save` wrote it.
+        trust: read it even if it can run code: pickled tensors, objects of classes, compiled libraries, and functions
+            other than torch's operations.
+
+    Raises:
+        UntrustedFile: it can run code, or is made to do harm, and `trust` is False.
+        InvalidInput: it is no such file.
+
+    Example:
+        >>> load_program(Path("model.pt2"))
+    """
+    content = path.read_bytes()
+    source = io.BytesIO(content if trust else _harmless(path, content))
+    with quietly():
+        try:
+            program: ExportedProgram = torch.export.load(source)
+        except Exception as error:  # torch raises whatever its deserializer tripped over
+            _unreadable(path, error)
+        return network_from_program(program)
+
+
+def _unreadable(path: Path, error: Exception | None = None) -> NoReturn:
+    raise InvalidInput(f"'{path}' is not a file that torch.export.save of this torch version wrote") from error
+
+
+def _harmless(path: Path, content: bytes) -> bytes:
+    """An archive of those parts of an archive that were checked, and that torch needs to read its program."""
+    try:
+        members = _members(path, content)
+        if any(name not in members for name in (GRAPH, *PLAIN[:2])):
+            _unreadable(path)
+        made = {name: members[name] for name in PLAIN if name in members}
+        made[GRAPH] = _written(_checked_graph(path, _parsed(members[GRAPH])))
+        made[SAMPLES] = b""  # pickled, and not needed
+        for kind, folder in PAYLOADS.items():
+            described = f"{folder}model_{kind}_config.json"
+            config = _parsed(members[described])
+            made[described] = _written(config)
+            for name in _checked_payloads(path, kind, folder, config, members, len(content)):
+                made[name] = members[name]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile, EOFError) as error:
+        _unreadable(path, error)
+    return _archive(made)
+
+
+# -- the archive -------------------------------------------------------------------------------------------------------
+
+
+def _members(path: Path, content: bytes) -> dict[str, bytes]:
+    """The files of an archive by their names, without the folder that all of them are in."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        entries = archive.infolist()
+        names = [entry.filename for entry in entries]
+        root = names[0].partition("/")[0] + "/" if names else ""
+        for entry in entries:
+            if stat.S_ISLNK(entry.external_attr >> 16):
+                _refuse(path, f"its file {entry.filename!r:.200} is a link to another one")
+            if entry.filename.startswith("/") or "\\" in entry.filename or ".." in entry.filename.split("/"):
+                _refuse(path, f"its file {entry.filename!r:.200} lies outside of the archive")
+            if entry.compress_type != zipfile.ZIP_STORED:  # torch stores what it writes as it is
+                _refuse(path, f"its file {entry.filename!r:.200} is compressed, and could fill the memory")
+        if len(set(names)) < len(names) or sum(entry.file_size for entry in entries) > len(content):
+            _refuse(path, "files in it stand there twice, and could fill the memory")
+        if any(not name.startswith(root) for name in names):
+            _unreadable(path)
+        if compiled := [name for name in names if name.startswith(root + COMPILED)]:
+            _refuse(path, f"it has compiled code in {compiled[0]!r:.200}")
+        if legacy := [name for name in names if name.removeprefix(root) in LEGACY or name.endswith("_state_dict.pt")]:
+            _refuse(path, f"its weights in {legacy[0]!r:.200} are pickled")
+        return {entry.filename.removeprefix(root): archive.read(entry) for entry in entries}
+
+
+def _archive(members: Mapping[str, bytes]) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in members.items():
+            archive.writestr(f"model/{name}", content)
+    return made.getvalue()
+
+
+def _parsed(text: bytes) -> Any:
+    return json.loads(text)
+
+
+def _written(content: Any) -> bytes:
+    return json.dumps(content).encode()
+
+
+def _refuse(path: Path, reason: str) -> NoReturn:
+    raise UntrustedFile(f"'{path}' may do more than compute a network: {reason}")
+
+
+# -- tensors -----------------------------------------------------------------------------------------------------------
+
+
+def _checked_payloads(
+    path: Path, kind: str, folder: str, config: Any, members: Mapping[str, bytes], size: int
+) -> Iterator[str]:
+    """The files that hold the weights or constants of a program, each a tensor as it is."""
+    prefix = {"weights": "weight_", "constants": "tensor_"}[kind]
+    views: dict[str, int] = {}
+    for name, entry in config["config"].items():
+        what = f"{kind.removesuffix('s')} {name!r:.200}"
+        if entry["use_pickle"] is not False:
+            _refuse(path, f"its {what} is pickled")
+        if not entry["path_name"].startswith(prefix):
+            _refuse(path, f"its {what} is an object in {entry['path_name']!r:.200}")
+        _check_words(path, entry)
+        file = folder + entry["path_name"]
+        meta = entry["tensor_meta"]
+        view = _written([file, meta["sizes"], meta["strides"], meta["storage_offset"], meta["dtype"]])
+        views[view.decode()] = math.prod(length["as_int"] for length in meta["sizes"])
+        if views[view.decode()] and not members[file]:
+            _refuse(path, f"its {what} has a shape and no numbers")
+        yield file
+    _check_words(path, list(config["config"]))
+    if sum(views.values()) > ROOM * size:  # in entries of at least one byte
+        _refuse(path, f"its {kind} have {sum(views.values()):,} entries in a file of {size:,} bytes")
+
+
+# -- the graph ---------------------------------------------------------------------------------------------------------
+
+
+def _checked_graph(path: Path, content: Any) -> Any:
+    """What describes the program, without guards and notes, if it calls operations of torch and nothing else."""
+    content["guards_code"] = []  # Python source, of what tamis checks itself
+    _check_words(path, content)
+    return content
+
+
+def _check_words(path: Path, value: Any, key: str = "") -> None:
+    """Raise UntrustedFile where a text somewhere inside could become more than a text."""
+    if isinstance(value, dict):
+        if "target" in value and isinstance(notes := value.get("metadata"), dict):  # of a node
+            modules = notes.get("nn_module_stack", "")  # read, and never run; other notes are lines of source
+            _check_words(path, {**value, "metadata": None})
+            value["metadata"] = {"nn_module_stack": modules} if isinstance(modules, str) else {}
+            return
+        for name, each in value.items():
+            _check_text(path, name, "")
+            _check_words(path, each, name)
+    elif isinstance(value, list):
+        for each in value:
+            _check_words(path, each, key)
+    elif isinstance(value, str):
+        _check_text(path, value, key)
+
+
+def _check_text(path: Path, text: str, key: str) -> None:
+    if key in CHECKS:
+        CHECKS[key](path, text)
+    elif not (TEXT if key in TEXTS else WORD).fullmatch(text):
+        _refuse(path, f"it has {text!r:.200} where a name must stand")
+
+
+def _check_function(path: Path, text: str) -> None:
+    if OPERATION.fullmatch(text):
+        _, _, space, name, overload = text.split(".")
+        found = getattr(getattr(getattr(torch.ops, space), name, None), overload, None)
+        if found is None:
+            raise InvalidInput(f"'{path}' calls {text}, which this torch does not have")
+        if all(argument.name != "filename" for argument in found._schema.arguments):
+            return
+    if text not in FUNCTIONS:
+        _refuse(path, f"it calls {text!r:.200}, which is no operation of torch on tensors")
+
+
+def _check_tree(path: Path, text: str) -> None:
+    """Raise UntrustedFile for inputs or outputs in containers other than Python's own: torch would import theirs."""
+    version, tree = json.loads(text)
+    _check_words(path, version)
+
+    def check(node: Any) -> None:
+        if node["type"] not in CONTAINERS:
+            _refuse(path, f"it has inputs or outputs in a {node['type']!r:.200}")
+        keys = json.loads(node["context"]) if isinstance(node["context"], str) else node["context"]
+        if keys is not None and not (isinstance(keys, list) and all(isinstance(name, (str, int)) for name in keys)):
+            _refuse(path, f"it has inputs or outputs in a {node['type']!r:.200} of {keys!r:.200}")
+        _check_words(path, keys)
+        for child in node["children_spec"]:
+            check(child)
+
+    check(tree)
+
+
+def _check_expression(path: Path, text: str) -> None:
+    if not is_size_formula(text):
+        _refuse(path, f"it has a size {text!r:.200}, which is no formula of sizes")
+
+
+CHECKS: dict[str, Callable[[Path, str], None]] = {
+    "target": _check_function,
+    "as_operator": _check_function,
+    "expr_str": _check_expression,
+    **dict.fromkeys(TREES, _check_tree),
+}
