@@ -8,6 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "tamis"
 ORDER = [
     {"errors", "citations", "progress", "rooms"},
+    {"imports"},
     {"graph"},
     {"paths"},
     {"bounds"},

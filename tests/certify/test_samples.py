@@ -38,14 +38,21 @@ def loader(*tensors: Tensor) -> DataLoader[Any]:
     return DataLoader(TensorDataset(*tensors), batch_size=50)
 
 
-@pytest.mark.parametrize("form", ["tensors", "arrays", "a loader", "an .npz file", "float64"])
+@pytest.mark.parametrize(
+    "form", ["tensors", "arrays", "a loader", "a Dataset", "mappings", "an .npz file", ".npy files", "float64"]
+)
 def test_all_forms_give_the_same(form: str, net: tamis.Network, tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", x=X.numpy(), y=Y.numpy())
+    np.save(tmp_path / "x.npy", X.numpy())
+    np.save(tmp_path / "y.npy", Y.numpy())
     forms = {
         "tensors": (X, Y),
         "arrays": (X.numpy(), Y.numpy()),
         "a loader": (loader(X, Y), None),
+        "a Dataset": (TensorDataset(X, Y), None),
+        "mappings": ([{"target": Y[:9], "features": X[:9]}, {"target": Y[9:], "features": X[9:]}], None),
         "an .npz file": (str(tmp_path / "data.npz"), None),
+        ".npy files": (f"{tmp_path / 'x.npy'},{tmp_path / 'y.npy'}", None),
         "float64": (X.double(), Y.int()),
     }
     inputs, labels = whole(*forms[form], net)
@@ -103,7 +110,9 @@ WRONG: dict[str, tuple[Any, Any, str]] = {
     "labels that are no numbers of classes": (X[:4], torch.zeros(4), "must be class numbers, got float32"),
     "a number": (3, None, "must be a tensor, a dataset or its name, or a DataLoader, got 3"),
     "labels beside a loader": (loader(X, Y), Y, "labels come with the batches of a DataLoader"),
-    "a batch of something else": ([{"x": X}], None, "a batch must be 1 tensor"),
+    "a batch of something else": ([{X}], None, "a batch must be 1 tensor"),
+    "a mapping without inputs": ([{"labels": Y}], None, "the network takes input, and a batch has labels: name what"),
+    "more than labels": ([(X, Y, Y)], None, "and labels may follow; got 3 items"),
 }
 
 

@@ -116,6 +116,62 @@ def test_missing_and_unexpected_weights_are_named_where_shapes_fit(tmp_path):
         load_network("tamis.train.models:mlp", tmp_path / "renamed.safetensors")
 
 
+def saved_model() -> nn.Module:
+    torch.manual_seed(7)
+    return MODELS["mlp"]()
+
+
+WRAPPED = {
+    "a state_dict": (lambda state: state, []),
+    "under a key": (lambda state: {"state_dict": state, "epoch": 3}, ["under 'state_dict'"]),
+    "of DataParallel": (lambda state: {f"module.{k}": v for k, v in state.items()}, ["names without 'module.'"]),
+    "of Lightning": (
+        lambda state: {"state_dict": {f"model.{k}": v for k, v in state.items()}, "hyper_parameters": {"lr": 0.1}},
+        ["under 'state_dict'", "names without 'model.'"],
+    ),
+    "under two keys, compiled, in parallel": (
+        lambda state: {"model_state_dict": {"model": {f"module._orig_mod.{k}": v for k, v in state.items()}}},
+        ["under 'model_state_dict'", "under 'model'", "names without 'module.'", "names without '_orig_mod.'"],
+    ),
+}
+
+
+@pytest.mark.parametrize("form", WRAPPED)
+@pytest.mark.parametrize("suffix", [".pt", ".pth"])
+def test_state_dicts_as_training_scripts_save_them(form, suffix, tmp_path, capsys):
+    wrap, steps = WRAPPED[form]
+    state = saved_model().state_dict()
+    torch.save(wrap(state), tmp_path / f"mlp{suffix}")
+    loaded = load_module("tamis.train.models:mlp", tmp_path / f"mlp{suffix}")
+    assert all(torch.equal(value, loaded.module.state_dict()[name]) for name, value in state.items())
+    assert loaded.weights == ", ".join([str(tmp_path / f"mlp{suffix}"), *steps])
+    assert capsys.readouterr().err == (f"weights: {loaded.weights}\n" if steps else "")
+
+
+def test_files_of_torch_that_are_no_state_dict(tmp_path):
+    path, model = tmp_path / "mlp.pt", "tamis.train.models:mlp"
+    state = saved_model().state_dict()
+    wrong = {
+        "holds no state_dict but the keys epoch, optimizer": {"epoch": 3, "optimizer": {"lr": 0.1}},
+        "holds no state_dict but a list": [1, 2],
+        "it must hold tensors alone.* can run code": saved_model(),
+        "does not fit Sequential; missing: linear1.weight": {k: v for k, v in state.items() if k != "linear1.weight"},
+        "does not fit Sequential; unexpected: more": {**state, "more": torch.zeros(1)},
+        r"linear1.weight is \(1, 2\) instead of": {**state, "linear1.weight": torch.zeros(1, 2)},
+    }
+    for message, content in wrong.items():
+        torch.save(content, path)
+        with pytest.raises(InvalidParameters, match=message):
+            load_module(model, path)
+    path.write_bytes(b"nothing of torch")
+    with pytest.raises(InvalidParameters, match="it must hold tensors alone"):
+        load_module(model, path)
+    with pytest.raises(FileNotFoundError):
+        load_module(model, tmp_path / "gone.pth")
+    with pytest.raises(InvalidInput, match=r"got 'mlp.pt': weights alone go to --weights mlp.pt, beside what makes"):
+        load_module("mlp.pt")
+
+
 def test_the_seed_of_a_module_is_that_of_its_weights():
     drawn = [load_module("tamis.train.models:mlp", seed=seed).module.state_dict() for seed in (0, 0, 7)]
     torch.manual_seed(7)
@@ -279,9 +335,7 @@ def test_the_current_directory_comes_last(write_module, tmp_path):
     for name in ("numpy", "colorsys", "tamis"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')")
     sys.modules.pop("colorsys", None)
-    with pytest.raises(
-        InvalidInput, match=r"'colorsys' has no 'model'; it is .*, which goes before your 'colorsys\.py'"
-    ):
+    with pytest.raises(InvalidInput, match=r"module 'colorsys' \(.*colorsys\.py\) has no 'model'"):
         load_network("colorsys:model", shape="3")
     assert str(tmp_path) not in sys.path
     write_module("mine_last", "import colorsys, numpy\ndef model():\n    return nn.Linear(3, 2)")

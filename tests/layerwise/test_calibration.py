@@ -84,6 +84,7 @@ def sizes(calibration: Any, net: Network) -> list[int]:
 
 
 X = torch.arange(30.0).reshape(10, 3)
+Y = torch.arange(10) % 2
 
 
 # -- forms ---------------------------------------------------------------------------------------------------------
@@ -236,17 +237,26 @@ def test_a_number(net: Network) -> None:
         list(batches_of(torch.tensor(1.0), net))
 
 
-@pytest.mark.parametrize("calibration", [None, 5, 0.5, object(), TensorDataset(X)])
+@pytest.mark.parametrize("calibration", [None, 5, 0.5, object()])
 def test_wrong_kinds(net: Network, calibration: Any) -> None:
     kind = type(calibration).__name__
     with pytest.raises(InvalidInput, match=f"a tensor, a dataset or its name, or a DataLoader, got {kind}"):
         list(batches_of(calibration, net))
 
 
-@pytest.mark.parametrize("batch", [{"x": X}, "batch", 5, None, (), (np.zeros((2, 3)),), ("x", X)])
+@pytest.mark.parametrize("batch", ["batch", 5, None, (), (np.zeros((2, 3)),), ("x", X)])
 def test_wrong_kinds_of_batches(net: Network, batch: Any) -> None:
-    with pytest.raises(InvalidInput, match=rf"must be 1 tensor\(s\), labels may follow; got {type(batch).__name__}"):
+    with pytest.raises(InvalidInput, match=rf"must be 1 tensor\(s\) of inputs, .*; got {type(batch).__name__}"):
         list(batches_of([batch], net))
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [TensorDataset(X, Y), [{"label": Y, "image": X}], [{"input": X, "mask": X}], DataLoader([{"x": x} for x in X], 4)],
+    ids=["a Dataset", "a mapping", "by the input's name", "a loader of mappings"],
+)
+def test_datasets_and_mappings(net: Network, calibration: Any) -> None:
+    assert torch.equal(torch.cat([batch[0] for batch in batches_of(calibration, net)]), X)
 
 
 def test_wrong_numbers_of_inputs(net: Network, two: Network) -> None:
@@ -254,7 +264,7 @@ def test_wrong_numbers_of_inputs(net: Network, two: Network) -> None:
         list(batches_of((X, X), net))
     with pytest.raises(InvalidInput, match=r"takes 2 input\(s\) \['x', 'y'\], got 1"):
         list(batches_of(X, two))
-    with pytest.raises(InvalidInput, match=r"must be 2 tensor\(s\), labels may follow; got Tensor \['Tensor'\]"):
+    with pytest.raises(InvalidInput, match=r"must be 2 tensor\(s\) of inputs, .*; got Tensor \['Tensor'\]"):
         list(batches_of([X], two))
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pretrained import pretrained
 
 from tamis.errors import DataNotFound, InvalidInput
-from tamis.train.data import NORMALISATION, Data, data_folder, load_data
+from tamis.train.data import NORMALISATION, Data, data_folder, load_data, parse_spec
 from tamis.train.digits import digits
 
 IN_CI = os.environ.get("CI") == "true"  # where everything must be at hand: a missing file fails there
@@ -561,6 +561,143 @@ def test_without_pillow_the_error_says_so(cache, monkeypatch):
     monkeypatch.setitem(sys.modules, "PIL.Image", None)  # makes importing it raise
     with pytest.raises(InvalidInput, match=r"reading 'pets/cat/1\.png' needs Pillow, .*: pip install pillow"):
         load_data("pets")
+
+
+@needs_pillow
+def test_images_of_several_sizes_are_resized_and_normalised(cache):
+    from PIL import Image
+
+    first, second = save_image("pets/ant/1.png", images(9, 6, 3, seed=1)), save_image("pets/bee/1.png", images(4, 5, 3))
+    data = load_data("pets@resize=3x4@mean=0.5@std=0.2,0.25,0.5")
+    resized = [
+        np.asarray(Image.fromarray(pixels).resize((4, 3), Image.Resampling.BILINEAR)) for pixels in (first, second)
+    ]
+    assert np.array_equal(data.inputs.numpy(), np.stack(resized).transpose(0, 3, 1, 2))
+    assert (data.mean, data.std) == ((0.5, 0.5, 0.5), (0.2, 0.25, 0.5))
+    expected = (data.inputs.float() / 255 - 0.5) / torch.tensor([0.2, 0.25, 0.5]).view(3, 1, 1)
+    assert torch.allclose(data.normalised(), expected, rtol=1e-6, atol=1e-6)
+    one = data[1:]
+    assert one.name.endswith("@std=0.2,0.25,0.5[1:]") and torch.equal(load_data(one.name).inputs, one.inputs)
+    assert load_data("pets@resize=5").inputs.shape == (2, 3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("flowers@resize=4", "only folders of images are resized, and 'flowers' is none"),
+        ("digits@resize=4", "only folders of images are resized"),
+        ("flowers@resize=0", "resize must be a size or HEIGHTxWIDTH in pixels"),
+        ("flowers@resize=2x2x2", "resize must be a size or HEIGHTxWIDTH in pixels"),
+        ("flowers@resize=99999", "at most 32,768; got '99999'"),
+        ("flowers@resize=small", "resize takes numbers, as @resize=64@mean=0.5@std=0.25 at the end"),
+        ("flowers@mean=0.5", "mean and std go together"),
+        ("flowers@mean=0.5@std=0", "std must be positive numbers"),
+        ("flowers@mean=1..2@std=1", "mean must be numbers with commas between"),
+        ("flowers@mean=127@std=50", "mean must be on the scale 0..1"),
+        ("flowers@mean=0.5,0.5@std=1", "needs a mean and a std for each channel"),
+    ],
+)
+def test_settings_that_cannot_be(flowers, spec, message):
+    with pytest.raises(InvalidInput, match=message):
+        load_data(spec)
+
+
+def test_settings_take_the_place_of_what_is_stored(flowers):
+    data = load_data("flowers:test[:3]@mean=0.1,0.2,0.3@std=0.5")
+    assert (data.mean, data.std, len(data)) == ((0.1, 0.2, 0.3), (0.5, 0.5, 0.5), 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "splits"),
+    [
+        ("flowers", {"train": "flowers:train", "test": "flowers:test"}),
+        ("pets@resize=8", {"train": "pets:train@resize=8", "test": "pets:test@resize=8"}),
+        ("flowers:train", {"train": "flowers:train"}),
+        ("flowers[:3]", {"train": "flowers[:3]"}),
+        ("./x.npz", {"train": "./x.npz"}),
+        ("x.npy,y.npy", {"train": "x.npy,y.npy"}),
+        ("mydata:loader", {"train": "mydata:loader"}),
+    ],
+)
+def test_both_splits_of_what_names_neither(flowers, spec, splits):
+    assert parse_spec(spec).splits() == splits
+
+
+# -- .npy and Python ---------------------------------------------------------------------------------------------------
+
+
+def test_arrays_in_files_of_their_own(cache):
+    x, y = images(6, 4, 5, 3), labels(6)
+    np.save("x.npy", x)
+    np.save("y.npy", y)
+    data = load_data("x.npy,./y.npy[1:]")
+    assert np.array_equal(data.inputs.numpy(), x[1:].transpose(0, 3, 1, 2)) and data.labels.tolist() == y[1:].tolist()
+    alone = load_data("x.npy", labelled=False)
+    assert not alone.has_labels and not alone.labels.any() and data.has_labels
+    with pytest.raises(InvalidInput, match=r"'x\.npy' has no labels: name the file .* as x\.npy,labels\.npy"):
+        load_data("x.npy")
+    np.save("y.npy", y[:5])
+    with pytest.raises(InvalidInput, match=r"'x\.npy' has 6 inputs and 'y\.npy' 5 labels"):
+        load_data("x.npy,y.npy")
+    with pytest.raises(DataNotFound, match=r"needs '.*z\.npy', which is not there"):
+        load_data("x.npy,z.npy")
+    for wrong in (np.array([None, 1]), np.array(["a"])):
+        np.save("w.npy", wrong, allow_pickle=True)
+        with pytest.raises(InvalidInput, match=r"'w\.npy' "):
+            load_data("w.npy", labelled=False)
+    Path("w.npy").write_bytes(b"no array")
+    with pytest.raises(InvalidInput, match=r"'w\.npy' is not an \.npy file"):
+        load_data("w.npy", labelled=False)
+
+
+@pytest.fixture
+def mydata(cache, monkeypatch):
+    """A module of the user's with data in several forms, forgotten after the test."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("mydata.py").write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "x, y = torch.arange(12.0).view(6, 2), torch.arange(6) % 3\n"
+        "dataset = TensorDataset(x, y)\n"
+        "test_loader = DataLoader(dataset, 4)\n"
+        "def make():\n    return [{'pixels': x, 'label': y}]\n"
+        "def broken():\n    raise RuntimeError('no disk')\n"
+        "class parts:\n    pair = (x, y)\n    inputs = x\n"
+    )
+    yield
+    sys.modules.pop("mydata", None)
+
+
+@pytest.mark.parametrize("name", ["dataset", "test_loader", "make", "parts.pair"])
+def test_data_from_a_module(mydata, name):
+    data = load_data(f"mydata:{name}[2:]")
+    assert torch.equal(data.normalised(), torch.arange(4.0, 12).view(4, 2)) and data.labels.tolist() == [2, 0, 1, 2]
+    assert (data.name, data.classes) == (f"mydata:{name}[2:]", 3)
+
+
+def test_data_from_a_module_that_will_not_do(mydata):
+    assert not load_data("mydata:parts.inputs", labelled=False).has_labels
+    cases = {
+        "mydata:parts.inputs": "'mydata:parts.inputs' has no labels, which are needed here",
+        "mydata:loader": "no dataset 'mydata' with a split 'loader', and nothing .* did you mean test_loader",
+        "yourdata:loader": "no dataset 'yourdata' with a split 'loader', .* no module 'yourdata'",
+        "mydata:broken": r"mydata:broken\(\) failed: RuntimeError: no disk",
+        "mydata:parts": "'mydata:parts' must be a tensor of inputs",
+        "mydata:make@resize=4": "only folders of images are resized",
+    }
+    for spec, message in cases.items():
+        with pytest.raises(InvalidInput, match=message):
+            load_data(spec)
+    with pytest.raises(
+        DataNotFound, match=r"what is in mydata\.py, take another name than test, as mydata:test_loader"
+    ):
+        load_data("mydata:test")
+
+
+def test_a_name_goes_before_a_module(mydata, flowers):
+    Path("flowers.py").write_text("raise AssertionError('imported')\n")
+    with pytest.raises(InvalidInput, match="there is no split 'loader'; write flowers:train or flowers:test"):
+        load_data("flowers:loader")
 
 
 # -- the real ones -----------------------------------------------------------------------------------------------------

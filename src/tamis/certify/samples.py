@@ -10,14 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
+from tamis.graph.batches import batches_in, split_batch
 from tamis.graph.network import Network
 
 BATCH = 250
 NUMBERS = "fiub"  # kinds of numpy's dtypes: floats, integers, unsigned ones, booleans
 
-# Tensors, arrays, Data, the name of a dataset or of an .npz file, or what gives batches; see `batches_of`.
+# Tensors, arrays, Data, the name of a dataset or of a file, a torch Dataset, or what gives batches; see `batches_of`.
 Inputs = Any
 
 
@@ -38,8 +40,9 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
 
     Args:
         inputs: a tensor or array (for a network of several inputs a tuple of them); a dataset, as `load_data` gives it,
-            or its name ("cifar10:test", "images.npz"), which bring their own labels; or anything that gives batches
-            when iterated over, such as a DataLoader: tensors, or tuples of the inputs and, if there are any, labels.
+            or its name ("cifar10:test", "images.npz"), which bring their own labels; a torch Dataset; or anything that
+            gives batches when iterated over, such as a DataLoader: tensors, tuples of the inputs and, if there are any,
+            labels, or mappings, as `split_batch` takes them apart.
         labels: class numbers, one for each sample; None: those that come with the inputs, if any.
         net: what they are for.
         called: how messages call the inputs.
@@ -61,18 +64,21 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
 
 def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable[Batch]:
     if isinstance(inputs, (str, Path)):
-        inputs, has_labels = load_named(str(inputs))
-        return _of_data(inputs, labels if labels is not None or not has_labels else inputs.labels, called)
+        inputs, _ = load_named(str(inputs))
     if hasattr(inputs, "batch") and hasattr(inputs, "labels"):
-        return _of_data(inputs, inputs.labels if labels is None else labels, called)
+        own = inputs.labels if getattr(inputs, "has_labels", True) else None
+        return _of_data(inputs, own if labels is None else labels, called)
     if isinstance(inputs, (np.ndarray, Tensor)):
         inputs = (inputs,)
     if isinstance(inputs, tuple) and inputs and all(isinstance(item, (np.ndarray, Tensor)) for item in inputs):
         return _of_tensors(tuple(as_tensor(item, called) for item in inputs), labels, called)
+    kind = type(inputs).__name__
+    if isinstance(inputs, Dataset):
+        inputs = batches_in(inputs, BATCH, called)
     if not isinstance(inputs, Iterable):
         raise InvalidInput(f"{called} must be a tensor, a dataset or its name, or a DataLoader, got {inputs!r:.80}")
     if labels is not None:
-        raise InvalidInput(f"{called}: labels come with the batches of a {type(inputs).__name__}; leave out labels=")
+        raise InvalidInput(f"{called}: labels come with the batches of a {kind}; leave out labels=")
     return (_of_loader(batch, net, called) for batch in inputs)
 
 
@@ -92,10 +98,8 @@ def load_named(spec: str) -> tuple[Any, bool]:
     """A dataset by name, and whether it has labels."""
     from tamis.train.data import load_data  # whoever verifies a certificate on tensors needs nothing of that room
 
-    try:
-        return load_data(spec), True
-    except InvalidInput:
-        return load_data(spec, labelled=False), False
+    data = load_data(spec, labelled=False)
+    return data, data.has_labels
 
 
 def _of_data(data: Any, labels: Any, called: str) -> Iterator[Batch]:
@@ -115,15 +119,13 @@ def _of_tensors(inputs: tuple[Tensor, ...], labels: Any, called: str) -> Iterato
 
 
 def _of_loader(batch: Any, net: Network, called: str) -> Batch:
-    items = (batch,) if isinstance(batch, Tensor) else tuple(batch) if isinstance(batch, (tuple, list)) else ()
-    wanted = len(net.inputs)
-    if len(items) not in (wanted, wanted + 1) or not all(isinstance(item, Tensor) and item.dim() for item in items):
+    inputs, rest = split_batch(batch, net.inputs, called)
+    if len(rest) > 1:
         raise InvalidInput(
-            f"{called}: a batch must be {wanted} tensor(s) of inputs, and labels may follow; "
-            f"got {type(batch).__name__} {[type(item).__name__ for item in items]}"
+            f"{called}: a batch must be {len(net.inputs)} tensor(s) of inputs, and labels may follow; "
+            f"got {len(inputs) + len(rest)} items"
         )
-    labels = _labels(items[wanted], len(items[0]), called) if len(items) > wanted else None
-    return Batch(items[:wanted], labels)
+    return Batch(inputs, _labels(rest[0], len(inputs[0]), called) if rest else None)
 
 
 def as_tensor(value: Tensor | np.ndarray, called: str) -> Tensor:

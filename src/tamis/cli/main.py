@@ -68,7 +68,8 @@ Model = Annotated[
 Weights = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="A .safetensors file with all of the factory's parameters, or a .tamis file of the model."
+        metavar="FILE",
+        help="A .safetensors, .pt or .pth file with all of the factory's parameters, or a .tamis file of the model.",
     ),
 ]
 Shape = Annotated[

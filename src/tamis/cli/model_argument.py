@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model
 from torch import nn
 
 from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.summary import weights_of
 from tamis.certify.rebuilt import load_rebuilding
-from tamis.errors import InvalidInput, InvalidParameters, UntrustedFile, listed
+from tamis.cli.weights_file import PICKLES, load_weights
+from tamis.errors import InvalidInput, UntrustedFile
 from tamis.graph.network import Network
 from tamis.graph.program_file import load_program
 from tamis.graph.trace import trace
+from tamis.imports import attribute, import_named
 from tamis.train.models import EXAMPLE_SHAPES, MODELS
 
 SEED = 0  # of the weights, where the user brings none
@@ -56,8 +52,8 @@ def load_network(model: str, weights: Path | None = None, shape: str | None = No
 
     Args:
         model: a `.pt2` file, or `package.module:factory`.
-        weights: a `.tamis` file; or, with a factory, a safetensors file with exactly the parameters and buffers of its
-            module.
+        weights: a `.tamis` file; or, with a factory, a `.safetensors`, `.pt` or `.pth` file with exactly the parameters
+            and buffers of its module.
         shape: one input's shape without the batch, such as "3,32,32".
         trust: read a `.pt2` file even if it can run code of whoever made it.
 
@@ -89,8 +85,7 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
     if _is_compressed(weights):
         compressed, built = load_rebuilding(weights, built)
         return LoadedModule(compressed.apply_to(built), _described(weights, compressed), compressed)
-    _load_weights(built, weights)
-    return LoadedModule(built, str(weights))
+    return LoadedModule(built, load_weights(built, weights))
 
 
 # -- .tamis ------------------------------------------------------------------------------------------------------------
@@ -131,12 +126,6 @@ def _load_program(path: Path, trust: bool) -> Network:
         ) from error
 
 
-def _check_readable(path: Path) -> None:
-    """Raise what Python raises for a file that cannot be opened; torch and safetensors do not name the file."""
-    with path.open("rb"):
-        pass
-
-
 # -- package.module:factory --------------------------------------------------------------------------------------------
 
 
@@ -144,57 +133,14 @@ def _find_factory(model: str) -> tuple[Callable[[], Any], ModuleType]:
     module_name, colon, path = model.partition(":")
     if not (module_name and colon and path):
         hint = f"; did you mean tamis.train.models:{model}?" if model in MODELS else ""
+        if Path(model).suffix in PICKLES:
+            hint = f": weights alone go to --weights {model}, beside what makes the module"
         raise InvalidInput(f"MODEL must be a .pt2 file or package.module:factory, got '{model}'{hint}")
-    module = _import(module_name)
-    try:
-        factory = attrgetter(path)(module)
-    except AttributeError:
-        hint = _similar(path, vars(module)) + _hidden(module)
-        raise InvalidInput(f"module '{module_name}' has no '{path}'{hint}") from None
+    module = import_named(module_name)
+    factory = attribute(module, path)
     if not callable(factory):
         raise InvalidInput(f"'{model}' is not callable but {type(factory).__name__}: {factory!r:.80}")
     return factory, module
-
-
-def _import(name: str) -> ModuleType:
-    try:
-        return _import_also_from_here(name)
-    except ModuleNotFoundError as error:
-        if error.name is not None and (name + ".").startswith(error.name + "."):
-            raise InvalidInput(f"no module '{error.name}' in {os.getcwd()} or among installed packages") from None
-        raise InvalidInput(f"importing '{name}' failed: {error}") from error
-    except Exception as error:
-        raise InvalidInput(f"importing '{name}' failed: {type(error).__name__}: {error}") from error
-
-
-def _import_also_from_here(name: str) -> ModuleType:
-    """A module that is installed, or else one of the current directory.
-
-    The directory comes last: a folder of downloads may have a `numpy.py` of whoever filled it.
-    """
-    try:
-        return import_module(name)
-    except ModuleNotFoundError:
-        if (here := os.getcwd()) in sys.path:
-            raise
-        sys.path.append(here)  # and stays: what a factory imports when it is called may lie here, too
-        return import_module(name)
-
-
-def _hidden(module: ModuleType) -> str:
-    """Words about a module of the current directory that an installed one of the same name stands before."""
-    first, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
-    here = next((path for path in (Path(first + ".py"), Path(first)) if path.exists()), None)
-    if here is None or file is None or Path(file).resolve().is_relative_to(here.resolve()):
-        return ""
-    return f"; it is {file}, which goes before your '{here}': give yours another name"
-
-
-def _similar(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    matches = get_close_matches(name, [other for other in known if not other.startswith("_")])
-    return f"; did you mean {' or '.join(matches)}?" if matches else ""
 
 
 def _build(model: str, seed: int) -> nn.Module:
@@ -231,29 +177,3 @@ def _default_shape(model: str) -> tuple[int, ...]:
     if not (isinstance(shape, (tuple, list)) and all(isinstance(size, int) and size > 0 for size in shape)):
         raise InvalidInput(f"example_shape of '{model}' must be a tuple of positive sizes, got {shape!r}")
     return tuple(shape)
-
-
-# -- weights -----------------------------------------------------------------------------------------------------------
-
-
-def _load_weights(module: nn.Module, path: Path) -> None:
-    """Load a safetensors file into a module; it must hold all parameters and buffers and nothing else."""
-    _check_readable(path)
-    try:
-        with safe_open(path, "pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise InvalidParameters(
-            f"'{path}' is not a safetensors file, as safetensors.torch.save_model(model, …) writes it: {error}"
-        ) from error
-    wanted = {name: tuple(value.shape) for name, value in module.state_dict().items()}
-    wrong = [f"{n} is {shapes[n]} instead of {s}" for n, s in wanted.items() if n in shapes and shapes[n] != s]
-    missing: Iterable[str] = wanted.keys() - shapes.keys()
-    unexpected: Iterable[str] = shapes.keys() - wanted.keys()
-    if not wrong:  # which would stop the load
-        missing, unexpected = load_model(module, path, strict=False)
-        unexpected = set(unexpected) - wanted.keys()  # of tied tensors it needs only one, but may find them all
-    complaints = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": wrong}
-    found = [f"{what}: {listed(names, most=4)}" for what, names in complaints.items() if names]
-    if found:
-        raise InvalidParameters(f"'{path}' does not fit {type(module).__name__}; {'; '.join(found)}")

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
+from tamis.graph.batches import batches_in, split_batch
 from tamis.graph.network import Network
 from tamis.train.data import Data, load_data
 
@@ -18,7 +20,7 @@ LARGEST_BATCH = 128
 FEWEST_BATCHES = 5  # where there are as many samples: one in so many batches is held out to choose between candidates
 HELD_OUT = 1  # which one of five it is: where there are two batches or more, one is
 
-# Tensors, arrays, Data, the name of a dataset or of an .npz file, or what gives batches; see `batches_of`.
+# Tensors, arrays, Data, the name of a dataset or of a file, a torch Dataset, or what gives batches; see `batches_of`.
 Calibration = Any
 
 
@@ -27,8 +29,9 @@ def batches_of(calibration: Calibration, net: Network) -> Iterator[tuple[Tensor,
 
     Args:
         calibration: a tensor or array of inputs (for a network of several inputs a tuple of them); a dataset, as
-            `load_data` gives it, or its name ("cifar10:train[:5000]", "images.npz"); or anything that gives batches
-            when iterated over, such as a DataLoader: tensors, or tuples whose first items are inputs.
+            `load_data` gives it, or its name ("cifar10:train[:5000]", "images.npz"); a torch Dataset; or anything that
+            gives batches when iterated over, such as a DataLoader: tensors, tuples whose first items are inputs, or
+            mappings that have them under the names of the network's inputs.
         net: what they are for.
 
     Raises:
@@ -54,6 +57,8 @@ def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, .
         calibration = (calibration,)
     if isinstance(calibration, tuple) and all(isinstance(item, (np.ndarray, Tensor)) for item in calibration):
         return _cut(tuple(torch.as_tensor(item) for item in calibration), net)
+    if isinstance(calibration, Dataset):
+        calibration = batches_in(calibration, LARGEST_BATCH, "calibration")
     if not isinstance(calibration, Iterable):
         raise InvalidInput(
             f"calibration must be a tensor, a dataset or its name, or a DataLoader, got {type(calibration).__name__}"
@@ -82,14 +87,8 @@ def _batch_size(samples: int) -> int:
 
 
 def _inputs_in(batch: Any, net: Network) -> tuple[Tensor, ...]:
-    """The inputs in what a loader gives: the first items, labels after them left aside."""
-    items = (batch,) if isinstance(batch, Tensor) else tuple(batch) if isinstance(batch, (tuple, list)) else ()
-    inputs = items[: len(net.inputs)]
-    if len(inputs) < len(net.inputs) or not all(isinstance(item, Tensor) for item in inputs):
-        raise InvalidInput(
-            f"a batch of calibration data must be {len(net.inputs)} tensor(s), labels may follow; "
-            f"got {type(batch).__name__} {[type(item).__name__ for item in items]}"
-        )
+    """The inputs in what a loader gives, without labels."""
+    inputs, _ = split_batch(batch, net.inputs, "calibration")
     return tuple(item.clone() for item in inputs)  # a loader may fill the same tensor with the next batch
 
 

@@ -1,14 +1,17 @@
-"""Datasets by name or by path, kept as they are stored and normalised batch by batch.
+"""Datasets by name, by path or from Python, kept as they are stored and normalised batch by batch.
 
-A dataset is named by a spec, SOURCE[:SPLIT][SLICE]...:
+A dataset is named by a spec, SOURCE[:SPLIT][SLICE][@SETTING]...:
 
-    cifar10   cifar10:test   cifar10:train[:5000]   digits:test[::-1]   ./mine.npz[100:200]   ~/flowers:test
+    cifar10   cifar10:test   cifar10:train[:5000]   digits:test[::-1]   ./mine.npz[100:200]   x.npy,y.npy
+    ~/flowers:test@resize=64@mean=0.5,0.5,0.5@std=0.25,0.25,0.25   mydata:test_loader
 
-- SOURCE is a name or a path. It is a path if it contains a separator, starts with . or ~, or ends in .npz; otherwise
-  `digits`, which ships with the library, or a name in the data folder; otherwise a path if that exists. So a name means
-  the same wherever one works, and ./NAME is the folder beside it.
+- SOURCE is a name, a path, or MODULE:ATTRIBUTE. It is a path if it contains a separator, starts with . or ~, or ends in
+  .npz or .npy; otherwise `digits`, which ships with the library, or a name in the data folder; otherwise a path if that
+  exists. So a name means the same wherever one works, and ./NAME is the folder beside it.
 - :SPLIT is :train or :test, for sources that have splits; train if left out.
 - SLICE is [start:stop] or [start:stop:step], as Python's; several are applied one after the other.
+- SETTING is mean=NUMBERS and std=NUMBERS, one per channel or one for all, in the place of those that are stored; and,
+  for folders of images, resize=SIZE or resize=HEIGHTxWIDTH.
 
 Only these forms are split off the end; any other colon or bracket belongs to the path. A folder that itself is called
 `runs:test` or `runs[1:2]` is written with a separator after it, `./runs[1:2]/`.
@@ -20,29 +23,49 @@ A path leads to one of these:
   `mean` and `std`, one number per channel, for images on the scale 0..1;
 - a folder with train.npz or test.npz or both, where mean and std of train.npz hold for a test.npz without its own;
 - a folder of images of one size, FOLDER/train/CLASS/*.png and FOLDER/test/CLASS/*.png, or FOLDER/CLASS/*.png without
-  splits. Classes are numbered by name. Images come class by class, so of these [:100] is no sample, but [::100] is.
+  splits. Classes are numbered by name. Images come class by class, so of these [:100] is no sample, but [::100] is;
+- a .npy file with what x is in an .npz file, and after a comma the .npy file with what y is.
+
+MODULE:ATTRIBUTE is something in a Python module, which is imported, from the current folder if it is not installed: a
+torch Dataset, a DataLoader, tensors, or a function without arguments that returns one of these, as `collect` takes it.
+`train` and `test` alone are splits, so it is called otherwise, as test_loader.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import re
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
 from tamis.errors import DataNotFound, InvalidInput
+from tamis.imports import attribute, import_named
+from tamis.train.collected import collect
 from tamis.train.digits import digits
-from tamis.train.stored import NPZ_CONTENT, Statistics, Stored, class_names, read_images, read_npz, read_statistics
+from tamis.train.stored import (
+    NPZ_CONTENT,
+    Statistics,
+    Stored,
+    class_names,
+    read_images,
+    read_npy,
+    read_npz,
+    read_statistics,
+)
 
 SPLITS = ("train", "test")
 FOLDER_VARIABLE = "TAMIS_DATA"
 DEFAULT_FOLDER = "~/.cache/tamis/data"
+LARGEST_SIDE = 2**15  # of an image that is resized
 INDEX_DTYPES = (torch.int32, torch.int64)  # torch takes uint8 for booleans, and no other
 NORMALISATION: dict[str, Statistics] = {
     # ImageNet's, because the published CIFAR-10 ResNets were trained with them.
@@ -53,7 +76,62 @@ NORMALISATION: dict[str, Statistics] = {
 
 _NUMBER = "-?[0-9]{1,18}"
 _SLICE = rf"\[((?:{_NUMBER})?):((?:{_NUMBER})?)(?::((?:{_NUMBER})?))?\]"
-_SPEC = re.compile(rf"(?P<source>[^:\[].*?)(?::(?P<split>{'|'.join(SPLITS)}))?(?P<slices>(?:{_SLICE})*)", re.DOTALL)
+_SETTING = r"@(resize|mean|std)=([-+.,0-9eEx]+)"
+_ENDING = re.compile(rf"{_SLICE}|{_SETTING}")
+_SPEC = re.compile(
+    rf"(?P<source>[^:\[].*?)(?::(?P<split>{'|'.join(SPLITS)}))?(?P<ending>(?:{_SLICE}|{_SETTING})*)", re.DOTALL
+)
+_IN_MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What names a dataset, taken apart; `resize` is a height and a width."""
+
+    text: str
+    source: str
+    split: str | None = None
+    slices: tuple[slice, ...] = ()
+    resize: tuple[int, int] | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    @property
+    def in_module(self) -> bool:
+        """Whether it names something in a Python module, whose code runs when the data is read."""
+        name = self.source.partition(":")[0]
+        found = _IN_MODULE.fullmatch(self.source) is not None and self.split is None
+        return found and name != "digits" and not _is_path(self.source) and name not in _names_in(data_folder())
+
+    def splits(self) -> dict[str, str]:
+        """The specs of both splits, if this names neither, nor a part of the data, nor what has no splits."""
+        whole = not (self.split or self.slices or self.source.endswith((".npz", ".npy")) or self.in_module)
+        if not whole:
+            return {"train": self.text}
+        ending = self.text.removeprefix(self.source)
+        return {split: f"{self.source}:{split}{ending}" for split in SPLITS}
+
+
+def parse_spec(text: str) -> Spec:
+    """A spec taken apart; how specs are written stands at the top of this file.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    if not isinstance(text, str):
+        raise InvalidInput(f"a dataset must be a name or a path, as text, got {text!r:.80}")
+    parts = _SPEC.fullmatch(text)
+    if parts is None:
+        raise InvalidInput(f"a dataset must be a name or a path, got '{text}'")
+    slices, settings = [], {}
+    for start, stop, step, name, value in _ENDING.findall(parts["ending"]):
+        if name:
+            settings[name] = _sizes(value, text) if name == "resize" else _per_channel(name, value, text)
+        else:
+            slices.append(_slice(text, start, stop, step))
+    if ("mean" in settings) != ("std" in settings):
+        raise InvalidInput(f"mean and std go together, got '{text}'")
+    return Spec(text, parts["source"], parts["split"], tuple(slices), **settings)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,12 +139,13 @@ class Data:
     """Inputs with labels, as stored; `batch` gives them as a network takes them.
 
     Args:
-        inputs: uint8 images N×C×H×W, or floats N×….
+        inputs: uint8 images N×C×H×W, floats N×…, or int64 numbers N×… of words, which are used as they are.
         labels: int64 (N,).
         name: the spec that gives it.
         mean, std: per channel, for images on the scale 0..1. If empty, floats are used as they are, and images on the
             scale 0..1.
         classes: how many there are; 0 counts up to the largest label.
+        has_labels: whether the labels mean anything; where they are not known, they are 0.
     """
 
     inputs: Tensor
@@ -75,6 +154,7 @@ class Data:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     classes: int = 0
+    has_labels: bool = True
 
     def __post_init__(self) -> None:
         if self.labels.dtype is not torch.int64 or self.labels.shape != self.inputs.shape[:1]:
@@ -166,6 +246,8 @@ class Data:
         return self._normalise(self.inputs)
 
     def _normalise(self, inputs: Tensor) -> Tensor:
+        if inputs.dtype is torch.int64:
+            return inputs.clone()
         values = inputs.to(torch.float32, copy=True)
         if inputs.dtype is torch.uint8:
             values.div_(255)
@@ -200,20 +282,39 @@ def load_data(spec: str, labelled: bool = True) -> Data:
         >>> data = load_data("cifar10:test[:1000]")
         >>> inputs, labels = data.batch(torch.arange(128))
     """
-    if not isinstance(spec, str):
-        raise InvalidInput(f"a dataset must be a name or a path, as text, got {spec!r:.80}")
-    parts = _SPEC.fullmatch(spec)
-    if parts is None:
-        raise InvalidInput(f"a dataset must be a name or a path, got '{spec}'")
-    slices = [_slice(spec, *numbers) for numbers in re.findall(_SLICE, parts["slices"])]
-    stored, (mean, std) = _find(spec, parts["source"], parts["split"], labelled)
-    data = Data(stored.inputs, stored.labels, spec, mean, std, stored.classes)
-    if not slices:
+    named = parse_spec(spec)
+    stored, statistics = _find(named, labelled)
+    if labelled and not stored.has_labels:
+        raise InvalidInput(f"'{spec}' has no labels, which are needed here")
+    data = _as_data(stored, spec, _chosen_statistics(named, stored, statistics))
+    if not named.slices:
         return replace(data, inputs=data.inputs.contiguous())
     places = range(len(data))
-    for chosen in slices:
+    for chosen in named.slices:
         places = places[chosen]
     return data._at(places, spec)
+
+
+def as_data(source: Any, called: str) -> Data:
+    """A dataset from its name, or from what a user has in Python, as `collect` takes it.
+
+    Args:
+        source: a spec, a `Data`, or tensors, a torch Dataset or a loader.
+        called: what to call it, where it has no name.
+
+    Example:
+        >>> as_data((inputs, labels), "mine").has_labels
+        True
+    """
+    if isinstance(source, Data):
+        return source
+    if isinstance(source, (str, Path)):
+        return load_data(str(source), labelled=False)
+    return _as_data(collect(source, called), called, ((), ()))
+
+
+def _as_data(stored: Stored, name: str, statistics: Statistics) -> Data:
+    return Data(stored.inputs, stored.labels, name, *statistics, stored.classes, stored.has_labels)
 
 
 # -- specs -------------------------------------------------------------------------------------------------------------
@@ -226,29 +327,70 @@ def _slice(spec: str, start: str, stop: str, step: str) -> slice:
     return slice(*numbers)
 
 
+def _sizes(text: str, spec: str) -> tuple[int, int]:
+    sizes = text.split("x")
+    if len(sizes) > 2 or not all(size.isdecimal() and 0 < int(size) <= LARGEST_SIDE for size in sizes):
+        wanted = f"a size or HEIGHTxWIDTH in pixels, as 64 or 48x64, at most {LARGEST_SIDE:,}"
+        raise InvalidInput(f"resize must be {wanted}; got '{text}' in '{spec}'")
+    return int(sizes[0]), int(sizes[-1])
+
+
+def _per_channel(name: str, text: str, spec: str) -> tuple[float, ...]:
+    try:
+        numbers = tuple(float(number) for number in text.split(","))
+    except ValueError:
+        numbers = (math.nan,)
+    if not all(math.isfinite(number) and (name == "mean" or number > 0) for number in numbers):
+        wanted = "numbers" if name == "mean" else "positive numbers"
+        raise InvalidInput(f"{name} must be {wanted} with commas between, one per channel; got '{text}' in '{spec}'")
+    return numbers
+
+
+def _chosen_statistics(spec: Spec, stored: Stored, otherwise: Statistics) -> Statistics:
+    """Mean and std as a spec says, one for all channels if it gives one, or else as they are known."""
+    if not spec.mean:
+        return otherwise
+    channels = stored.inputs.shape[1]
+    if stored.inputs.dtype is torch.uint8 and not all(0 <= mean <= 1 for mean in spec.mean):
+        raise InvalidInput(f"mean must be on the scale 0..1, that is of pixels / 255; got '{spec.text}'")
+    mean, std = (each * channels if len(each) == 1 else each for each in (spec.mean, spec.std))
+    return mean, std
+
+
 def _written(chosen: slice) -> str:
     parts = (chosen.start, chosen.stop) if chosen.step is None else (chosen.start, chosen.stop, chosen.step)
     return "[" + ":".join("" if part is None else str(int(part)) for part in parts) + "]"
 
 
-def _find(spec: str, source: str, split: str | None, labelled: bool) -> tuple[Stored, Statistics]:
+def _find(spec: Spec, labelled: bool) -> tuple[Stored, Statistics]:
+    source, path = spec.source, Path(os.path.expanduser(spec.source))
     if source == "digits":
-        inputs, labels = digits("test" if split == "test" else "train")
+        _refuse_resizing(spec)
+        inputs, labels = digits("test" if spec.split == "test" else "train")
         return Stored(inputs, labels, classes=10), ((), ())
-    path = Path(os.path.expanduser(source))
     if not _is_path(source) and (source in _names_in(data_folder()) or not os.path.exists(path)):
-        _refuse_malformed(spec, source)
-        return _named(source, split or "train")
-    stored = _at_path(spec, path, split, labelled)
+        _refuse_resizing(spec)
+        if spec.in_module:
+            return _in_module(spec), ((), ())
+        _refuse_malformed(spec.text, source)
+        return _named(source, spec.split or "train")
+    stored = _at_path(spec, path, labelled)
     return stored, _statistics_or_scale(stored)
 
 
+def _refuse_resizing(spec: Spec) -> None:
+    if spec.resize is not None:
+        raise InvalidInput(f"'{spec.text}': only folders of images are resized, and '{spec.source}' is none")
+
+
 def _is_path(source: str) -> bool:
-    return source.startswith((".", "~")) or source.endswith(".npz") or "/" in source or os.sep in source
+    return source.startswith((".", "~")) or source.endswith((".npz", ".npy")) or "/" in source or os.sep in source
 
 
 def _refuse_malformed(spec: str, name: str) -> None:
     """What is left of a spec once its split and slices are off has no colon or bracket, if it is no path."""
+    if setting := re.search("@(resize|mean|std)=", name):
+        raise InvalidInput(f"{setting[1]} takes numbers, as @resize=64@mean=0.5@std=0.25 at the end; got '{spec}'")
     if "[" in name or "]" in name:
         raise InvalidInput(f"a slice is [start:stop] or [start:stop:step] at the end, after the split, got '{spec}'")
     name, colon, split = name.partition(":")
@@ -304,44 +446,78 @@ def _where_it_should_be(name: str, split: str, folder: Path) -> str:
     ]
     if name not in names and (similar := get_close_matches(name.lower(), [*names, "digits"])):
         parts.append(f"did you mean {' or '.join(similar)}?")
+    if os.path.exists(f"{name}.py"):
+        parts.append(f"for what is in {name}.py, take another name than {split}, as {name}:{split}_loader")
     return "; ".join(parts)
 
 
 # -- paths -------------------------------------------------------------------------------------------------------------
 
 
-def _at_path(spec: str, path: Path, split: str | None, labelled: bool) -> Stored:
+def _at_path(spec: Spec, path: Path, labelled: bool) -> Stored:
     if path.is_dir():
-        return _in_folder(spec, path, split)
+        return _in_folder(spec, path)
+    _refuse_resizing(spec)
+    first, comma, second = spec.source.rpartition(",")
+    if comma and first.endswith(".npy") and second.endswith(".npy"):
+        inputs, labels = (Path(os.path.expanduser(each)) for each in (first, second))
+        return _in_file(spec, inputs, labelled, labels)
     if os.path.exists(path):
-        return _in_file(spec, path, split, labelled)
-    without_split_and_slice = re.split(r"[:\[]", path.name)[0]
+        return _in_file(spec, path, labelled)
+    without_split_and_slice = re.split(r"[:\[@]", path.name)[0]
     if without_split_and_slice and os.path.exists(path.parent / without_split_and_slice):
-        _refuse_malformed(spec, path.name)
+        _refuse_malformed(spec.text, path.name)
     raise DataNotFound(
         f"there is no '{path.absolute()}': it must be an .npz file with {NPZ_CONTENT}, "
         "or a folder with train.npz or test.npz, or with one sub-folder of images per class"
     )
 
 
-def _in_file(spec: str, path: Path, split: str | None, labelled: bool) -> Stored:
-    if split is not None:
-        raise InvalidInput(f"'{spec}': '{path}' is one file and has no splits; leave out :{split}")
-    return read_npz(path, labelled)
+def _in_file(spec: Spec, path: Path, labelled: bool, labels: Path | None = None) -> Stored:
+    if spec.split is not None:
+        raise InvalidInput(f"'{spec.text}': '{path}' is one file and has no splits; leave out :{spec.split}")
+    for each in (path, labels):
+        if each is not None and not each.exists():
+            raise DataNotFound(f"'{spec.text}' needs '{each.absolute()}', which is not there")
+    return read_npy(path, labels, labelled) if path.suffix == ".npy" else read_npz(path, labelled)
 
 
-def _in_folder(spec: str, folder: Path, split: str | None) -> Stored:
+def _in_folder(spec: Spec, folder: Path) -> Stored:
     if any((folder / f"{each}.npz").is_file() for each in SPLITS):
-        wanted = folder / f"{split or 'train'}.npz"
+        _refuse_resizing(spec)
+        wanted = folder / f"{spec.split or 'train'}.npz"
         if not wanted.is_file():
-            raise DataNotFound(f"'{spec}' needs '{wanted}', which is not there; it must hold {NPZ_CONTENT}")
-        return _read_split(folder, "", split or "train")
+            raise DataNotFound(f"'{spec.text}' needs '{wanted}', which is not there; it must hold {NPZ_CONTENT}")
+        return _read_split(folder, "", spec.split or "train")
     parts = [folder / each for each in SPLITS if (folder / each).is_dir()]
     if not parts:
-        if split is not None:
-            raise InvalidInput(f"'{spec}': '{folder}' has neither train nor test in it; leave out :{split}")
-        return read_images(folder, class_names([folder]))
-    wanted = folder / (split or "train")
+        if spec.split is not None:
+            problem = f"'{folder}' has neither train nor test in it; leave out :{spec.split}"
+            raise InvalidInput(f"'{spec.text}': {problem}")
+        return read_images(folder, class_names([folder]), spec.resize)
+    wanted = folder / (spec.split or "train")
     if wanted not in parts:
-        raise DataNotFound(f"'{spec}' needs the folder '{wanted}', which is not there; '{parts[0]}' is")
-    return read_images(wanted, class_names(parts))
+        raise DataNotFound(f"'{spec.text}' needs the folder '{wanted}', which is not there; '{parts[0]}' is")
+    return read_images(wanted, class_names(parts), spec.resize)
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+
+
+def _in_module(spec: Spec) -> Stored:
+    """What a Python module has under a name, or what the function there returns."""
+    module, _, path = spec.source.partition(":")
+    try:
+        found = attribute(import_named(module), path)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"there is no dataset '{module}' with a split '{path}', and nothing of that name in Python: {error}"
+        ) from error
+    if callable(found) and not isinstance(found, (Dataset, DataLoader, Data)):
+        try:
+            found = found()
+        except Exception as error:
+            raise InvalidInput(f"{spec.source}() failed: {type(error).__name__}: {error}") from error
+    if isinstance(found, Data):
+        return Stored(found.normalised(), found.labels, found.classes, has_labels=found.has_labels)
+    return collect(found, f"'{spec.source}'")

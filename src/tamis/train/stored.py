@@ -1,4 +1,4 @@
-"""Data as people store it: `.npz` files, and folders of images. Read with suspicion; every complaint names the file."""
+"""Data as people store it: `.npz` and `.npy` files, folders of images. Read with suspicion; errors name the file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,16 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per cha
 
 
 class Stored(NamedTuple):
-    """Inputs (uint8 images N×C×H×W, or float32 N×…), int64 labels, the number of classes, mean and std if stored."""
+    """Inputs (uint8 images N×C×H×W, or float32 N×…), int64 labels, the number of classes, mean and std if stored.
+
+    Without labels, which are 0 then, `has_labels` is False.
+    """
 
     inputs: Tensor
     labels: Tensor
     classes: int
     statistics: Statistics = ((), ())
+    has_labels: bool = True
 
 
 # -- .npz --------------------------------------------------------------------------------------------------------------
@@ -47,14 +51,51 @@ def read_npz(path: Path, labelled: bool = True) -> Stored:
         InvalidInput: the file is broken, or holds something else.
     """
     arrays = _arrays(path, ("x", "y"))
+    has_labels = "y" in arrays
     if not labelled and arrays.keys() == {"x"}:
-        arrays["y"] = np.zeros(len(arrays["x"]) if arrays["x"].ndim else 0, dtype=np.int64)
+        arrays["y"] = _unknown(arrays["x"])
     if missing := {"x", "y"} - arrays.keys():
         raise InvalidInput(f"'{path}' has no array {' and no '.join(sorted(missing))}; it must hold {NPZ_CONTENT}")
     inputs, labels = _inputs(path, arrays["x"]), _labels(path, arrays["y"])
     if len(inputs) != len(labels):
         raise InvalidInput(f"'{path}' has {len(inputs)} inputs in x and {len(labels)} labels in y: one each is needed")
-    return Stored(inputs, labels, int(labels.max()) + 1, read_statistics(path, inputs))
+    return Stored(inputs, labels, int(labels.max()) + 1, read_statistics(path, inputs), has_labels)
+
+
+def read_npy(path: Path, labels: Path | None, labelled: bool = True) -> Stored:
+    """The inputs in one `.npy` file, laid out as x is in an `.npz` file, and the labels in another.
+
+    Args:
+        path: the inputs.
+        labels: the labels; None: there are none.
+        labelled: whether there must be.
+
+    Raises:
+        InvalidInput: a file is broken, or holds something else.
+    """
+    if labels is None and labelled:
+        raise InvalidInput(f"'{path}' has no labels: name the file that has them after a comma, as {path},labels.npy")
+    x = _array(path)
+    y = _unknown(x) if labels is None else _array(labels)
+    inputs, classes = _inputs(path, x), _labels(labels or path, y)
+    if len(inputs) != len(classes):
+        raise InvalidInput(
+            f"'{path}' has {len(inputs)} inputs and '{labels}' {len(classes)} labels: one each is needed"
+        )
+    return Stored(inputs, classes, int(classes.max()) + 1, has_labels=labels is not None)
+
+
+def _array(path: Path) -> np.ndarray:
+    with path.open("rb") as file:
+        try:
+            return np.lib.format.read_array(file, allow_pickle=False)
+        except Exception as error:  # numpy raises whatever a broken file made it trip over
+            raise InvalidInput(f"'{path}' is not an .npy file, as numpy.save writes them: {error}") from error
+
+
+def _unknown(x: np.ndarray) -> np.ndarray:
+    """What stands for labels that there are not."""
+    return np.zeros(len(x) if x.ndim else 0, dtype=np.int64)
 
 
 def read_statistics(path: Path, inputs: Tensor) -> Statistics:
@@ -146,10 +187,16 @@ def class_names(folders: Iterable[Path]) -> list[str]:
     )
 
 
-def read_images(folder: Path, classes: Sequence[str]) -> Stored:
+def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | None = None) -> Stored:
     """The images in `folder/CLASS/`, class by class and by file name within a class.
 
     They are grey (one channel) if all of them are, and RGB otherwise.
+
+    Args:
+        folder: where the sub-folders are.
+        classes: the names of these, in the order of their numbers.
+        resize: the height and the width to bring every image to, by Pillow's bilinear filter, as torchvision's
+            transforms.Resize does; None: all of them have one size.
 
     Raises:
         InvalidInput: there is no image, one is broken or has another size, or Pillow is not installed.
@@ -160,11 +207,14 @@ def read_images(folder: Path, classes: Sequence[str]) -> Stored:
             f"'{folder}' has no images: they go into one sub-folder per class, as '{folder}/CLASS/1.png'"
         )
     files, labels = zip(*labelled, strict=True)
-    mode, (width, height) = _common_format(files)
+    mode, (width, height) = _common_format(files, resize)
     images = torch.empty(len(files), len(mode), height, width, dtype=torch.uint8)
     for row, file in enumerate(files):
         with _opened(file) as image:
-            pixels = np.array(image.convert(mode)).reshape(height, width, len(mode))
+            converted = image.convert(mode)
+            if resize is not None:
+                converted = converted.resize((width, height), import_module("PIL.Image").Resampling.BILINEAR)
+            pixels = np.array(converted).reshape(height, width, len(mode))
         images[row] = torch.from_numpy(pixels).permute(2, 0, 1)
     return Stored(images, torch.tensor(labels), len(classes))
 
@@ -176,8 +226,8 @@ def _image_files(folder: Path) -> list[Path]:
     return sorted(file for file in visible if file.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def _common_format(files: Sequence[Path]) -> tuple[str, tuple[int, int]]:
-    """Pillow's mode, "L" or "RGB" (one letter per channel), and the size that all images share."""
+def _common_format(files: Sequence[Path], resize: tuple[int, int] | None) -> tuple[str, tuple[int, int]]:
+    """Pillow's mode, "L" or "RGB" (one letter per channel), and the width and height that all images share or get."""
     sizes, grey = [], True
     for file in files:
         with _opened(file) as image:  # reads the header alone
@@ -186,10 +236,13 @@ def _common_format(files: Sequence[Path]) -> tuple[str, tuple[int, int]]:
             raise InvalidInput(f"'{file}' has more than 8 bits per channel (Pillow's mode {mode}): convert it first")
         sizes.append(size)
         grey = grey and mode in GREY_MODES
-        if size != sizes[0]:
+        if size != sizes[0] and resize is None:
             wanted, got = ("{}×{}".format(*size) for size in (sizes[0], size))
-            raise InvalidInput(f"all images must have one size: '{files[0]}' is {wanted}, '{file}' is {got}")
-    return "L" if grey else "RGB", sizes[0]
+            raise InvalidInput(
+                f"all images must have one size: '{files[0]}' is {wanted}, '{file}' is {got}; bring them to one with "
+                "--resize 64 (in a spec @resize=64)"
+            )
+    return "L" if grey else "RGB", sizes[0] if resize is None else (resize[1], resize[0])
 
 
 @contextmanager

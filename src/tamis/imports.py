@@ -1,0 +1,60 @@
+"""Modules and what is in them, by the names that a user typed: of a model's factory, or of a data loader."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from importlib import import_module
+from operator import attrgetter
+from types import ModuleType
+from typing import Any
+
+from tamis.errors import InvalidInput
+
+
+def import_named(name: str) -> ModuleType:
+    """An installed module, or else one of the current folder.
+
+    The folder is looked at last: a file there must not stand in for a package that an installed one imports.
+
+    Raises:
+        InvalidInput: there is none, or it fails.
+    """
+    directory = os.getcwd()
+    try:
+        try:
+            return import_module(name)
+        except ModuleNotFoundError as error:
+            if not _is_part_of(error.name, name) or directory in sys.path:
+                raise
+            sys.path.append(directory)
+            return import_module(name)
+    except ModuleNotFoundError as error:
+        if _is_part_of(error.name, name):
+            raise InvalidInput(f"no module '{error.name}' in {directory} or among installed packages") from None
+        raise InvalidInput(f"importing '{name}' failed: {error}") from error
+    except Exception as error:
+        raise InvalidInput(f"importing '{name}' failed: {type(error).__name__}: {error}") from error
+
+
+def attribute(module: ModuleType, path: str) -> Any:
+    """What stands under a name, or names with points between, in a module."""
+    try:
+        return attrgetter(path)(module)
+    except AttributeError:
+        where = f" ({module.__file__})" if getattr(module, "__file__", None) else ""
+        similar = _similar(path, vars(module))
+        raise InvalidInput(f"module '{module.__name__}'{where} has no '{path}'{similar}") from None
+
+
+def _is_part_of(missing: str | None, name: str) -> bool:
+    """Whether what is missing is the module itself or a package that it is in, and nothing that it imports."""
+    return missing is not None and (name + ".").startswith(missing + ".")
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    matches = get_close_matches(name, [other for other in known if not other.startswith("_")])
+    return f"; did you mean {' or '.join(matches)}?" if matches else ""
