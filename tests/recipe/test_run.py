@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 from pretrained import pretrained
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import tamis
 import tamis.recipe.run
@@ -24,9 +26,10 @@ from tamis.recipe.located import RecipeError
 from tamis.recipe.lock import Lock
 from tamis.recipe.run import CERTIFICATE, LOCK, REPORT, SMALL, architecture_of, compress
 from tamis.recipe.schema import Recipe, read_recipe, recipe_of
+from tamis.recipe.splits import Splits
 from tamis.recipe.workspace import FOLDER, Workspace
 from tamis.train.checkpoint import Journal as Checkpoints
-from tamis.train.data import load_data
+from tamis.train.data import as_data, load_data
 from tamis.train.models import digits_cnn
 
 CHAIN: dict[str, Any] = {
@@ -37,6 +40,8 @@ CHAIN: dict[str, Any] = {
         {"step": "repair"},
     ]
 }
+SHORT: dict[str, Any] = {"steps": [{"step": "prune", "amount": 0.5, "by": "magnitude"}]}
+DATA, TEST = "digits:train[:200]", "digits:test[:100]"
 FILES = sorted([CERTIFICATE, LOCK, REPORT, SMALL])
 
 
@@ -81,11 +86,70 @@ def test_what_a_run_leaves(model: nn.Module, whole: str) -> None:
 def test_steps_are_the_librarys_own_calls(model: nn.Module, quick: dict[str, Any]) -> None:
     recipe = {"steps": [{"step": "prune", "amount": 0.5, "by": "magnitude"}, {"step": "quantize", "c_alpha": 2.0}]}
     done = compress(model, recipe, out="out", **quick)
-    parts = tamis.recipe.run._load(Recipe.model_validate(done.lock.content["recipe"]))
+    parts = tamis.recipe.run._load(Recipe.model_validate(done.lock.content["recipe"]), {})
     net = tamis.trace(model, parts.train.example)
     pruned = tamis.prune(net, 0.5, by="magnitude")
     expected = tamis.quantize(net, parts.calibration, c_alpha=2.0, pruned=pruned, progress=False)
     assert all(torch.equal(value, expected.params[name]) for name, value in done.small.params.items())
+
+
+def parts_of(recipe: dict[str, Any], data: Any, test: Any) -> Splits:
+    given = {"train": data, "test": test}
+    wanted, _, _ = tamis.recipe.run._wanted(recipe, data, test, None, None)
+    return tamis.recipe.run._load(wanted, given)
+
+
+def test_data_in_python_is_what_its_name_gives() -> None:
+    train, test = load_data(DATA), load_data(TEST)
+    loader = DataLoader(TensorDataset(train.normalised(), train.labels), 64, shuffle=True)
+    given = as_data(loader, "mine"), as_data((test.normalised(), test.labels), "yours")
+    named, other = parts_of(SHORT, DATA, TEST), parts_of(SHORT, *given)
+    for one, two in ((named.train, other.train), (named.calibration, other.calibration), (named.test, other.test)):
+        assert torch.equal(one.normalised(), two.normalised()) and torch.equal(one.labels, two.labels)
+
+
+def test_a_run_on_data_in_python_is_repeated_with_the_same_data(model: nn.Module) -> None:
+    train, test = load_data(DATA), load_data(TEST)
+    given = {"data": (train.normalised(), train.labels), "test": test, "progress": False}
+    done = compress(model, SHORT, out="out", **given)
+    assert done.lock.content["recipe"]["data"]["train"] == "given in Python"
+    with pytest.raises(RecipeError, match="the training data was given in Python, and no file has it: pass data="):
+        compress(model, Path("out", LOCK), out="other", progress=False)
+    with pytest.raises(InvalidInput, match="the data train is not that of"):
+        compress(model, Path("out", LOCK), out="other", **{**given, "data": train[:150]})
+    compress(model, Path("out", LOCK), out="again", **given)
+    assert content("again", SMALL) == content("out", SMALL)
+
+
+def test_a_fixed_recipe_holds_nothing_out_and_a_budget_half_of_the_test_data() -> None:
+    def parts(recipe: dict[str, Any]) -> tuple[int, int, int]:
+        found = parts_of(recipe, DATA, TEST)
+        return len(found.train), 0 if found.held_out is None else len(found.held_out), len(found.test)
+
+    assert parts(SHORT) == (200, 0, 100)
+    assert parts({**SHORT, "data": {"held_out": 0.25}}) == (150, 50, 100)
+    assert parts({"budget": {"target_bytes": 5000}}) == (200, 50, 50)
+
+
+def test_code_is_not_run_because_a_file_names_it(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("mine.yaml").write_text(
+        "data: {train: yourdata:loader, test: digits:test}\nsteps: [{step: prune, amount: 0.5}]\n"
+    )
+    Path("yourdata.py").write_text(
+        "from pathlib import Path\nfrom tamis.train.data import load_data\n"
+        "Path('ran').touch()\nloader = load_data('digits:train[:50]')\n"
+    )
+    with pytest.raises(
+        RecipeError, match=r"mine\.yaml:1:15: data\.train: 'yourdata:loader' is Python code, .* data=yourdata:loader"
+    ):
+        compress(model, "mine.yaml", out="out", progress=False)
+    assert not Path("ran").exists()
+    compress(model, "mine.yaml", "yourdata:loader", out="out", progress=False)
+    assert Path("ran").exists()
+    sys.modules.pop("yourdata", None)
 
 
 def test_a_lock_repeats_the_run(model: nn.Module, whole: str) -> None:
@@ -322,9 +386,10 @@ def test_errors_leave_nothing(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"data": load_data("digits")}, "data is the name or the path of a dataset, by which the run can be repeated"),
-        ({"data": Path("digits")}, "got PosixPath: pass text, as 'digits' or 'mine.npz'"),
-        ({"test": 7}, "test is the name or the path of a dataset"),
+        (
+            {"test": 7},
+            "the test data must be a tensor of inputs, a pair (inputs, labels), a torch Dataset, or a DataLoader",
+        ),
         ({"device": "nonsense"}, "device must be cpu, cuda or another one of torch, got 'nonsense'"),
         ({"model": nn.Flatten()}, "Flatten has no parameters: there is nothing to make smaller"),
         ({"recipe": {"data": {"seed": 2**64}, **PRUNED}}, "data.seed: it should be less than 9223372036854775808"),
@@ -409,7 +474,7 @@ def test_every_recipe_runs_on_the_digits(entry: Any) -> None:
     network, recipe = digits_cnn(8), quickly(entry.path)
     done = compress(network, recipe, "digits", "out", progress=False)
     assert names("out") == FILES
-    inputs = tamis.recipe.run._load(Recipe.model_validate(done.lock.content["recipe"])).test
+    inputs = tamis.recipe.run._load(Recipe.model_validate(done.lock.content["recipe"]), {}).test
     assert tamis.verify("out/certificate.json", "out/small.tamis", network, inputs=inputs).ok
     architecture = architecture_of(network, recipe, inputs.example)
     assert tamis.load("out/small.tamis", architecture).nbytes == len(content("out", SMALL))

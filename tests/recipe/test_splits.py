@@ -17,15 +17,15 @@ def rows(inputs: Tensor) -> set[bytes]:
 @pytest.mark.parametrize("source", ["train", "test"])
 def test_parts_are_disjoint_and_whole(source: str) -> None:
     parts = load_splits("digits:train[:300]", "digits:test[:200]", 0.25, source, 100, 3)
-    train, held_out, test = (rows(each.inputs) for each in (parts.train, parts.held_out, parts.test))
+    train, held_out, test = (rows(each.inputs) for each in (parts.train, parts.searched, parts.test))
     assert not train & held_out and not train & test and not held_out & test
     assert rows(parts.calibration.inputs) <= train and len(parts.calibration) == 100
     sizes = (225, 75, 200) if source == "train" else (300, 50, 150)
-    assert (len(parts.train), len(parts.held_out), len(parts.test)) == sizes
+    assert (len(parts.train), len(parts.searched), len(parts.test)) == sizes
     again = load_splits("digits:train[:300]", "digits:test[:200]", 0.25, source, 100, 3)
-    assert rows(again.held_out.inputs) == held_out and again.digests == parts.digests
+    assert rows(again.searched.inputs) == held_out and again.digests == parts.digests
     other = load_splits("digits:train[:300]", "digits:test[:200]", 0.25, source, 100, 4)
-    assert rows(other.held_out.inputs) != held_out
+    assert rows(other.searched.inputs) != held_out
 
 
 def test_one_shared_sample_is_one_too_many() -> None:
@@ -45,6 +45,13 @@ def test_data_without_labels() -> None:
     assert not parts.has_labels and parts.test_has_labels and parts.certified_on is parts.test
     parts = load_splits("b.npz", "a.npz", 0.5, "train", 100, 0)
     assert parts.has_labels and isinstance(parts.certified_on, Tensor) and len(parts.calibration) == 5
+
+
+def test_nothing_need_be_held_out() -> None:
+    parts = load_splits("digits:train[:30]", "digits:test[:20]", None, "train", 10, 0)
+    assert (len(parts.train), parts.held_out, len(parts.test)) == (30, None, 20)
+    with pytest.raises(InvalidInput, match="a search needs data to compare networks on"):
+        _ = parts.searched
 
 
 def test_what_is_not_there_or_too_little() -> None:

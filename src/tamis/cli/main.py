@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from tamis import __version__
+from tamis.cli.image_options import with_images
 from tamis.cli.settings_options import with_settings
 from tamis.errors import TamisError
 
@@ -86,7 +87,10 @@ Trust = Annotated[
         "--trust", help="Read a .pt2 file even if it can run code of whoever made it, as one with pickled weights."
     ),
 ]
-CALIBRATION_HELP = "Inputs, as of training, some hundreds or thousands: a name or a path, as cifar10:train[:5000]."
+CALIBRATION_HELP = (
+    "Inputs, as of training, some hundreds or thousands: a name or a path, as cifar10:train[:5000], or what is in a "
+    "Python module, as mydata:loader."
+)
 Calibration = Annotated[str, typer.Option(metavar="DATA", help=CALIBRATION_HELP)]
 TestData = Annotated[
     str | None, typer.Option("--data", metavar="DATA", help="What to measure accuracies on, before and after.")
@@ -157,6 +161,7 @@ def inspect(
 
 
 @app.command()
+@with_images
 def prune(
     model: Model,
     amount: Annotated[
@@ -206,6 +211,7 @@ def prune(
 
 
 @app.command()
+@with_images
 def quantize(
     model: Model,
     calibration: Calibration,
@@ -280,6 +286,7 @@ def quantize(
 
 
 @app.command()
+@with_images
 def repair(
     model: Model,
     small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
@@ -307,6 +314,7 @@ def repair(
 
 
 @app.command()
+@with_images
 @with_settings
 def train(
     model: Factory,
@@ -349,6 +357,7 @@ def train(
 
 
 @app.command()
+@with_images
 @with_settings
 def search(
     model: Factory,
@@ -404,6 +413,7 @@ def search(
 
 
 @app.command()
+@with_images
 @with_settings
 def transfer(
     model: Factory,
@@ -428,6 +438,7 @@ def transfer(
 
 
 @app.command()
+@with_images
 @with_settings
 def binarize(
     model: Factory,
@@ -536,6 +547,7 @@ def online(
 
 
 @app.command()
+@with_images
 def certify(
     model: Model,
     small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
@@ -580,6 +592,7 @@ def certify(
 
 
 @app.command()
+@with_images
 def verify(
     certificate: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="The .json file.")],
     small: Annotated[Path, typer.Argument(metavar="SMALL", help="The .tamis file that it is about.")],
@@ -628,6 +641,7 @@ def report(
 
 
 @app.command()
+@with_images
 def compress(
     model: Model,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to write to.")],

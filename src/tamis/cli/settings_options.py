@@ -62,21 +62,21 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
         ... @with_settings
         ... def train(model: Model, settings: dict[str, Any], device: Device = "cpu") -> None: ...
     """
-    shared = _parameters(given_settings)
+    shared = parameters_of(given_settings)
 
     @functools.wraps(command)
     def with_them(**options: Any) -> None:
         settings = given_settings(**{name: options.pop(name) for name in shared})
         command(**options, **{SETTINGS: settings})
 
-    spliced = {each.name: each for each in _spliced(_parameters(command), shared)}
+    spliced = {each.name: each for each in _spliced(parameters_of(command), shared)}
     with_them.__signature__ = inspect.Signature([*spliced.values()])  # type: ignore[attr-defined]
     with_them.__annotations__ = {name: each.annotation for name, each in spliced.items()}
     return with_them
 
 
-def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """By name, as keywords, whose order is free where some have defaults; annotations as what they stand for."""
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """A function's, by name, as keywords, whose order is free where some have defaults; annotations resolved."""
     annotations = get_type_hints(function, include_extras=True)
     return {
         name: each.replace(annotation=annotations[name], kind=inspect.Parameter.KEYWORD_ONLY)

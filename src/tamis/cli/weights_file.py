@@ -20,7 +20,7 @@ PREFIXES = ("module.", "model.", "_orig_mod.", "net.")  # of DataParallel, Light
 
 
 def load_weights(module: nn.Module, path: Path) -> str:
-    """Load a file, which must hold all parameters and buffers and nothing else, into a module; what it was, in words."""
+    """Load a file, which must hold all parameters and buffers and nothing else, into a module; say what it was."""
     check_readable(path)
     return _load_pickled(module, path) if path.suffix in PICKLES else _load_safetensors(module, path)
 

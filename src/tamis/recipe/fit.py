@@ -104,7 +104,7 @@ class Trials:
         announce(self._context.progress, f"start {self._place}, {self.name}: about {self.predicted(place):,} bytes")
         made = self._made(self.allocations[place], path.with_suffix(""))
         made.save(path)
-        different, moved = compared(self._context.original, made.network, self._context.data.held_out)
+        different, moved = compared(self._context.original, made.network, self._context.data.searched)
         with replacing(figures) as part:
             part.write_text(json.dumps({"bytes": made.nbytes, "different": different, "moved": moved}))
 
@@ -189,7 +189,7 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
     Raises:
         InvalidInput: there is too little data to say so of any network, or none is good enough.
     """
-    held_out, test = len(context.data.held_out), len(context.data.test)
+    held_out, test = len(context.data.searched), len(context.data.test)
     share = share_of_disagreement(context.data.test_has_labels)
     if (least := promised(0, held_out, test, share)) > most:
         raise InvalidInput(
@@ -254,7 +254,7 @@ def _taken(chosen: tuple[Trials, Trial], everything: Sequence[Trials], context: 
         for _, trial in _all_of(everything)
     ]
     with replacing(context.notes) as part:
-        part.write_text(json.dumps({"held_out": len(context.data.held_out), "tried": tried}))
+        part.write_text(json.dumps({"held_out": len(context.data.searched), "tried": tried}))
     return chosen[0].read(chosen[1])
 
 

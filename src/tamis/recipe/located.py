@@ -96,6 +96,11 @@ class Document:
         document.name, document.data, document._root = "recipe", data, None
         return document
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it was read, and not given as data."""
+        return self._root is not None
+
     def error(self, path: Path_, message: str, key: bool = False) -> RecipeError:
         """An error at a place; with `key`, at the key itself instead of its value."""
         node: Any = self._root

@@ -31,9 +31,11 @@ from tamis.recipe.splits import Splits, load_splits
 from tamis.recipe.state import DELTA, State
 from tamis.recipe.workspace import Workspace
 from tamis.report.page import Candidate, report
+from tamis.train.data import Data, as_data, parse_spec
 from tamis.train.fits import check_fits
 
 SMALL, CERTIFICATE, REPORT, LOCK = "small.tamis", "certificate.json", "report.html", "recipe.lock.yaml"
+IN_PYTHON = "given in Python"  # what a lock file says of data that has no name
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,10 @@ class Compression:
 def compress(
     model: nn.Module | Network,
     recipe: str | Path | Mapping[str, Any] | Recipe | None = None,
-    data: str | None = None,
+    data: Any = None,
     out: str | Path = "out",
     *,
-    test: str | None = None,
+    test: Any = None,
     target_bytes: int | str | None = None,
     max_disagreement: float | str | None = None,
     example: Tensor | tuple[Tensor, ...] | None = None,
@@ -81,10 +83,11 @@ def compress(
         model: a module, or a network where no step trains or rebuilds it; it is left as it is.
         recipe: a YAML file, the name of a recipe that ships (`tamis recipes`), the lock file of an earlier run, a
             `Recipe`, or the same as plain data. None with a budget alone.
-        data: the training data, a name or path; without a split ("digits"), its train and test splits. None: what the
-            recipe names.
+        data: the training data, a name or path; without a split ("digits"), its train and test splits. Or what you have
+            in Python: a DataLoader, a torch Dataset, a pair (inputs, labels), as `tamis.train.data.as_data` takes it;
+            whoever repeats the run from its lock file passes the same again. None: what the recipe names.
         out: the folder to write to; made if it is not there.
-        test: what the certificate speaks of, where `data` names a split or a slice.
+        test: what the certificate speaks of, in the same forms, where `data` does not name both splits.
         target_bytes, max_disagreement: a budget, as the recipe's own, which it replaces but for its starts.
         example: an input to trace a module with; by default the first of the data.
         device: where steps train; None: where the model is.
@@ -103,8 +106,9 @@ def compress(
     """
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InvalidInput("compress runs in one process: start it without torchrun")
+    data, test = _without_names(data, "the training data"), _without_names(test, "the test data")
     wanted, given_lock, path = _wanted(recipe, data, test, target_bytes, max_disagreement)
-    splits = _load(wanted)
+    splits = _load(wanted, {"train": data, "test": test})
     called = called or type(model).__name__
     net, module = network_of(model, example, splits, called)
     check_plan(wanted, module, net, splits, called)
@@ -128,10 +132,21 @@ def compress(
 # -- before the work ---------------------------------------------------------------------------------------------------
 
 
+def _without_names(data: Any, called: str) -> str | Data | None:
+    """Names as they are, and the samples of anything else."""
+    return (
+        data
+        if data is None or isinstance(data, str)
+        else str(data)
+        if isinstance(data, Path)
+        else as_data(data, called)
+    )
+
+
 def _wanted(
     recipe: str | Path | Mapping[str, Any] | Recipe | None,
-    data: str | None,
-    test: str | None,
+    data: str | Data | None,
+    test: str | Data | None,
     target_bytes: int | str | None,
     max_disagreement: float | str | None,
 ) -> tuple[Recipe, Lock | None, Path]:
@@ -155,37 +170,40 @@ def _wanted(
     if lock is None and found.budget is not None and found.budget.starts is None and not found.steps:
         plain = found.resolved()
         found = recipe_of({**plain, "budget": {**plain["budget"], "starts": STARTS}})
-    named = _named_data(found.data, data, test, document).resolved(found.budget is not None)
+    part, of = (None, "train") if found.budget is None else (0.5, "test")
+    named = _named_data(found.data, data, test, document).resolved(part, of)
     if lock is not None and (budget or named != found.data):
         raise InvalidInput(f"'{path}' is a lock file, which says everything: leave out the data and the budget")
     return found.model_copy(update={"data": named}), lock, path
 
 
-def _named_data(section: DataSection, data: str | None, test: str | None, document: Document) -> DataSection:
-    """The data section, with the data that was named beside the recipe."""
-    for option, value in (("data", data), ("test", test)):
-        if value is not None and not isinstance(value, str):
-            raise InvalidInput(
-                f"{option} is the name or the path of a dataset, by which the run can be repeated; got "
-                f"{type(value).__name__}: pass text, as 'digits' or 'mine.npz'"
-            )
+def _named_data(
+    section: DataSection, data: str | Data | None, test: str | Data | None, document: Document
+) -> DataSection:
+    """The data section, with the data that was given beside the recipe."""
     given: dict[str, str] = {}
     if data is not None:
-        whole = not (data.endswith(("]", ".npz")) or data.rpartition(":")[2] in ("train", "test"))
-        given = {"train": f"{data}:train", "test": f"{data}:test"} if whole else {"train": data}
+        given = parse_spec(data).splits() if isinstance(data, str) else {"train": IN_PYTHON}
     if test is not None:
-        given["test"] = test
+        given["test"] = test if isinstance(test, str) else IN_PYTHON
     named = section.model_copy(update=given)
     for name, words, option in (("train", "training data", "data"), ("test", "test data", "test")):
-        if getattr(named, name) is None:
+        said = getattr(named, name)
+        if said is None:
             message = f"no {words} is named: write it here, or pass {option}=NAME (--{option} NAME)"
+            raise document.error(("data", name), message)
+        if name not in given and said == IN_PYTHON:
+            raise document.error(("data", name), f"the {words} was {IN_PYTHON}, and no file has it: pass {option}=")
+        if name not in given and document.is_file and parse_spec(said).in_module:
+            message = f"'{said}' is Python code, which a file may not run by itself: name it, too, as {option}={said}"
             raise document.error(("data", name), message)
     return named
 
 
-def _load(recipe: Recipe) -> Splits:
+def _load(recipe: Recipe, given: Mapping[str, str | Data | None]) -> Splits:
     data = recipe.data
-    splits = load_splits(**data.model_dump())
+    objects = {name: each for name, each in given.items() if isinstance(each, Data)}
+    splits = load_splits(**{**data.model_dump(), **objects})
     trains = [step.step for step in recipe.every_step if step.trains]
     if trains and not splits.has_labels:
         raise InvalidInput(f"'{data.train}' has no labels, which the step '{trains[0]}' needs to train")

@@ -27,19 +27,18 @@ class DataSection(Section):
     train: str | None = Field(None, description="Training data, a name or a path: digits:train, cifar10:train[:5000].")
     test: str | None = Field(None, description="What the certificate speaks of, which no step sees: digits:test.")
     held_out: Annotated[float, BeforeValidator(as_fraction, json_schema_input_type=float | str)] | None = Field(
-        None, description="Which part is held out. Default: 0.2, or with a budget 0.5."
+        None, description="Which part is held out. Default: none, as no step needs it; with a budget 0.5."
     )
     held_out_from: Literal["train", "test"] | None = Field(
         None,
-        description="Of what. Default: train, or with a budget test: a network answers more surely on inputs that it "
+        description="Of what. Default: train; with a budget test, for a network answers more surely on inputs that it "
         "was trained on, and a search there would promise too much.",
     )
     calibration: int = Field(1000, ge=1, description="How many training samples the layer-by-layer steps see.")
     seed: int = Field(0, ge=0, lt=2**63, description="Of the choice of what is held out.")
 
-    def resolved(self, searches: bool) -> DataSection:
-        """With nothing left open but the names of the data."""
-        part, of = (0.5, "test") if searches else (0.2, "train")
+    def resolved(self, part: float | None, of: str) -> DataSection:
+        """With nothing left open but the names of the data: this part of that is held out, unless it says otherwise."""
         return self.model_copy(update={"held_out": self.held_out or part, "held_out_from": self.held_out_from or of})
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import torch
 
-from tamis.certify.samples import load_named
 from tamis.errors import InvalidInput
-from tamis.train.data import Data
+from tamis.train.data import Data, as_data
 
 
 @dataclass(frozen=True)
@@ -20,7 +19,8 @@ class Splits:
 
     Attributes:
         train: what steps train on.
-        held_out: what a search compares networks on; no step trains on it, and no certificate speaks of it.
+        held_out: what a search compares networks on; no step trains on it, and no certificate speaks of it. None where
+            nothing is compared.
         calibration: some of `train`, for the steps that go layer by layer.
         test: what the certificate speaks of; no step and no search sees it.
         has_labels: whether the labels of `train` mean anything.
@@ -29,12 +29,19 @@ class Splits:
     """
 
     train: Data
-    held_out: Data
+    held_out: Data | None
     calibration: Data
     test: Data
     has_labels: bool
     test_has_labels: bool
     digests: dict[str, dict[str, Any]]
+
+    @property
+    def searched(self) -> Data:
+        """What is held out, for a search, which needs it."""
+        if self.held_out is None:
+            raise InvalidInput("a search needs data to compare networks on: say which part of it is held_out")
+        return self.held_out
 
     @cached_property
     def certified_on(self) -> Any:
@@ -42,12 +49,14 @@ class Splits:
         return self.test if self.test_has_labels else self.test.normalised()
 
 
-def load_splits(train: str, test: str, held_out: float, held_out_from: str, calibration: int, seed: int) -> Splits:
+def load_splits(
+    train: Any, test: Any, held_out: float | None, held_out_from: str, calibration: int, seed: int
+) -> Splits:
     """Load the training data and the test data, and set part of one of them aside.
 
     Args:
-        train, test: datasets, as `tamis.train.data.load_data` takes them.
-        held_out: which part is set aside.
+        train, test: datasets, as `tamis.train.data.as_data` takes them.
+        held_out: which part is set aside; None: none is.
         held_out_from: of what: "train" or "test".
         calibration: how many training samples the layer-by-layer steps see, or all if there are fewer.
         seed: of the choice.
@@ -56,19 +65,19 @@ def load_splits(train: str, test: str, held_out: float, held_out_from: str, cali
         InvalidInput: the training data and the test data have samples in common, or too few to set any aside.
         DataNotFound: it is not there.
     """
-    everything, has_labels = load_named(train)
-    tested, test_has_labels = load_named(test)
+    everything, tested = as_data(train, "the training data"), as_data(test, "the test data")
     refuse_overlap(everything, tested)
     from_test = held_out_from == "test"
-    aside, rest = _set_aside(tested if from_test else everything, held_out, seed)
+    source = tested if from_test else everything
+    aside, rest = (None, source) if held_out is None else _set_aside(source, held_out, seed)
     left = everything if from_test else rest
     return Splits(
         train=left,
         held_out=aside,
         calibration=left[torch.randperm(len(left), generator=_generator(seed + 1))[:calibration]],
         test=rest if from_test else tested,
-        has_labels=has_labels,
-        test_has_labels=test_has_labels,
+        has_labels=everything.has_labels,
+        test_has_labels=tested.has_labels,
         digests={"train": described(everything), "test": described(tested)},
     )
 

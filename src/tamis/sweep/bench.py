@@ -101,7 +101,7 @@ class Bench:
     @property
     def searched(self) -> Any:
         """What candidates are compared on."""
-        return self.data.held_out
+        return self.data.searched
 
     @cached_property
     def has_labels(self) -> bool:

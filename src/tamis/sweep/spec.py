@@ -16,6 +16,7 @@ from tamis.recipe.schema import DataSection
 from tamis.recipe.steps.base import Section
 from tamis.sweep.checked import checked
 from tamis.sweep.space import Space
+from tamis.train.data import parse_spec
 
 Objective = Literal["bytes", "accuracy", "disagreement", "latency"]
 DIRECTIONS: dict[str, Literal["minimize", "maximize"]] = {
@@ -52,12 +53,12 @@ def _limits(value: Any) -> Any:
 
 def _both_splits(value: Any) -> Any:
     """A name of a dataset stands for its two splits."""
-    return {"train": f"{value}:train", "test": f"{value}:test"} if isinstance(value, str) else value
+    return parse_spec(value).splits() if isinstance(value, str) else value
 
 
 def _resolved(data: DataSection) -> DataSection:
     """Networks are compared on a part of the training data, unless the file says otherwise."""
-    return data.resolved(False)
+    return data.resolved(0.2, "train")
 
 
 class Choose(Section):
