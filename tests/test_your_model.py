@@ -30,6 +30,7 @@ def run_command(line: str) -> None:
     assert result.exit_code == 0, f"{line}\n{result.stderr}"
 
 
+@pytest.mark.slow
 def test_everything_on_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
