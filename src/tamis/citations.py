@@ -90,6 +90,15 @@ CITATIONS: dict[str, str] = {
   pages   = {91--96},
   year    = {1941}
 }""",
+    "waudbysmith2024betting": """@article{waudbysmith2024betting,
+  author  = {Ian Waudby-Smith and Aaditya Ramdas},
+  title   = {Estimating means of bounded random variables by betting},
+  journal = {Journal of the Royal Statistical Society Series B: Statistical Methodology},
+  volume  = {86},
+  number  = {1},
+  pages   = {1--27},
+  year    = {2024}
+}""",
     "langford2005tutorial": """@article{langford2005tutorial,
   author  = {John Langford},
   title   = {Tutorial on Practical Prediction Theory for Classification},

@@ -18,6 +18,7 @@ from tamis.bounds.accuracy_change import accuracy_change
 from tamis.bounds.bound import Bound
 from tamis.bounds.box_deviation import box_deviation
 from tamis.bounds.clopper_pearson import upper_limit
+from tamis.bounds.confidence_sequence import difference_at_any_time, rate_at_any_time
 from tamis.bounds.cross_entropy_gap import cross_entropy_gap
 from tamis.bounds.deviation_quantile import deviation_at_rank, deviation_quantile
 from tamis.bounds.disagreement import disagreement
@@ -62,6 +63,7 @@ CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     cross_entropy_gap: lambda: cross_entropy_gap(COMPLEXITY, 1000),
     deviation_at_rank: lambda: deviation_at_rank(0.5, 200, 0.9, 0.05),
     deviation_quantile: lambda: deviation_quantile(torch.rand(200), 0.9, 0.05),
+    difference_at_any_time: lambda: difference_at_any_time(5, 3, 100, 0.05),
     disagreement: lambda: disagreement(5, 100, 0.05),
     error_rate: lambda: error_rate(5, 100, 0.05),
     l1inf_lipschitz_vector_loss: lambda: l1inf_lipschitz_vector_loss(2, 0.5, [1.0, 2.0], 10, 1000, 0.05, 1.0, 2.0),
@@ -78,6 +80,7 @@ CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     phi_pruning: lambda: phi_pruning(NET, SMALL.masks),
     rademacher_covering: lambda: rademacher_covering(read_shape(NET), path_norm=2.0, sigma=10.0),
     rademacher_peeling: lambda: COMPLEXITY,
+    rate_at_any_time: lambda: rate_at_any_time("errors", 5, 100, 0.05),
     kakade: lambda: kakade(LINEAR, 10.0),
     e_ma_wu: lambda: e_ma_wu(TWO_LAYERS, 10.0),
     neyshabur: lambda: neyshabur(SCALAR, 10.0),

@@ -8,6 +8,7 @@ import numpy as np
 
 from tamis.bounds.binomial import SMALLEST_RATE, largest_rate, log_pmf, plain_counts, plain_probability
 from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.confidence_sequence import difference_at_any_time
 from tamis.bounds.held_out import HELD_OUT
 
 # The part of δ that is spent on the largest rate of one kind, and the rest on the test that needs it. More would be
@@ -16,7 +17,7 @@ SHARE = 0.1
 STEPS = 40  # of bisection
 
 
-def accuracy_change(worse: int, better: int, n: int, delta: float) -> Bound:
+def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: bool = False) -> Bound:
     """With confidence 1 − δ, the accuracy drops by at most `value`: P[worse] − P[better] ≤ value.
 
     The counts are of the same n inputs for both networks, so inputs on which both are right or both are wrong cancel,
@@ -29,6 +30,7 @@ def accuracy_change(worse: int, better: int, n: int, delta: float) -> Bound:
         better: inputs that the original network gets wrong and the small one right.
         n: all inputs.
         delta: the probability with which the statement may fail.
+        sequential: whether it shall hold at every n at which it is computed, by `difference_at_any_time`.
 
     A negative `value` says that the small network is proved to be better; `log_value` is then −∞, as for zero.
 
@@ -38,6 +40,8 @@ def accuracy_change(worse: int, better: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
+    if sequential:
+        return difference_at_any_time(worse, better, n, delta)
     n, worse, better = plain_counts(n, worse=worse, better=better)
     delta = plain_probability("delta", delta)
     most_worse = largest_rate(worse, n, math.log(delta) + math.log(SHARE))

@@ -10,11 +10,15 @@ from torch import Tensor
 
 from tamis.bounds.binomial import log_at_least, plain_counts, plain_probability
 from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.confidence_sequence import SOURCE as BY_BETTING
+from tamis.bounds.confidence_sequence import STREAM, rank_at_any_time
 from tamis.bounds.held_out import HELD_OUT
 from tamis.errors import InvalidInput
 
 
-def deviation_quantile(distances: Tensor | np.ndarray, coverage: float, delta: float) -> Bound:
+def deviation_quantile(
+    distances: Tensor | np.ndarray, coverage: float, delta: float, sequential: bool = False
+) -> Bound:
     """With confidence 1 − δ, at least the fraction `coverage` of all inputs have a distance of at most `value`.
 
     value is the k-th smallest distance for the smallest k with P[Bin(n, coverage) ≥ k] ≤ δ (Wilks). Ties and discrete
@@ -25,6 +29,7 @@ def deviation_quantile(distances: Tensor | np.ndarray, coverage: float, delta: f
         distances: one for each input, in any order; infinite ones are allowed.
         coverage: the fraction of inputs, strictly between 0 and 1.
         delta: the probability with which the statement may fail.
+        sequential: whether it shall hold at every n at which it is computed, by `rank_at_any_time`.
 
     Example:
         >>> deviation_quantile(np.arange(1.0, 101.0), coverage=0.9, delta=0.05).value
@@ -34,36 +39,37 @@ def deviation_quantile(distances: Tensor | np.ndarray, coverage: float, delta: f
     """
     values = _checked(distances)
     n = len(values)
-    rank = deviation_rank(n, coverage, delta)
-    return deviation_at_rank(
-        float(np.partition(values, rank - 1)[rank - 1]) if rank <= n else math.inf, n, coverage, delta
-    )
+    rank = deviation_rank(n, coverage, delta, sequential)
+    distance = float(np.partition(values, rank - 1)[rank - 1]) if rank <= n else math.inf
+    return deviation_at_rank(distance, n, coverage, delta, sequential)
 
 
-def deviation_at_rank(distance: float, n: int, coverage: float, delta: float) -> Bound:
+def deviation_at_rank(distance: float, n: int, coverage: float, delta: float, sequential: bool = False) -> Bound:
     """What `deviation_quantile` gives where the distance of rank `deviation_rank` is known.
 
     Args:
         distance: the distance of that rank among n; of no account where they are too few.
-        n, coverage, delta: as there.
+        n, coverage, delta, sequential: as there.
 
     Reference: wilks1941tolerance.
     """
-    rank = deviation_rank(n, coverage, delta)
+    rank = deviation_rank(n, coverage, delta, sequential)
     value = float(distance) if rank <= n else math.inf
     return Bound(
         value=value,
         log_value=log_of(value),
         informative=math.isfinite(value),
-        source="wilks1941tolerance, one-sided tolerance limit",
-        assumptions=HELD_OUT,
+        source=BY_BETTING if sequential else "wilks1941tolerance, one-sided tolerance limit",
+        assumptions=(*HELD_OUT, STREAM) if sequential else HELD_OUT,
         checked=("no distance is negative or not a number",),
         terms={"coverage": coverage, "delta": delta, "n": n, "rank": rank},
     )
 
 
-def deviation_rank(n: int, coverage: float, delta: float) -> int:
+def deviation_rank(n: int, coverage: float, delta: float, sequential: bool = False) -> int:
     """Which of n sorted distances bounds `coverage` of all, with confidence 1 − δ; n + 1 if none does."""
+    if sequential:
+        return rank_at_any_time(n, coverage, delta)
     (n,) = plain_counts(n)
     return _rank(n, plain_probability("coverage", coverage), math.log(plain_probability("delta", delta)))
 

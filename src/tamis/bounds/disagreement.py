@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tamis.bounds.bound import Bound
 from tamis.bounds.clopper_pearson import upper_limit
+from tamis.bounds.confidence_sequence import rate_at_any_time
 
 
-def disagreement(different: int, n: int, delta: float) -> Bound:
+def disagreement(different: int, n: int, delta: float, sequential: bool = False) -> Bound:
     """With confidence 1 − δ, the probability that two networks answer differently is at most `value`.
 
     It is the upper Clopper–Pearson limit, max {p : P[Bin(n, p) ≤ different] ≥ δ}. The change of accuracy, in either
@@ -16,6 +17,7 @@ def disagreement(different: int, n: int, delta: float) -> Bound:
         different: how many inputs the two networks answer differently.
         n: how many inputs there are.
         delta: the probability with which the statement may fail.
+        sequential: whether it shall hold at every n at which it is computed, by `rate_at_any_time`.
 
     Example:
         >>> round(disagreement(different=12, n=10_000, delta=0.05).value, 5)
@@ -23,4 +25,5 @@ def disagreement(different: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
-    return upper_limit("different", different, n, delta)
+    limit = rate_at_any_time if sequential else upper_limit
+    return limit("different", different, n, delta)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from tamis.bounds.bound import Bound
 from tamis.bounds.clopper_pearson import upper_limit
+from tamis.bounds.confidence_sequence import rate_at_any_time
 
 
-def error_rate(errors: int, n: int, delta: float) -> Bound:
+def error_rate(errors: int, n: int, delta: float, sequential: bool = False) -> Bound:
     """With confidence 1 − δ, the probability of an error is at most `value`: the upper Clopper–Pearson limit.
 
     value = max {p : P[Bin(n, p) ≤ errors] ≥ δ}. It is exact: no approximation for many samples is involved.
@@ -15,6 +16,7 @@ def error_rate(errors: int, n: int, delta: float) -> Bound:
         errors: how many inputs the network gets wrong.
         n: how many inputs there are.
         delta: the probability with which the statement may fail.
+        sequential: whether it shall hold at every n at which it is computed, by `rate_at_any_time`.
 
     Example:
         >>> round(error_rate(errors=0, n=100, delta=0.05).value, 6)  # 1 − 0.05^(1/100)
@@ -22,4 +24,5 @@ def error_rate(errors: int, n: int, delta: float) -> Bound:
 
     Reference: clopper1934confidence.
     """
-    return upper_limit("errors", errors, n, delta)
+    limit = rate_at_any_time if sequential else upper_limit
+    return limit("errors", errors, n, delta)
