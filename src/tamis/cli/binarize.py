@@ -15,10 +15,11 @@ from tamis.artifact.compressed import Compressed
 from tamis.binary.convert import binarize as binarize_module
 from tamis.binary.packed import packed_as
 from tamis.binary.two_stage import ACTIVATIONS, BOTH, TrainedBinary, train_binary
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.train import described, load_trainable, parse_device, parse_settings
+from tamis.cli.train import described, load_trainable, parse_settings
 from tamis.cli.training_directory import WRITTEN, training_directory
 from tamis.errors import InvalidInput
 from tamis.graph.trace import trace

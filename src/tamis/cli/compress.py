@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor, nn
 
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import load_module, load_network
-from tamis.cli.train import parse_device
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.recipe.run import Compression

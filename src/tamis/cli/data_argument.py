@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
+from tamis.layerwise.transform import device_of
 from tamis.train.data import Data, load_data
 from tamis.train.fits import check_fits
 from tamis.train.loop import evaluate
@@ -30,13 +31,13 @@ def load_test(spec: str | None, net: Network, model: str) -> Data | None:
     if spec is None:
         return None
     data = load_data(spec)
-    check_fits(_AsModule(net), data, called=model)
+    check_fits(_AsModule(net), data.to(device_of(net.params)), called=model)
     return data
 
 
 def accuracy(net: Network, data: Data) -> float:
     """Top-1, as a fraction."""
-    return evaluate(_AsModule(net), data)
+    return evaluate(_AsModule(net), data, device=device_of(net.params))
 
 
 class _AsModule(nn.Module):

@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor
 
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, table
 from tamis.cli.kronecker_patterns import parse_pattern
-from tamis.cli.train import parse_device
 from tamis.errors import InvalidInput
 from tamis.kernels.energy import NOT_MEASURED, Energy
 from tamis.kernels.energy import measure as measure_energy

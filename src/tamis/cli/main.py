@@ -123,6 +123,7 @@ Checkpoints = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to train.")]
+Computed = Annotated[str, typer.Option("--device", metavar="cpu|cuda", help="Where to compute.")]
 
 
 @app.callback()
@@ -269,6 +270,7 @@ def quantize(
     weights: Weights = None,
     shape: Shape = None,
     trust: Trust = False,
+    device: Computed = "cpu",
     as_json: Json = False,
 ) -> None:
     """Put the weights of every layer on a few levels, without training.
@@ -280,9 +282,8 @@ def quantize(
 
     how = {"bits": bits, "method": method, "per": per, "conv": conv, "order": order, "biases": biases}
     which = {"include": include, "exclude": exclude}
-    quantize(
-        model, weights, shape, trust, calibration, data, levels, c_alpha, prune or [], out, as_json, **how, **which
-    )
+    numbers = (levels, c_alpha, prune or [])
+    quantize(model, weights, shape, trust, calibration, data, *numbers, device, out, as_json, **how, **which)
 
 
 @app.command()

@@ -47,7 +47,13 @@ class LoadedModule:
     compressed: Compressed | None = None
 
 
-def load_network(model: str, weights: Path | None = None, shape: str | None = None, trust: bool = False) -> LoadedModel:
+def load_network(
+    model: str,
+    weights: Path | None = None,
+    shape: str | None = None,
+    trust: bool = False,
+    device: torch.device | str = "cpu",
+) -> LoadedModel:
     """The network that the command line names.
 
     Args:
@@ -56,6 +62,7 @@ def load_network(model: str, weights: Path | None = None, shape: str | None = No
             and buffers of its module.
         shape: one input's shape without the batch, such as "3,32,32".
         trust: read a `.pt2` file even if it can run code of whoever made it.
+        device: where its tensors go.
 
     Raises:
         UntrustedFile: the `.pt2` file can run code, and `trust` is False.
@@ -64,17 +71,17 @@ def load_network(model: str, weights: Path | None = None, shape: str | None = No
     """
     if model.endswith(".pt2"):
         _refuse_what_a_program_has(model, weights, shape)
-        network = _load_program(Path(model), trust)
+        network = _load_program(Path(model), trust).to(device)
         return LoadedModel(network, "from the file") if weights is None else _load_compressed(weights, network)
     if weights is not None and _is_compressed(weights):
         if shape is not None:
             raise InvalidInput(f"--shape goes with other weights; '{weights}' has its own shape")
-        compressed, module = load_rebuilding(weights, _build(model, SEED))
+        compressed, module = load_rebuilding(weights, _build(model, SEED).to(device))
         return LoadedModel(compressed.network, _described(weights, compressed), compressed, module)
     sizes = None if shape is None else _parse_shape(shape)
     loaded = load_module(model, weights)
-    sizes = sizes or _default_shape(model)
-    return LoadedModel(trace(loaded.module, torch.zeros(1, *sizes)), loaded.weights, module=loaded.module)
+    sizes, module = sizes or _default_shape(model), loaded.module.to(device)
+    return LoadedModel(trace(module, torch.zeros(1, *sizes, device=device)), loaded.weights, module=module)
 
 
 def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> LoadedModule:

@@ -23,8 +23,8 @@ from tamis.artifact.atomic import replacing
 from tamis.bayes.journal import rounds_in
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.space import Structure
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
-from tamis.cli.train import parse_device
 from tamis.errors import InvalidInput
 from tamis.papers.online_account import LEAST, account, called, curves, experts, panels
 from tamis.papers.online_run import JOURNAL, Asked, follow

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.text import Text
 
 from tamis.artifact.compressed import Compressed
 from tamis.cli.data_argument import load_calibration, load_test
+from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.layer_report import report
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output
@@ -22,7 +22,6 @@ from tamis.graph.network import Network
 from tamis.prune import prune as prune_network
 from tamis.prune.amount import Amount
 from tamis.quantize import quantize as quantize_network
-from tamis.train.distributed import join_team
 
 
 def quantize(
@@ -35,6 +34,7 @@ def quantize(
     levels: str | None,
     c_alpha: str | None,
     prune: Sequence[str],
+    device: str,
     out: Path,
     as_json: bool,
     **options: Any,
@@ -44,10 +44,10 @@ def quantize(
     options["c_alpha"] = None if c_alpha is None else parse_c_alpha(c_alpha)
     amount = parse_amount(prune, "--prune") if prune else None
     prepare_output(out, ".tamis")
-    team = join_team(torch.device("cpu"))
+    team = join_team_exactly(device)
     with unfinished(out, team) as directory:
         with Console(stderr=True).status(Text(f"tracing {model}")):
-            loaded = load_network(model, weights, shape, trust)
+            loaded = load_network(model, weights, shape, trust, team.device)
             examples = load_calibration(calibration, loaded.network, model)
             test = load_test(data, loaded.network, model)
         given = loaded.compressed or loaded.network

@@ -15,9 +15,10 @@ from rich.text import Text
 from tamis.architecture.architecture import Architecture
 from tamis.architecture.search import search as search_architecture
 from tamis.cli.connection_report import as_plain_data, connection_table
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.train import described, load_trainable, origin_of_weights, parse_device, parse_settings
+from tamis.cli.train import described, load_trainable, origin_of_weights, parse_settings
 from tamis.cli.training_directory import training_directory
 from tamis.train.data import load_data
 from tamis.train.distributed import join_team

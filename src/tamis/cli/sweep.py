@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.cli.compress import as_written, model_of
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
-from tamis.cli.train import parse_device
 from tamis.errors import InvalidInput
 from tamis.sweep.run import RESULTS, Row, Swept, as_plain_data, sweep, work
 from tamis.sweep.space import described

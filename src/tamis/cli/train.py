@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.text import Text
 from safetensors.torch import save_model
 from torch import nn
@@ -19,6 +18,7 @@ from torch import nn
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.masks import Masks
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule, load_module
 from tamis.cli.output_argument import prepare_output
@@ -104,17 +104,6 @@ def parse_settings(options: Mapping[str, Any]) -> Settings:
     if not all(epoch.strip().isdecimal() for epoch in epochs):
         raise InvalidInput(f"--milestones must be epochs, such as 30,60,80; got '{options['milestones']}'")
     return Settings(**{**options, "milestones": tuple(int(epoch) for epoch in epochs)})
-
-
-def parse_device(text: str) -> torch.device:
-    """A device that is there."""
-    try:
-        device = torch.device(text)
-    except RuntimeError:
-        raise InvalidInput(f"--device must be cpu or cuda, got '{text}'") from None
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise InvalidInput(f"--device {text}: torch finds {torch.cuda.device_count()} CUDA devices here")
-    return device
 
 
 def parse_radii(entries: Sequence[str]) -> float | dict[str, float]:

@@ -11,9 +11,10 @@ from tamis.architecture.architecture import Architecture
 from tamis.architecture.transfer import transfer as transfer_architecture
 from tamis.artifact.compressed import Compressed
 from tamis.cli.connection_report import as_plain_data, connection_table
+from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.train import described, load_trainable, parse_device, parse_settings, result
+from tamis.cli.train import described, load_trainable, parse_settings, result
 from tamis.cli.training_directory import training_directory
 from tamis.graph.trace import trace
 from tamis.train.checkpoint import read_checkpoint
