@@ -91,6 +91,10 @@ class Compressed:
     def __deepcopy__(self, memo: Any) -> Compressed:
         return self  # nothing in it changes
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """With the network, traced if it was not yet: the user's module may be of a class that cannot be pickled."""
+        return Compressed._sound, (self.network, self.masks, dict(self.codes), self.recipe)
+
     def __repr__(self) -> str:
         steps = ", ".join(repr(step.get("step")) for step in self.recipe) or "nothing done"
         done = [f"{self.masks.pruned:,} of {self.masks.total:,} weights pruned"] if self.masks or not self.codes else []

@@ -8,6 +8,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +40,12 @@ class Node:
     module: str = ""
     shape: tuple[int, ...] | None = None
 
+    def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
+        """An operation of torch goes by its name: it is no object that can be pickled."""
+        ours = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+        target = _Operation(str(self.target)) if isinstance(self.target, ours) else self.target
+        return _node, (self.name, target, self.args, dict(self.kwargs), self.module, self.shape)
+
     @property
     def op(self) -> str:
         """The operation's name, such as 'aten.conv2d.default'."""
@@ -57,6 +64,28 @@ class Node:
     def references(self) -> tuple[str, ...]:
         """Names of everything this node reads, in order of appearance, without repeats."""
         return tuple(dict.fromkeys(references_in((self.args, self.kwargs))))
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """An operation of torch by its name, as 'aten.conv2d.default', or 'cond' of a higher order."""
+
+    name: str
+
+    def found(self) -> Callable[..., Any]:
+        path = self.name if "." in self.name else f"higher_order.{self.name}"
+        try:
+            operation: Callable[..., Any] = attrgetter(path)(torch.ops)
+        except AttributeError as error:
+            raise InvalidInput(
+                f"this network has the operation '{self.name}', which is not registered here: import what defines it "
+                "before the network is unpickled"
+            ) from error
+        return operation
+
+
+def _node(name: str, target: Any, *rest: Any) -> Node:
+    return Node(name, target.found() if isinstance(target, _Operation) else target, *rest)
 
 
 def op_name(target: Callable[..., Any]) -> str:
@@ -146,6 +175,13 @@ class Network:
 
     def __deepcopy__(self, memo: Any) -> Network:
         return self  # nothing in it changes
+
+    def __reduce__(self) -> tuple[Callable[..., Network], tuple[dict[str, Any]]]:
+        arguments = {name: getattr(self, name) for name in _arguments()}
+        plain = {n: dict(v) if isinstance(v, MappingProxyType) else v for n, v in arguments.items()}
+        # A structure as an example of it: torch's own description of one cannot be read back without a warning.
+        plain["output_structure"] = pytree.tree_unflatten(range(len(self.outputs)), self.output_structure)
+        return _network, (plain,)
 
     def __repr__(self) -> str:
         size = sum(self.params[name].numel() for name in self.trainable)
@@ -329,8 +365,7 @@ class Network:
 
     def replaced(self, **changes: Any) -> Network:
         """A copy with some constructor arguments replaced."""
-        names = inspect.signature(Network.__init__).parameters.keys() - {"self"}
-        return Network(**{name: changes.get(name, getattr(self, name)) for name in names})
+        return Network(**{name: changes.get(name, getattr(self, name)) for name in _arguments()})
 
     def check_finite(self) -> None:
         """Raise InvalidParameters where a parameter is NaN or infinite, naming it and the first such entry."""
@@ -343,3 +378,13 @@ class Network:
                         f"parameter '{name}' of shape {tuple(value.shape)} has {len(wrong)} entries that are not "
                         f"finite, the first at {at}: {value[at].item()}"
                     )
+
+
+def _arguments() -> list[str]:
+    """Of the constructor: all that a network is."""
+    return [name for name in inspect.signature(Network.__init__).parameters if name != "self"]
+
+
+def _network(arguments: dict[str, Any]) -> Network:
+    structure = pytree.tree_structure(arguments["output_structure"])
+    return Network(**{**arguments, "output_structure": structure})

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from copy import copy
+from threading import RLock
 from typing import Any
 
 import torch
@@ -39,6 +40,9 @@ IDENTITIES = {
     aten.alpha_dropout.default,
     aten.feature_alpha_dropout.default,
 }
+# While torch.export runs, parameters of a module and parts of torch itself are placeholders: another thread in the
+# middle of it would take them for tensors, and leave them behind.
+LOCK = RLock()
 # Checks that export leaves in the graph; tamis checks shapes itself, at the network's door.
 CHECKS = ("_assert", "sym_constrain", "_guards_fn")
 
@@ -54,13 +58,14 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
 
     Returns:
         A `Network` with `net(x)` equal to `model(x)` (random operations stay random), and its own copies of the
-        parameters. Forward hooks of the model run while it is traced.
+        parameters. Forward hooks of the model run while it is traced. One model is traced at a time: other threads
+        wait, and must not use a model that is being traced.
 
     Example:
         >>> net = tamis.trace(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), torch.zeros(1, 4))
     """
     examples = _checked(model, example)
-    with _evaluation_mode(model), torch.no_grad():
+    with LOCK, _evaluation_mode(model), torch.no_grad():
         program, batched = _export(model, examples)
         net = _built(model, program, batched)
         try:
@@ -73,7 +78,7 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
 def trace_as(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bool) -> Network:
     """Trace a model where it is known whether the first dimension is a batch of any size; the model is not run."""
     examples = _checked(model, example)
-    with _evaluation_mode(model), torch.no_grad():
+    with LOCK, _evaluation_mode(model), torch.no_grad():
         if batched:
             return _built(model, *_export(model, examples))
         return _built(model, _export_as_given(model, examples), False)
@@ -182,15 +187,18 @@ def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without torch's warnings about its own code and about attributes we restore, or logs of what we report."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
+    """Without torch's warnings about its own code and about attributes we restore, or logs of what we report.
+
+    Both are switched off for the whole process, so one thread is quiet at a time.
+    """
+    with LOCK, warnings.catch_warnings():
+        before = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        try:
             warnings.simplefilter("ignore")
             yield
-    finally:
-        logging.disable(before)
+        finally:
+            logging.disable(before)
 
 
 def _keeps_batch(program: ExportedProgram) -> bool:
