@@ -35,7 +35,8 @@ def claim(content: dict[str, Any], name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def full(net: tamis.Network, file: Path, data: Data) -> Certificate:
     """A certificate with every kind of claim."""
-    return tamis.certify(net, file, data, radius=1e-3, boxed=2, training="digits:train[:300]")
+    required = {"max_accuracy_drop": 0.5, "max_disagreement": "0.1%"}  # of which the second cannot hold for 300 samples
+    return tamis.certify(net, file, data, radius=1e-3, boxed=2, training="digits:train[:300]", **required)
 
 
 def verify_full(full: Certificate, file: Path, net: tamis.Network, data: Data, **options: Any) -> Any:
@@ -152,6 +153,13 @@ FORGERIES: dict[str, Change] = {
     "a claim without numbers": lambda c: c["claims"][0].pop("measured"),
     "numbers that are none": lambda c: c["claims"][0]["measured"].update(different="few"),
     "numbers that cannot be": lambda c: c["claims"][0]["measured"].update(different=-1),
+    "the verdict": lambda c: c["requirements"][1].update(holds=True),
+    "what was required": lambda c: c["requirements"][1].update(at_most=0.9),
+    "a requirement of no claim": lambda c: c["requirements"][0].update(claim="perfection"),
+    "a requirement twice": lambda c: c["requirements"].append(c["requirements"][0]),
+    "the accuracy before": lambda c: c["accuracy"].update(before=c["accuracy"]["before"] - 0.01),
+    "the accuracy after": lambda c: c["accuracy"].update(after=c["accuracy"]["after"] + 0.01),
+    "the version": lambda c: c.update(certificate=1),
     "the file's digest": lambda c: c["file"].update(sha256="0" * 64),
     "the model's digest": lambda c: c["network"].update(values="0" * 64),
     "the data's digest": lambda c: c["data"].update(inputs="0" * 64),

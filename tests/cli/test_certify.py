@@ -48,7 +48,8 @@ def in_a_directory_with_a_small_network(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_certificate_is_the_librarys(net: tamis.Network) -> None:
     printed = run(*CERTIFY)
     cert = tamis.Certificate.load("small.json")
-    assert cert.content == tamis.certify(net, "small.tamis", load_data(DATA)).content
+    names = {"called": MLP, "data_called": DATA, "command": f"tamis {' '.join(CERTIFY)}"}
+    assert cert.content == tamis.certify(net, "small.tamis", load_data(DATA), **names).content
     assert " ".join(cert["disagreement"].sentence.split()) in " ".join(printed.split())
 
 

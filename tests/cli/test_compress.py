@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import tamis
 import tamis.report.comparison
-from tamis.cli.compress import as_written
+from tamis.cli.command_line import as_written
 from tamis.cli.main import app
 from tamis.recipe.catalogue import shipped
 from tamis.recipe.schema import recipe_of

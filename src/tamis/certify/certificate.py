@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from tamis.artifact.atomic import replacing
 from tamis.bounds.bound import Bound
 from tamis.certify.claim import Claim
+from tamis.certify.requirements import verdict
 from tamis.certify.schema import check_form
 from tamis.certify.signature import signed
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -83,7 +84,12 @@ class Certificate:
     @property
     def claims(self) -> tuple[Claim, ...]:
         """What it says."""
-        return tuple(_claim(entry) for entry in self.content["claims"])
+        return tuple(claim_of(entry) for entry in self.content["claims"])
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the certified bounds are as small as was required; None where nothing was required."""
+        return verdict(self.content.get("requirements", ()))
 
     def __getitem__(self, name: str) -> Claim:
         """The claim of this name."""
@@ -133,7 +139,8 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def _claim(entry: Mapping[str, Any]) -> Claim:
+def claim_of(entry: Mapping[str, Any]) -> Claim:
+    """The claim that an entry of a certificate is."""
     value = math.inf if entry["value"] is None else entry["value"]
     log10 = entry["log10"]
     log_value = log10 * math.log(10) if log10 is not None else -math.inf if value <= 0 else math.inf

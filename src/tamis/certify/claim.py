@@ -11,6 +11,8 @@ from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, Literal
 
+import numpy as np
+
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.fingerprint import fingerprint
 from tamis.bounds.bound import Bound
@@ -220,6 +222,27 @@ def percent(rate: float) -> str:
         '1.24%'
     """
     return f"{math.ceil(rate * 1e4 - 1e-9) / 100:.2f}%"
+
+
+def short_form(value: float) -> float:
+    """The number with the fewest digits that float32 takes for this one, if it is one of float32.
+
+    Example:
+        >>> short_form(2.640000104904175)
+        2.64
+    """
+    is_single = abs(value) < np.finfo(np.float32).max and float(np.float32(value)) == value
+    return float(str(np.float32(value))) if is_single else value
+
+
+def shortest(value: float) -> str:
+    """A limit for inputs in as few digits as can be, and not above it: what holds up to it holds up to less.
+
+    Example:
+        >>> shortest(2.640000104904175)
+        '2.64'
+    """
+    return repr(min(short_form(value), value))
 
 
 def amount(bound: Bound) -> str:

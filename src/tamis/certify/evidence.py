@@ -88,6 +88,10 @@ class Evidence:
         """In how many samples the small network is wrong, or may be."""
         return int((self._wrong(1) | self._in_doubt(1, width)).sum())
 
+    def right_before(self, width: float) -> int:
+        """In how many samples the original is right, or may be."""
+        return int((~self._wrong(0) | self._in_doubt(0, width)).sum())
+
     def worse(self, width: float) -> int:
         """In how many samples the small network alone is wrong, or may be."""
         return int(((self._wrong(1) & ~self._wrong(0)) | self._doubtful(width)).sum())

@@ -17,13 +17,14 @@ from tamis import __version__
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
 from tamis.certify.certificate import Certificate
-from tamis.certify.claim import Case, Settings, checked_settings
+from tamis.certify.claim import Case, Settings, checked_settings, short_form
 from tamis.certify.claims import kinds_of
 from tamis.certify.claims.boxes import check_boxes
 from tamis.certify.evidence import Evidence, Team, gather_evidence
 from tamis.certify.rebuilt import load_beside
-from tamis.certify.samples import Inputs, as_tensor, first_of
-from tamis.certify.schema import VERSION
+from tamis.certify.requirements import asked_for, judge
+from tamis.certify.samples import Inputs, as_tensor, first_of, name_of
+from tamis.certify.schema import VERSION, printable
 from tamis.certify.shares import share_out
 from tamis.certify.signature import private_key
 from tamis.errors import AssumptionViolated, InvalidInput
@@ -46,8 +47,13 @@ def certify(
     coverage: float = 0.95,
     radius: float | None = None,
     boxed: int = 8,
+    max_accuracy_drop: float | str | None = None,
+    max_disagreement: float | str | None = None,
     sign: str | Path | None = None,
     example: Tensor | tuple[Tensor, ...] | None = None,
+    called: str | None = None,
+    data_called: str | None = None,
+    command: str | None = None,
     progress: Listener = False,
 ) -> Certificate:
     """Read a small network's file, and certify how it differs from the original.
@@ -76,8 +82,14 @@ def certify(
         radius: if given, bound how far outputs move for every input within this distance, in each entry, of one of the
             first `boxed` inputs.
         boxed: see `radius`.
+        max_accuracy_drop, max_disagreement: what is required: so much accuracy may be lost, so many answers may differ,
+            as 0.01, "1%" or "1pt". `Certificate.passed` says whether the certified bounds, and not the rates that were
+            measured, are as small; the certificate is issued either way.
         sign: a PEM file with an Ed25519 private key to sign the certificate with.
         example: an input to trace a module with; by default the first of the inputs.
+        called, data_called: what the certificate calls the original and the data; by default the class of the module
+            and the name of the dataset.
+        command: what issued it, as one would type it again; the certificate repeats it.
         progress: True, False, or a function of a `Progress`.
 
     Returns:
@@ -91,6 +103,7 @@ def certify(
         >>> cert.save("small.json")
     """
     settings = checked_settings(delta, candidates, coverage, radius, boxed)
+    asked = asked_for(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
     if sign is not None:
         private_key(sign)  # a key that cannot be read should be known before the work, not after it
     net = as_network(original, example, inputs, "certify")
@@ -107,18 +120,23 @@ def certify(
     held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, team, progress)
     if trained is not None and trained.inputs == held_out.inputs:
         raise AssumptionViolated("the inputs are those of training: what is claimed of held-out data would not hold")
-    case = Case(net, small, settings, held_out.largest_input, held_out, trained, prior)
+    seen = data_facts(held_out)
+    case = Case(net, small, settings, seen["largest_input"], held_out, trained, prior)
+    claims = claims_of(case)
     content = {
         "certificate": VERSION,
         "made_by": f"tamis {__version__}",
         "date": datetime.date.today().isoformat(),
+        "command": command and printable(command),
+        "requirements": judge(asked, claims),
         "settings": vars(settings),
-        "network": network_facts(net),
+        "network": {"name": printable(called or _name_of_network(original, rebuilt)), **network_facts(net)},
         "file": facts,
-        "data": data_facts(held_out),
-        "training": None if trained is None else data_facts(trained),
+        "data": {"name": printable(data_called or name_of(inputs)), **seen},
+        "training": trained and {"name": printable(name_of(training)), **data_facts(trained)},
+        "accuracy": accuracy_facts(held_out),
         "prior": None if prior is None else fingerprint_of_values(prior.params),
-        "claims": claims_of(case),
+        "claims": claims,
     }
     return Certificate.issued(content, sign)
 
@@ -185,17 +203,30 @@ def file_facts(path: str | Path) -> dict[str, Any]:
     if isinstance(path, Compressed):
         raise InvalidInput("what is certified is a file, read back: save the network, and give the path of its file")
     content = Path(path).read_bytes()
-    return {"name": Path(path).name, "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    return {"name": printable(Path(path).name), "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
 def data_facts(evidence: Evidence) -> dict[str, Any]:
-    """What says which data it is, and how large its entries are."""
+    """What says which data it is, and how large its entries are, rounded up to what has few digits."""
     return {
         "samples": evidence.samples,
         "inputs": evidence.inputs,
         "labels": evidence.labels,
-        "largest_input": evidence.largest_input,
+        "largest_input": max(evidence.largest_input, short_form(evidence.largest_input)),
     }
+
+
+def accuracy_facts(evidence: Evidence) -> dict[str, float] | None:
+    """Which part of the held-out data each network gets right; None without labels."""
+    if evidence.known is None:
+        return None
+    before, after = evidence.right_before(1), evidence.samples - evidence.errors(1)
+    return {"before": before / evidence.samples, "after": after / evidence.samples}
+
+
+def _name_of_network(original: Network | nn.Module, rebuilt: Network | nn.Module | None) -> str:
+    """The class of the module, where there is one."""
+    return type(rebuilt if isinstance(rebuilt, nn.Module) and isinstance(original, Network) else original).__name__
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

@@ -94,6 +94,17 @@ def first_of(inputs: Inputs) -> tuple[Tensor, ...] | None:
     return tuple(as_tensor(item[:1], "inputs") for item in items)
 
 
+def name_of(inputs: Inputs) -> str:
+    """What the user calls the data: the name of the dataset or of its file, or else what kind of thing it is."""
+    if isinstance(inputs, (str, Path)):
+        return str(inputs)
+    if isinstance(inputs, tuple) and inputs:
+        return name_of(inputs[0])
+    name = getattr(inputs, "name", None)
+    kind = type(inputs).__name__
+    return name if name and isinstance(name, str) else {"Tensor": "tensor", "ndarray": "array"}.get(kind, kind)
+
+
 def load_named(spec: str) -> tuple[Any, bool]:
     """A dataset by name, and whether it has labels."""
     from tamis.train.data import load_data  # whoever verifies a certificate on tensors needs nothing of that room

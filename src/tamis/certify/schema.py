@@ -10,7 +10,7 @@ from typing import Any
 from tamis.citations import CITATIONS
 from tamis.errors import CorruptArtifact
 
-VERSION = 1
+VERSION = 2  # of what is written; certificates of earlier versions are read by their own form
 MOST_SAMPLES = 10**9  # limits take seconds beyond, and a hostile certificate could ask for any number
 MOST_CANDIDATES, MOST_BOXES = 10**9, 10**6
 LEAST_SHARE = 1e-9  # of a probability, or of inputs
@@ -42,6 +42,16 @@ def is_share(least: float) -> Check:
 def is_text(value: Any) -> bool:
     """Printable: no line of its own, no escape codes."""
     return type(value) is str and value.isprintable()
+
+
+def printable(text: str) -> str:
+    """A name or a command as a certificate may hold it, whatever characters it has.
+
+    Example:
+        >>> printable("two\\nlines")
+        'two lines'
+    """
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def is_digest(value: Any) -> bool:
@@ -84,21 +94,37 @@ def wrong_fields(value: Mapping[str, Any], checks: Mapping[str, Check], optional
     return missing + [name for name, item in value.items() if name not in checks or not checks[name](item)]
 
 
-DATA = fields(
-    {
-        "samples": is_count(1, MOST_SAMPLES),
-        "inputs": is_digest,
-        "labels": maybe(is_digest),
-        "largest_input": is_positive,
-    }
-)
+def is_rate(value: Any) -> bool:
+    """A float from 0 to 1."""
+    return type(value) is float and 0 <= value <= 1
+
+
+def is_flag(value: Any) -> bool:
+    """True or False."""
+    return type(value) is bool
+
+
+NETWORK: dict[str, Check] = {"graph": is_digest, "values": is_digest, "bytes": is_count()}
+DATA: dict[str, Check] = {
+    "samples": is_count(1, MOST_SAMPLES),
+    "inputs": is_digest,
+    "labels": maybe(is_digest),
+    "largest_input": is_positive,
+}
+SETTINGS: dict[str, Check] = {
+    "delta": is_share(LEAST_SHARE),
+    "candidates": is_count(1, MOST_CANDIDATES),
+    "coverage": is_share(LEAST_SHARE),
+    "radius": maybe(is_positive),
+    "boxed": is_count(1, MOST_BOXES),
+}
 CLAIM = fields(
     {
         "claim": is_text,
         "sentence": is_text,
         "value": maybe(is_real),
         "log10": maybe(is_real),
-        "informative": lambda value: type(value) is bool,
+        "informative": is_flag,
         "delta": maybe(is_share(LEAST_SHARE**3)),
         "assumptions": listed(is_text),
         "checked": listed(is_text),
@@ -107,38 +133,45 @@ CLAIM = fields(
         "measured": named(maybe(is_real)),
     }
 )
-CERTIFICATE: dict[str, Check] = {
-    "certificate": lambda value: type(value) is int and value == VERSION,
+REQUIREMENT = fields({"claim": is_text, "at_most": is_rate, "holds": is_flag})
+VERSION_1: dict[str, Check] = {
+    "certificate": is_count(1, 1),
     "made_by": is_text,
     "date": is_text,
-    "settings": fields(
-        {
-            "delta": is_share(LEAST_SHARE),
-            "candidates": is_count(1, MOST_CANDIDATES),
-            "coverage": is_share(LEAST_SHARE),
-            "radius": maybe(is_positive),
-            "boxed": is_count(1, MOST_BOXES),
-        }
-    ),
-    "network": fields({"graph": is_digest, "values": is_digest, "bytes": is_count()}),
+    "settings": fields(SETTINGS),
+    "network": fields(NETWORK),
     "file": fields({"name": is_text, "sha256": is_digest, "bytes": is_count(1)}),
-    "data": DATA,
-    "training": maybe(DATA),
+    "data": fields(DATA),
+    "training": maybe(fields(DATA)),
     "prior": maybe(is_digest),
     "claims": listed(CLAIM),
     "digest": is_digest,
     "signature": lambda value: type(value) is dict,
 }
+# Since version 2, a certificate names the original, the data and the command, and says what was required of it.
+NAME: dict[str, Check] = {"name": is_text}
+VERSION_2: dict[str, Check] = VERSION_1 | {
+    "certificate": is_count(2, 2),
+    "command": maybe(is_text),
+    "requirements": listed(REQUIREMENT),
+    "settings": fields(SETTINGS),
+    "network": fields(NAME | NETWORK),
+    "data": fields(NAME | DATA),
+    "training": maybe(fields(NAME | DATA)),
+    "accuracy": maybe(fields({"before": is_rate, "after": is_rate})),
+}
+FORMS = {1: VERSION_1, 2: VERSION_2}
 
 
 def check_form(content: Any, called: str) -> None:
     """Raise CorruptArtifact for what is not the content of a certificate."""
     if not isinstance(content, dict) or "certificate" not in content:
         raise CorruptArtifact(f"{called} is not a certificate of tamis")
-    if not CERTIFICATE["certificate"](content["certificate"]):
-        found = content["certificate"]
-        raise CorruptArtifact(f"{called} is a certificate of version {found!r:.50}, and not {VERSION}")
-    if wrong := wrong_fields(content, CERTIFICATE, optional=("signature",)):
+    version = content["certificate"]
+    if type(version) is not int or version not in FORMS:
+        known = " or ".join(map(str, FORMS))
+        raise CorruptArtifact(f"{called} is a certificate of version {version!r:.50}, and not {known}")
+    if wrong := wrong_fields(content, FORMS[version], optional=("signature",)):
         raise CorruptArtifact(f"{called} is no certificate of tamis: its {', '.join(wrong)[:200]} cannot be")
 
 

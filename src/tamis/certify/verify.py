@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tamis.artifact.fingerprint import fingerprint_of_values
+from tamis.certify import version_1
 from tamis.certify.certificate import Certificate
 from tamis.certify.claim import Case, Kind, Limits, Settings
 from tamis.certify.claims import kinds_of
@@ -27,6 +28,7 @@ from tamis.certify.issue import (
     training_evidence,
 )
 from tamis.certify.rebuilt import load_beside
+from tamis.certify.requirements import judge
 from tamis.certify.samples import Inputs
 from tamis.certify.shares import share_out
 from tamis.certify.signature import check_signature
@@ -119,6 +121,7 @@ def verify(
     kinds = _promised(content, case)
     case = _with_data(case, content, inputs, labels, training)
     recomputed, missing = _check_claims(kinds, content, case)
+    _check_requirements(content)
     trusted = signer is not None and signed_by is not None
     return Verification(recomputed, missing if trusted else (), () if trusted else missing, signer)
 
@@ -155,7 +158,7 @@ def _check_prior(said: str | None, prior: Network | None, training: Any) -> None
 
 
 def _same_facts(
-    what: str, said: Mapping[str, Any], found: Mapping[str, Any], called: str, ignored: tuple[str, ...] = ()
+    what: str, said: Mapping[str, Any], found: Mapping[str, Any], called: str, ignored: Sequence[str] = ()
 ) -> None:
     for name, value in found.items():
         if said[name] == value or name in ignored:
@@ -184,14 +187,33 @@ def _with_data(case: Case, content: Mapping[str, Any], inputs: Inputs, labels: A
         trained = training_evidence(net, small, training)
         assert trained is not None
         _same_data("training", content["training"], trained)
+    if held_out is not None and held_out.known is not None and content.get("accuracy") is not None:
+        _check_accuracy(content["accuracy"], held_out)
     return replace(case, held_out=held_out, training=trained)
 
 
 def _same_data(what: str, said: Mapping[str, Any], evidence: Evidence) -> None:
     found = data_facts(evidence)
     # Those who have no labels check what needs none, and labels that were not used are of no account.
-    unused = ("labels",) if evidence.labels is None or said["labels"] is None else ()
+    unused = ["labels"] if evidence.labels is None or said["labels"] is None else []
+    if said["largest_input"] == evidence.largest_input:  # version 1 does not round it up
+        unused.append("largest_input")
     _same_facts(f"{what} data" if what == "training" else what, said, found, "what was given", unused)
+
+
+def _check_accuracy(said: Mapping[str, float], evidence: Evidence) -> None:
+    """Raise VerificationFailed unless the accuracies are those seen here, but for answers in doubt."""
+    samples, seen = evidence.samples, evidence
+    right = {
+        "before": (seen.right_before(0), seen.right_before(2)),
+        "after": (samples - seen.errors(2), samples - seen.errors(0)),
+    }
+    for name, (least, most) in right.items():
+        if not least / samples <= said[name] <= most / samples:
+            raise VerificationFailed(
+                f"the accuracy {name} is {said[name]} in the certificate, and between {least / samples} and "
+                f"{most / samples} on the data given"
+            )
 
 
 # -- claims ------------------------------------------------------------------------------------------------------------
@@ -218,15 +240,26 @@ def _check_claims(
     kinds: Sequence[Kind], content: Mapping[str, Any], case: Case
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names of the claims that were recomputed, and of those that could not be."""
+    old = content["certificate"] == 1
     shares = share_out(case.settings.delta, kinds, case.settings.candidates)
-    for kind, entry in zip(kinds, content["claims"], strict=True):
-        share = shares[kind.name]
-        _check_samples(kind, entry["measured"], content)
-        if kind.available(case):
-            _check_measured(kind, entry["measured"], kind.limits(case, share))
-        _check_derived(kind, entry, case.settings, share)
+    try:
+        for kind, entry in zip(kinds, content["claims"], strict=True):
+            _check_claim(kind, entry, content, case, shares[kind.name], old)
+    except VerificationFailed as error:
+        raise VerificationFailed(f"{error} {version_1.REASON}") if old else error from None
     recomputed = tuple(kind.name for kind in kinds if kind.available(case))
     return recomputed, tuple(kind.name for kind in kinds if not kind.available(case))
+
+
+def _check_claim(
+    kind: Kind, entry: Mapping[str, Any], content: Mapping[str, Any], case: Case, share: float, old: bool
+) -> None:
+    measured = entry["measured"]
+    _check_samples(kind, measured, content)
+    if kind.available(case):
+        limits = kind.limits(case, share)
+        _check_measured(kind, measured, version_1.limits_for(measured, limits) if old else limits)
+    _check_derived(kind, entry, case.settings, share, old)
 
 
 def _check_samples(kind: Kind, measured: Mapping[str, Any], content: Mapping[str, Any]) -> None:
@@ -254,19 +287,32 @@ def _check_measured(kind: Kind, said: Mapping[str, Any], limits: Limits) -> None
             raise VerificationFailed(f"the claim '{kind.name}' does not hold: it says {name} = {value}, and {between}")
 
 
-def _check_derived(kind: Kind, entry: Mapping[str, Any], settings: Settings, share: float) -> None:
+def _check_derived(kind: Kind, entry: Mapping[str, Any], settings: Settings, share: float, old: bool) -> None:
     """Raise VerificationFailed unless bound and sentence are what follows from the numbers."""
     try:
-        derived = kind.claim(entry["measured"], settings, share).as_json()
+        derived = kind.claim(entry["measured"], settings, share)
+        derived = version_1.restated(entry, kind, derived, settings) if old else derived
     except (InvalidInput, TypeError, ValueError, OverflowError) as error:
         raise VerificationFailed(
             f"the claim '{kind.name}' rests on numbers that cannot be: {entry['measured']!r:.200}"
         ) from error
-    for field, value in derived.items():
+    for field, value in derived.as_json().items():
         if not _same(entry[field], value):
             raise VerificationFailed(
                 f"the claim '{kind.name}' was changed: its {field} is {entry[field]!r:.300}, not {value!r:.300}"
             )
+
+
+def _check_requirements(content: Mapping[str, Any]) -> None:
+    """Raise VerificationFailed where a verdict is not what follows from the claims."""
+    requirements = content.get("requirements", [])
+    asked = {each["claim"]: each["at_most"] for each in requirements}
+    try:
+        found = judge(asked, content["claims"])
+    except (InvalidInput, KeyError) as error:
+        raise VerificationFailed(f"the certificate judges what it does not claim: {', '.join(asked)}") from error
+    if found != requirements:
+        raise VerificationFailed(f"the verdict does not follow from the claims: it is {requirements}, and not {found}")
 
 
 def _same(said: Any, found: Any) -> bool:

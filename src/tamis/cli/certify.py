@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tamis.certify.issue import certify as certify_network
 from tamis.certify.samples import load_named
+from tamis.cli.command_line import as_written, command_line
 from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output
@@ -38,6 +39,7 @@ def certify(
         inputs = load_held_out(data)
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}
+    options |= {"called": as_written(model, weights), "data_called": data, "command": command_line()}
     cert = certify_network(loaded.network, small, inputs, progress=True, **options)
     if join_team(torch.device("cpu")).leads:
         cert.save(out)

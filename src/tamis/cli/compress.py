@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor, nn
 
+from tamis.cli.command_line import as_written
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import load_module, load_network
@@ -67,16 +67,6 @@ def model_of(
     if shape is None:
         return loaded.module, None
     return loaded.module, torch.zeros(load_network(model, weights, shape, trust).network.input_shapes[0])
-
-
-def as_written(model: str, weights: Path | None) -> str:
-    """The model as one would write it on the command line, whatever its files are called.
-
-    Example:
-        >>> as_written("my.models:net", Path("my weights.safetensors"))
-        "my.models:net --weights 'my weights.safetensors'"
-    """
-    return shlex.join([model, *([] if weights is None else ["--weights", str(weights)])])
 
 
 def as_plain_data(done: Compression) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from tamis import __version__
+from tamis.cli.command_line import remember_arguments
 from tamis.cli.image_options import with_images
 from tamis.cli.settings_options import with_settings
 from tamis.errors import TamisError
@@ -20,6 +21,10 @@ from tamis.errors import TamisError
 
 class Commands(TyperGroup):
     """Says in one red line, with exit code 2, what the user can put right; other errors are bugs with a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        remember_arguments(args)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:

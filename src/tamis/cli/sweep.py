@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.cli.compress import as_written, model_of
+from tamis.cli.command_line import as_written
+from tamis.cli.compress import model_of
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.errors import InvalidInput

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tamis.bounds.bound import Bound, exp_of, log_of
 from tamis.bounds.lipschitz_parameters import lipschitz_parameters
-from tamis.certify.claim import PAD, PROOF, Case, Kind, Limits, Numbers, Settings, amount
+from tamis.certify.claim import PAD, PROOF, Case, Kind, Limits, Numbers, Settings, amount, shortest
 from tamis.certify.evidence import outputs_of
 from tamis.certify.schema import finite
 from tamis.errors import UnsupportedOp
@@ -68,7 +68,7 @@ class PathMetric(Kind):
         )
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
-        most = f"{measured['largest_input']!r}"
+        most = shortest(measured["largest_input"])
         vacuous = "" if bound.informative else " This says nothing: outputs are not so large."
         return (
             f"For every input with entries between −{most} and {most}, the outputs of the two networks differ by at "

@@ -1,0 +1,74 @@
+"""What is required of a small network: bounds that its certificate must reach, and whether it does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from tamis.certify.claim import part, percent
+from tamis.errors import InvalidInput
+
+# The argument that asks for it, the claim whose bound must not be larger, and what that claim needs.
+REQUIRED = {
+    "max_accuracy_drop": ("accuracy_change", "labels, and a network with one score for each class"),
+    "max_disagreement": ("disagreement", "a network with one score for each class"),
+}
+WORDS = {"accuracy_change": "accuracy lost", "disagreement": "different answers"}
+UNITS = {"": 1, "%": 100, "pt": 100}
+_RATE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*(%|pt|)")
+
+
+def rate_of(value: Any, called: str) -> float:
+    """A rate from 0 to 1, as people write it: 0.01, "0.01", "1%" or "1pt", a percentage point.
+
+    Example:
+        >>> rate_of("1 pt", "--max-accuracy-drop"), rate_of(0.02, "max_disagreement")
+        (0.01, 0.02)
+    """
+    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    rate = float(Decimal(match[1]) / UNITS[match[2]]) if match else value
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise InvalidInput(f"{called} must be a rate from 0 to 1, as 0.01, 1% or 1pt; got {value!r:.50}")
+    return float(rate)
+
+
+def asked_for(**requirements: Any) -> dict[str, float]:
+    """The largest bound that each claim may have, by its name, from arguments of which some are None."""
+    return {REQUIRED[name][0]: rate_of(value, name) for name, value in requirements.items() if value is not None}
+
+
+def judge(asked: Mapping[str, float], claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Whether the certified bounds, and not what was measured, are as small as required.
+
+    Raises:
+        InvalidInput: there is no such claim, for want of labels or of classes.
+    """
+    bounds = {claim["claim"]: claim["value"] for claim in claims}
+    for argument, (claim, needs) in REQUIRED.items():
+        if claim in asked and claim not in bounds:
+            raise InvalidInput(f"{argument} needs {needs}: without them nothing can be said of it")
+    return [
+        {"claim": claim, "at_most": most, "holds": bounds[claim] is not None and bounds[claim] <= most}
+        for claim, most in asked.items()
+    ]
+
+
+def verdict(requirements: Sequence[Mapping[str, Any]]) -> bool | None:
+    """Whether all of them hold; None where nothing was required."""
+    return all(each["holds"] for each in requirements) if requirements else None
+
+
+def in_words(requirement: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> str:
+    """What was required, and what is certified; bounds are rounded up, so that "at most" stays true.
+
+    Example:
+        >>> in_words({"claim": "disagreement", "at_most": 0.02, "holds": True}, [{"claim": "disagreement", ...}])
+        'different answers: at most 2% required, at most 1.24% certified'
+    """
+    bound = next(claim["value"] for claim in claims if claim["claim"] == requirement["claim"])
+    unit = " points" if requirement["claim"] == "accuracy_change" else "%"
+    required, certified = part(Decimal(repr(requirement["at_most"]))), percent(bound)
+    required, certified = (each.removesuffix("%") + unit for each in (required, certified))
+    return f"{WORDS[requirement['claim']]}: at most {required} required, at most {certified} certified"
