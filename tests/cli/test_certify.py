@@ -1,6 +1,7 @@
 """`tamis certify` and `tamis verify` as a user calls them: what they print, what they write, and how they end."""
 
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -48,7 +49,7 @@ def in_a_directory_with_a_small_network(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_certificate_is_the_librarys(net: tamis.Network) -> None:
     printed = run(*CERTIFY)
     cert = tamis.Certificate.load("small.json")
-    names = {"called": MLP, "data_called": DATA, "command": f"tamis {' '.join(CERTIFY)}"}
+    names = {"called": MLP, "data_called": DATA, "command": shlex.join(["tamis", *CERTIFY])}
     assert cert.content == tamis.certify(net, "small.tamis", load_data(DATA), **names).content
     assert " ".join(cert["disagreement"].sentence.split()) in " ".join(printed.split())
 
