@@ -9,6 +9,11 @@ from typing import Any
 from tamis.errors import InvalidInput, VerificationFailed
 
 ALGORITHM = "Ed25519"
+PRIME = 2**255 - 19  # of the field that the points of the curve have their coordinates in
+ORDER_8 = 0x5FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826  # y of two of the four points of order 8
+# The heights y of the eight points whose order divides 8. With one of them as the public key, the same signature fits
+# one message in eight, or every one, and nobody needs a private key to make it.
+SMALL_ORDER = frozenset((0, 1, PRIME - 1, ORDER_8, PRIME - ORDER_8))
 MAKE_ONE = "openssl genpkey -algorithm ed25519 -out key.pem"
 
 
@@ -36,7 +41,7 @@ def check_signature(digest: str, signature: Mapping[str, Any], signed_by: str | 
         signed_by: a PEM file with the key that must have signed it, public or private; None: any.
 
     Raises:
-        VerificationFailed: the signature is not that of this digest, or not by that key.
+        VerificationFailed: the signature is not that of this digest, or not by that key, or the key is nobody's.
     """
     _, ed25519, invalid = _cryptography()
     readable = {
@@ -46,6 +51,11 @@ def check_signature(digest: str, signature: Mapping[str, Any], signed_by: str | 
     }
     if signature != readable:
         raise VerificationFailed(f"the certificate has no signature that could be read: {signature!r:.100}")
+    if not _is_sound(signature["public_key"]):
+        raise VerificationFailed(
+            f"the certificate was signed by the key {signature['public_key']}, which is nobody's: anybody can make "
+            "signatures that fit it"
+        )
     try:
         public = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(signature["public_key"]))
         public.verify(bytes.fromhex(signature["signature"]), digest.encode())
@@ -80,7 +90,15 @@ def public_key(path: str | Path) -> str:
         raise InvalidInput(f"'{path}' holds no public key in PEM form") from error
     if not isinstance(key, ed25519.Ed25519PublicKey):
         raise InvalidInput(f"'{path}' holds a {type(key).__name__}; certificates are signed with {ALGORITHM}")
-    return key.public_bytes_raw().hex()
+    if not _is_sound(raw := key.public_bytes_raw().hex()):
+        raise InvalidInput(f"'{path}' holds the key {raw}, which is nobody's: anybody can make signatures that fit it")
+    return str(raw)
+
+
+def _is_sound(key: str) -> bool:
+    """Whether a public key is a point of large order, written in the one way that there is for it."""
+    height = int.from_bytes(bytes.fromhex(key), "little") % 2**255  # the bit above is the sign of x
+    return height < PRIME and height not in SMALL_ORDER
 
 
 def private_key(path: str | Path) -> Any:
