@@ -85,6 +85,10 @@ def test_every_changed_bit_and_every_missing_byte_is_refused(tmp_path: Path) -> 
         b'{"layers": {"a": [true]}}\n\0',
         b'{"layers": {"a": [8]}}\n\0\0',
         b"\xff\n",
+        b"[" * 100_000 + b"\n",
+        b'{"layers": ' + b'{"a": ' * 100_000 + b"\n",
+        b'{"layers": {"a": [0, 1%s]}}\n' % (b"0" * 30),
+        b'{"layers": {"a": [1%s]}}\n' % (b"0" * 30),
     ],
 )
 def test_a_file_with_a_right_sum_of_wrong_content_is_refused(content: bytes, tmp_path: Path) -> None:

@@ -229,14 +229,14 @@ def test_layers_that_were_exchanged(net: Network, x: Tensor, tmp_path: Path) -> 
         run_of("repair")(net, x, directory=tmp_path, progress=False)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[1", "\x00"])
+@pytest.mark.parametrize("content", ["", "{", "[1", "\x00", "[]", "5", "null", "[" * 9_999], ids=range(8))
 def test_damaged_origins(net: Network, x: Tensor, content: str, tmp_path: Path) -> None:
     (tmp_path / ORIGIN).write_text(content)
-    with pytest.raises(CorruptArtifact, match=r"origin.json is damaged .*; delete its directory to begin anew"):
+    with pytest.raises(CorruptArtifact, match=r"origin.json is damaged: .*; delete its directory to begin anew"):
         run_of("repair")(net, x, directory=tmp_path, progress=False)
 
 
-@pytest.mark.parametrize("content", ["[]", "5", "{}", "null", '{"step": "repair"}'])
+@pytest.mark.parametrize("content", ["{}", '{"step": "repair"}'])
 def test_origins_that_say_something_else(net: Network, x: Tensor, content: str, tmp_path: Path) -> None:
     (tmp_path / ORIGIN).write_text(content)
     with pytest.raises(InvalidInput, match=r"origin.json comes from another run"):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pretrained import pretrained
 
 from tamis.errors import DataNotFound, InvalidInput
+from tamis.train import stored
 from tamis.train.data import NORMALISATION, Data, data_folder, load_data, parse_spec
 from tamis.train.digits import digits
 
@@ -738,3 +739,16 @@ def test_pretrained_networks_have_their_published_accuracy(name, right):
             inputs, targets = data.batch(indices)
             found += int((model(inputs).argmax(1) == targets).sum())
     assert abs(found - right) <= 2  # an image on the border may fall to the other side with another order of sums
+
+
+def test_an_npz_file_that_would_fill_the_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(stored, "MOST_INFLATED", 2**20)
+    np.savez_compressed(tmp_path / "bomb.npz", x=np.zeros((2**17, 8), np.float32), y=labels(2**17))
+    np.savez_compressed(tmp_path / "small.npz", x=np.zeros((2**10, 8)), y=labels(2**10))
+    np.savez(tmp_path / "plain.npz", x=np.zeros((2**18, 8), np.float32), y=labels(2**18))
+    for name in ("small", "plain"):
+        assert len(load_data(str(tmp_path / f"{name}.npz"))) > 0
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it was read"))
+    wanted = r"^x in '.*bomb\.npz' has 4,\d{3} bytes there and would have 4,194,432 in memory: .* numpy\.savez"
+    with pytest.raises(InvalidInput, match=wanted):
+        load_data(str(tmp_path / "bomb.npz"))

@@ -104,7 +104,7 @@ class Architecture:
             raise CorruptArtifact(f"{path} is damaged: its content does not have the sha256 that stands at its end")
         try:
             return cls(_unpacked(content[len(MAGIC) :]))
-        except (ValueError, TypeError, KeyError, InvalidInput) as error:
+        except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, InvalidInput) as error:
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 
     def _content(self) -> bytes:

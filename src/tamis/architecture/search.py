@@ -16,8 +16,9 @@ from torch.optim import Optimizer
 from tamis.architecture.architecture import Architecture, connections_kept
 from tamis.architecture.two_temperature import TwoTemperature
 from tamis.artifact.atomic import replacing
+from tamis.artifact.json_file import read_object
 from tamis.artifact.masks import Hold, Masks
-from tamis.errors import CorruptArtifact, InvalidInput
+from tamis.errors import InvalidInput
 from tamis.graph.selection import Patterns, lasting
 from tamis.progress import Listener
 from tamis.train.data import Data
@@ -210,13 +211,7 @@ def _check_question(folder: Path, question: dict[str, Any], team: Team) -> None:
 
 
 def _read_question(path: Path) -> dict[str, Any]:
-    try:
-        begun = json.loads(path.read_bytes())
-    except ValueError as error:
-        raise CorruptArtifact(f"{path} is damaged ({error}); search in another directory") from error
-    if not isinstance(begun, dict):
-        raise CorruptArtifact(f"{path} is damaged: it holds {begun!r:.80}; search in another directory")
-    return begun
+    return read_object(path, "search in another directory")
 
 
 def _check_positive(name: str, value: float) -> None:

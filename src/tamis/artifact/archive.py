@@ -11,6 +11,22 @@ import torch
 from tamis.errors import CorruptArtifact
 
 
+def check_stored(path: Path) -> None:
+    """Raise CorruptArtifact for an archive with compressed parts: torch writes none, and they could fill the memory.
+
+    A file that is no archive, as torch wrote them long ago, has none.
+    """
+    if not zipfile.is_zipfile(path):
+        return
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if entry.compress_type != zipfile.ZIP_STORED:
+                raise CorruptArtifact(
+                    f"'{path}' was not written by torch.save: {entry.filename!r:.80} in it is compressed, "
+                    f"{entry.compress_size:,} bytes for {entry.file_size:,}"
+                )
+
+
 def load_archive(path: Path, device: str | torch.device = "cpu") -> Any:
     """Plain values and tensors of a file of `torch.save`, if every part of it has the checksum that it was given.
 
@@ -22,6 +38,7 @@ def load_archive(path: Path, device: str | torch.device = "cpu") -> Any:
         >>> load_archive(directory / "checkpoint.pt")["epoch"]
         12
     """
+    check_stored(path)
     with zipfile.ZipFile(path) as archive:  # torch.load does not compare checksums
         damaged = archive.testzip()
     if damaged is not None:

@@ -88,7 +88,7 @@ def stored_of(module: str, folder: Path) -> tuple[Stored, ...]:
     for path in sorted(folder.glob(f"{module}*.json")):
         try:
             content = json.loads(path.read_bytes())
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidInput(f"'{path}' holds no figures, for it is no JSON ({error}): move it") from None
         said = content.get("environment") if isinstance(content, dict) else None
         if isinstance(said, dict) and f"tamis.papers.{module}" in str(said.get("command")):

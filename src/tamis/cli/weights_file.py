@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
+from tamis.artifact.archive import check_stored
 from tamis.errors import InvalidParameters, listed
 
 PICKLES = frozenset((".pt", ".pth", ".bin", ".ckpt"))
@@ -63,6 +64,7 @@ def _load_pickled(module: nn.Module, path: Path) -> str:
 
 
 def _read_pickled(path: Path) -> Any:
+    check_stored(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its reader tripped over

@@ -195,7 +195,7 @@ def _read(path: Path) -> Table:
                     raise ValueError("an entry names no backend")
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = str(error) if isinstance(error, (OSError, ValueError)) else f"it is not laid out as a table ({error!r})"
         warnings.warn(WARNING.format(file=path, error=said), stacklevel=2)
         return {}

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.atomic import replacing
+from tamis.artifact.json_file import read_object
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.l1inf.projection import check_radius
 from tamis.progress import Listener, reporting
@@ -170,13 +171,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise CorruptArtifact(f"{path} is not JSON: {error}; delete it, and its trial is run again") from error
-    if not isinstance(content, dict):
-        raise CorruptArtifact(f"{path} holds {content!r:.80}, not an object; delete it, and its trial is run again")
-    return content
+    return read_object(path, "delete it, and its trial is run again")
 
 
 def _checked(candidates: Any, samples: Any, folds: Any, processes: Any, seed: Any) -> list[float]:

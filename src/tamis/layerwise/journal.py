@@ -14,6 +14,7 @@ from torch import Tensor
 from tamis.artifact.archive import load_archive
 from tamis.artifact.atomic import replacing
 from tamis.artifact.codes import Codes
+from tamis.artifact.json_file import read_object
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.train.distributed import Team
 
@@ -105,11 +106,7 @@ class Journal:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except ValueError as error:
-        raise CorruptArtifact(f"{path} is damaged ({error}); delete its directory to begin anew") from error
-    return content if isinstance(content, dict) else {}
+    return read_object(path, "delete its directory to begin anew")
 
 
 def _compare(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.json_file import read_object
 from tamis.bounds.disagreement import disagreement
 from tamis.certify.claims import kinds_of
 from tamis.certify.schema import VERSION
@@ -92,7 +93,7 @@ class Trials:
             figures = path.with_suffix(".json")
             if not figures.exists():
                 self._try(place, path, figures)
-            found = json.loads(figures.read_text())
+            found = read_object(figures, "delete it to have it made again")
             self.made[place] = Trial(self.name, path, **found)
         return self.made[place]
 

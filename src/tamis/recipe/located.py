@@ -56,7 +56,10 @@ class Document:
 
     def __init__(self, text: str, name: str) -> None:
         self.name = name
-        loader = _Loader(text)
+        try:
+            loader = _Loader(text)
+        except yaml.reader.ReaderError as error:
+            raise self._unreadable(text, error) from None
         try:
             self._root = loader.get_single_node()
             self._parts = 0
@@ -65,7 +68,7 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             raise self._placed(mark, "", f"this is no YAML: {error.problem or error.context}") from None
-        except (yaml.YAMLError, ValueError) as error:  # a character that YAML has not; 2026-13-45, which is no date
+        except (yaml.YAMLError, ValueError) as error:  # as 2026-13-45, which is no date
             raise RecipeError(f"{name}: this is no YAML: {error}", None, None, "") from None
         except RecursionError:
             raise RecipeError(f"{name}: it is nested too deeply to be read", None, None, "") from None
@@ -129,10 +132,22 @@ class Document:
         line, column = mark.line + 1, mark.column + 1
         return RecipeError(f"{self.name}:{line}:{column}: {said}", line, column, path)
 
+    def _unreadable(self, text: str, error: yaml.reader.ReaderError) -> RecipeError:
+        """An error at a character that YAML has not."""
+        before = text[: error.position].split("\n")
+        line, column, code = len(before), len(before[-1]) + 1, ord(text[error.position])
+        message = f"{self.name}:{line}:{column}: this is no YAML: it has the character {code:#x}, which YAML has not"
+        return RecipeError(message, line, column, "")
+
+    def _refuse_nul(self, node: Any, path: tuple[str | int, ...]) -> None:
+        if isinstance(node, yaml.ScalarNode) and "\0" in node.value:
+            raise self._placed(node.start_mark, written(path), "it has the character NUL, which no name or path has")
+
     def _check(self, node: Any, path: tuple[str | int, ...], above: tuple[int, ...]) -> None:
         """Refuse keys that stand twice, of which YAML would silently take the last, and what contains itself."""
         if id(node) in above:
             raise self._placed(node.start_mark, written(path), "it contains itself")
+        self._refuse_nul(node, path)
         self._parts += 1
         if len(above) > DEEPEST or self._parts > MOST_PARTS:
             most = f"{DEEPEST} levels of nesting" if len(above) > DEEPEST else f"{MOST_PARTS:,} parts, with its aliases"
@@ -144,6 +159,7 @@ class Document:
         if isinstance(node, yaml.MappingNode):
             seen: set[str] = set()
             for key, value in node.value:
+                self._refuse_nul(key, path)
                 name = str(key.value)
                 if not isinstance(key, yaml.ScalarNode) or not key.tag.endswith((":str", ":int", ":float", ":bool")):
                     raise self._placed(key.start_mark, written(path), f"a key must be a word, not {name!r:.40}")

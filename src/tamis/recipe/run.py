@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.artifact.compressed import Compressed, load
+from tamis.artifact.json_file import read_object
 from tamis.certify.certificate import Certificate
 from tamis.certify.issue import certify, network_facts
 from tamis.errors import CorruptArtifact, InvalidInput, TraceError
@@ -307,7 +307,7 @@ def _certify(
 def _notes(recipe: Recipe, space: Workspace) -> dict[str, Any]:
     """What the budget's search tried: how many samples it was compared on, and every network."""
     path = space.notes(len(recipe.plan), recipe.plan[-1].step)
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    found: dict[str, Any] = read_object(path, "delete it to begin anew") if path.exists() else {}
     return found
 
 

@@ -199,7 +199,7 @@ def _known(folder: Path) -> dict[str, Any]:
     try:
         figures: dict[str, Any] = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
         return figures if figures["sha256"] == sha256_of(folder / SMALL) else {}
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+    except (FileNotFoundError, ValueError, TypeError, KeyError, RecursionError):
         return {}
 
 

@@ -17,6 +17,8 @@ from tamis.errors import InvalidInput
 
 NPZ_CONTENT = "x (uint8 images N×H×W or N×H×W×C, or floats N×…) and y (N integer labels from 0 on)"
 MOST_CHANNELS = 4  # of images; with more in the last place, they stand in the second by mistake
+MOST_INFLATED = 2**28  # bytes that an array of an .npz file may have, however far it was compressed
+FARTHEST_INFLATED = 100  # times its bytes in the file: the most that a larger one may have
 IMAGE_SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"))
 GREY_MODES = ("1", "L", "LA")
 DEEP_MODES = ("I", "F")  # also I;16 and its kin: Pillow would clip their values to 8 bits
@@ -125,14 +127,30 @@ def _arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
             raise InvalidInput(f"'{path}' is not an .npz file, as numpy.savez writes them; it must hold {NPZ_CONTENT}")
         file.seek(0)
         try:
+            _check_inflated(path, zipfile.ZipFile(file), names)
+            file.seek(0)
             stored = np.load(file, allow_pickle=False)
             arrays = {name: stored[name] for name in names if name in stored.files}
+        except InvalidInput:
+            raise
         except Exception as error:  # numpy and zipfile raise whatever a broken file made them trip over
             raise InvalidInput(f"'{path}' cannot be read as an .npz file: {error}") from error
     for name, array in arrays.items():
         if not isinstance(array, np.ndarray):  # numpy hands out the bytes of members that are no arrays
             raise InvalidInput(f"{name} in '{path}' is not a numpy array")
     return arrays
+
+
+def _check_inflated(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) -> None:
+    """Raise InvalidInput for arrays that were compressed so far that they can only be meant to fill the memory."""
+    wanted = {f"{name}.npy" for name in names}
+    for entry in archive.infolist():
+        inflated = entry.file_size
+        if entry.filename in wanted and inflated > max(MOST_INFLATED, FARTHEST_INFLATED * entry.compress_size):
+            raise InvalidInput(
+                f"{entry.filename.removesuffix('.npy')} in '{path}' has {entry.compress_size:,} bytes there and would "
+                f"have {inflated:,} in memory: no data is that regular; store it with numpy.savez if it is yours"
+            )
 
 
 def _inputs(path: Path, x: np.ndarray) -> Tensor:
