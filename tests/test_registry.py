@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import tamis
-from tamis.citations import CITATIONS, citation
+from tamis.citations import CITATIONS, citation, cite, reference
 
 SOURCE = Path(__file__).parents[1] / "src" / "tamis"
 
@@ -51,3 +51,15 @@ def test_citations_are_bibtex_under_their_own_key() -> None:
         assert entry.count("{") == entry.count("}")
     with pytest.raises(KeyError, match=r"no citation 'nobody'; known: .*gonon2024thesis"):
         citation("nobody")
+
+
+def test_works_are_cited_as_people_do() -> None:
+    assert cite("gonon2024thesis, Theorem 3.4.1") == "Gonon (2024), Theorem 3.4.1"
+    assert cite("clopper1934confidence, upper limit") == "Clopper and Pearson (1934), upper limit"
+    assert cite("zhang2018crown") == "Zhang et al. (2018)"
+    assert reference("chee2021xnor") == "Andrew Chee, Sébastien Loustau (2021): Sparsity Regret bounds for XNOR-nets++"
+
+
+def test_no_citation_has_anything_left_of_bibtex() -> None:
+    for key in CITATIONS:
+        assert not re.search(r"[{}$\\_]|  ", cite(key) + reference(key))

@@ -1,5 +1,10 @@
 """The works that tamis implements: key → BibTeX. Every bound and method names its key in its docstring."""
 
+from __future__ import annotations
+
+import re
+from unicodedata import normalize
+
 CITATIONS: dict[str, str] = {
     "gonon2024thesis": """@phdthesis{gonon2024thesis,
   author = {Antoine Gonon},
@@ -172,3 +177,38 @@ def citation(key: str) -> str:
     if key not in CITATIONS:
         raise KeyError(f"no citation '{key}'; known: {', '.join(sorted(CITATIONS))}")
     return CITATIONS[key]
+
+
+def cite(source: str) -> str:
+    """A citation key, and the place in that work if one follows, as people write them.
+
+    Example:
+        >>> cite("gonon2024thesis, Theorem 3.4.1")
+        'Gonon (2024), Theorem 3.4.1'
+    """
+    key, comma, place = source.partition(",")
+    names = [author.split()[-1] for author in _authors(key)]
+    who = f"{names[0]} et al." if len(names) > 2 else " and ".join(names)
+    return f"{who} ({_field(key, 'year')}){comma}{place}"
+
+
+def reference(key: str) -> str:
+    """A work with its authors, year and title, as a list of references has it.
+
+    Example:
+        >>> reference("lybrand2021gpfq")
+        'Eric Lybrand, Rayan Saab (2021): A Greedy Algorithm for Quantizing Neural Networks'
+    """
+    return f"{', '.join(_authors(key))} ({_field(key, 'year')}): {_field(key, 'title')}"
+
+
+def _authors(key: str) -> list[str]:
+    return _field(key, "author").split(" and ")
+
+
+def _field(key: str, name: str) -> str:
+    """A field of a work, without what is there for BibTeX: braces, accents of TeX, ends of lines."""
+    match = re.search(rf"^  {name} *= {{(.*?)}},?$", citation(key), re.MULTILINE | re.DOTALL)
+    assert match is not None, f"{key} has no {name}"
+    accented = re.sub(r"\\'(\w)", lambda letter: normalize("NFC", letter[1] + "\N{COMBINING ACUTE ACCENT}"), match[1])
+    return " ".join(re.sub(r"[{}$_]", "", accented.replace(r"\infty", "∞")).split())

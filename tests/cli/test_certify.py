@@ -64,6 +64,16 @@ def test_options_reach_the_library() -> None:
     assert settings == {"delta": 0.1, "candidates": 3, "coverage": 0.9, "radius": 0.01, "boxed": 2}
 
 
+@pytest.mark.parametrize(("rate", "code", "word"), [("100%", 0, "PASS"), ("0.01pt", 3, "FAIL")])
+def test_what_is_required_decides_the_first_line_and_the_exit_code(rate: str, code: int, word: str) -> None:
+    result = invoke(*CERTIFY, "--max-accuracy-drop", "100%", "--max-disagreement", rate)
+    assert result.exit_code == code and result.stdout.startswith(f"{word}\n")
+    cert = tamis.Certificate.load("small.json")
+    assert cert.passed is (code == 0)
+    assert [each["claim"] for each in cert.content["requirements"]] == ["accuracy_change", "disagreement"]
+    assert "in place of the one that was there" in invoke(*CERTIFY).stdout
+
+
 def test_training_data_gives_the_bound_from_the_code_length() -> None:
     run(*CERTIFY, "--training", "digits:train[:200]")
     assert tamis.Certificate.load("small.json")["generalization"].measured["samples"] == 200
@@ -115,6 +125,7 @@ def test_signed_certificates() -> None:
     [
         ({"-o": "small.txt"}, "-o must end in .json, got 'small.txt'"),
         ({"--data": "nowhere"}, "there is no dataset 'nowhere:train'"),
+        ({"--max-disagreement": "few"}, "--max-disagreement must be a rate from 0 to 1, as 0.01, 1% or 1pt; got 'few'"),
         ({"--delta": "2"}, "delta must be a number between 0 and 1"),
         ({"--sign": "nowhere.pem"}, "no such file or directory: nowhere.pem"),
     ],

@@ -13,9 +13,10 @@ from typing import Any, NoReturn
 from tamis.artifact.atomic import replacing
 from tamis.bounds.bound import Bound
 from tamis.certify.claim import Claim
-from tamis.certify.requirements import verdict
+from tamis.certify.requirements import in_words, verdict
 from tamis.certify.schema import check_form
 from tamis.certify.signature import signed
+from tamis.citations import cite
 from tamis.errors import CorruptArtifact, InvalidInput
 
 OUTSIDE = ("digest", "signature")  # what is not part of its own digest
@@ -99,13 +100,10 @@ class Certificate:
         raise InvalidInput(f"the certificate has no claim '{name}'; it has {', '.join(c.name for c in self.claims)}")
 
     def __str__(self) -> str:
-        content = self.content
-        after, before = content["file"]["bytes"], content["network"]["bytes"]
-        change = f"{before / after:.1f} times fewer" if after <= before else "more"
-        lines = [f"{content['file']['name']}: {after:,} bytes, {change} than the {before:,} before"]
+        lines = [*self._verdict(), *self._subject()]
         for claim in self.claims:
             mark = "•" if claim.bound.informative else "∘"
-            lines += textwrap.wrap(f"{mark} {claim.sentence}", 100, subsequent_indent="  ")
+            lines += textwrap.wrap(f"{mark} {claim.sentence} [{cite(claim.bound.source)}]", 100, subsequent_indent="  ")
         informative = [claim.bound for claim in self.claims if claim.bound.informative]
         assumptions = dict.fromkeys(text for bound in informative for text in bound.assumptions)
         if assumptions:
@@ -113,6 +111,30 @@ class Certificate:
         for text in assumptions:
             lines += textwrap.wrap(f"– {text}", 98, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
+
+    def _verdict(self) -> list[str]:
+        """PASS or FAIL, and why; nothing where nothing was required."""
+        content = self.content
+        requirements = content.get("requirements", ())
+        lines = [] if self.passed is None else ["PASS" if self.passed else "FAIL"]
+        for each in requirements:
+            lines.append(f"  {'PASS' if each['holds'] else 'FAIL'}  {in_words(each, content['claims'])}")
+        return lines
+
+    def _subject(self) -> list[str]:
+        """What is compared with what, on which data, by which command; version 1 knew no names."""
+        content = self.content
+        after, before = content["file"]["bytes"], content["network"]["bytes"]
+        change = f"{before / after:.1f} times fewer" if after <= before else "more"
+        lines = [f"{content['file']['name']}: {after:,} bytes, {change} than the {before:,} before"]
+        if "name" in content["network"]:
+            lines.append(f"original: {content['network']['name']}")
+            lines.append(f"held-out data: {content['data']['name']}, {content['data']['samples']:,} inputs")
+        if (accuracy := content.get("accuracy")) is not None:
+            lines.append(f"accuracy on it: {accuracy['before']:.2%} before, {accuracy['after']:.2%} after")
+        if content.get("command") is not None:
+            lines.append(f"issued by: {content['command']}")
+        return lines
 
     def __repr__(self) -> str:
         content = self.content

@@ -29,10 +29,12 @@ from tamis.certify.shares import share_out
 from tamis.certify.signature import private_key
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph.network import Network
+from tamis.graph.precision import without_autocast
 from tamis.graph.trace import trace
 from tamis.progress import Listener, reporting
 
 
+@without_autocast()
 def certify(
     original: Network | nn.Module,
     file: str | Path,

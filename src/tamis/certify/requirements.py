@@ -10,10 +10,11 @@ from typing import Any
 from tamis.certify.claim import part, percent
 from tamis.errors import InvalidInput
 
-# The argument that asks for it, the claim whose bound must not be larger, and what that claim needs.
-REQUIRED = {
-    "max_accuracy_drop": ("accuracy_change", "labels, and a network with one score for each class"),
-    "max_disagreement": ("disagreement", "a network with one score for each class"),
+# The argument that asks for it → the claim whose bound must not be larger.
+REQUIRED = {"max_accuracy_drop": "accuracy_change", "max_disagreement": "disagreement"}
+NEEDS = {
+    "accuracy_change": "labels, and a network with one score for each class",
+    "disagreement": "a network with one score for each class",
 }
 WORDS = {"accuracy_change": "accuracy lost", "disagreement": "different answers"}
 UNITS = {"": 1, "%": 100, "pt": 100}
@@ -36,7 +37,7 @@ def rate_of(value: Any, called: str) -> float:
 
 def asked_for(**requirements: Any) -> dict[str, float]:
     """The largest bound that each claim may have, by its name, from arguments of which some are None."""
-    return {REQUIRED[name][0]: rate_of(value, name) for name, value in requirements.items() if value is not None}
+    return {REQUIRED[name]: rate_of(value, name) for name, value in requirements.items() if value is not None}
 
 
 def judge(asked: Mapping[str, float], claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -46,9 +47,10 @@ def judge(asked: Mapping[str, float], claims: Sequence[Mapping[str, Any]]) -> li
         InvalidInput: there is no such claim, for want of labels or of classes.
     """
     bounds = {claim["claim"]: claim["value"] for claim in claims}
-    for argument, (claim, needs) in REQUIRED.items():
-        if claim in asked and claim not in bounds:
-            raise InvalidInput(f"{argument} needs {needs}: without them nothing can be said of it")
+    for claim, most in asked.items():
+        if claim not in bounds:
+            limit = part(Decimal(repr(most)))
+            raise InvalidInput(f"{WORDS[claim]}: at most {limit} was required, which needs {NEEDS[claim]}")
     return [
         {"claim": claim, "at_most": most, "holds": bounds[claim] is not None and bounds[claim] <= most}
         for claim, most in asked.items()
@@ -68,7 +70,7 @@ def in_words(requirement: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]
         'different answers: at most 2% required, at most 1.24% certified'
     """
     bound = next(claim["value"] for claim in claims if claim["claim"] == requirement["claim"])
-    unit = " points" if requirement["claim"] == "accuracy_change" else "%"
+    unit = " pt" if requirement["claim"] == "accuracy_change" else "%"
     required, certified = part(Decimal(repr(requirement["at_most"]))), percent(bound)
     required, certified = (each.removesuffix("%") + unit for each in (required, certified))
     return f"{WORDS[requirement['claim']]}: at most {required} required, at most {certified} certified"

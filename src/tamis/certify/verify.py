@@ -34,6 +34,7 @@ from tamis.certify.shares import share_out
 from tamis.certify.signature import check_signature
 from tamis.errors import InvalidInput, VerificationFailed
 from tamis.graph.network import Network
+from tamis.graph.precision import without_autocast
 
 SAME = 1e-9  # relative: numbers that follow from the same numbers, by another version of a library
 
@@ -69,6 +70,7 @@ class Verification:
         return "\n".join(lines)
 
 
+@without_autocast()
 def verify(
     certificate: str | Path | Certificate,
     file: str | Path,

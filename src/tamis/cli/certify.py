@@ -16,6 +16,7 @@ from tamis.cli.command_line import as_written, command_line
 from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output
+from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.train.data import load_data
 from tamis.train.distributed import join_team
 
@@ -30,10 +31,13 @@ def certify(
     training: str | None,
     out: Path,
     as_json: bool,
+    max_accuracy_drop: str | None,
+    max_disagreement: str | None,
     **options: Any,
 ) -> None:
     """The command; arguments as on the command line, `options` as `tamis.certify` takes them."""
     prepare_output(out, ".json")
+    options |= parse_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
     with Console(stderr=True).status(Text(f"tracing {model}")):
         loaded = load_network(model, weights, shape, trust)
         inputs = load_held_out(data)
@@ -42,11 +46,14 @@ def certify(
     options |= {"called": as_written(model, weights), "data_called": data, "command": command_line()}
     cert = certify_network(loaded.network, small, inputs, progress=True, **options)
     if join_team(torch.device("cpu")).leads:
+        written = f"written to {out}{', in place of the one that was there' if out.exists() else ''}"
         cert.save(out)
         if as_json:
             print(json.dumps(cert.content, indent=2, allow_nan=False))
         else:
             console().print(str(cert))
+            console().print(f"\n{written}; `tamis verify` checks it, and `tamis report` makes a page of it")
+    end_with(cert.passed)
 
 
 def load_held_out(spec: str) -> Any:

@@ -49,8 +49,8 @@ app = typer.Typer(
     cls=Commands,
     help="Make a trained network small, and certify what that cost.",
     no_args_is_help=True,
-    epilog="Exit codes: 0 done; 1 a certificate or a target that does not hold; 2 something to put right, said in one "
-    "line; 130 interrupted.",
+    epilog="Exit codes: 0 done; 1 something could not be checked, or nothing was found; 2 something to put right, said "
+    "in one line; 3 FAIL: not as good as required; 130 interrupted.",
     rich_markup_mode=None,  # the help would import rich
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -101,6 +101,10 @@ TestData = Annotated[
     str | None, typer.Option("--data", metavar="DATA", help="What to measure accuracies on, before and after.")
 ]
 OutTamis = Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The .tamis file to write.")]
+MaxAccuracyDrop = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="Require that at most so much accuracy is lost, as 1pt or 0.01: PASS or FAIL."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Factory = Annotated[
     str,
@@ -566,19 +570,26 @@ def certify(
     ] = 0.05,
     training: Annotated[
         str | None,
-        typer.Option(metavar="DATA", help="What the networks were trained on, for the bound from the code length."),
+        typer.Option(metavar="DATA", help="Training data: says how often SMALL is wrong from how short its code is."),
     ] = None,
     candidates: Annotated[
-        int, typer.Option(metavar="N", help="How many small networks were tried on DATA, this one among them.")
+        int, typer.Option(metavar="N", help="If SMALL was chosen by DATA: among how many networks. It is paid for.")
     ] = 1,
     coverage: Annotated[
-        float, typer.Option(metavar="PART", help="For which part of all inputs to bound how far outputs move.")
+        float, typer.Option(metavar="PART", help="How far outputs move is said for this part of all inputs.")
     ] = 0.95,
     radius: Annotated[
         float | None,
-        typer.Option(metavar="R", help="Bound how far outputs move for every input so close to one of the first."),
+        typer.Option(
+            metavar="R", help="Also prove how far outputs move when inputs change by at most R in each entry."
+        ),
     ] = None,
-    boxed: Annotated[int, typer.Option(metavar="N", help="For --radius: around how many inputs.")] = 8,
+    boxed: Annotated[int, typer.Option(metavar="N", help="With --radius: for how many inputs of DATA.")] = 8,
+    max_accuracy_drop: MaxAccuracyDrop = None,
+    max_disagreement: Annotated[
+        str | None,
+        typer.Option(metavar="RATE", help="Require that at most so many answers differ, as 2%: PASS or FAIL."),
+    ] = None,
     sign: Annotated[
         Path | None, typer.Option(metavar="KEY", help="Sign it with the Ed25519 private key in this PEM file.")
     ] = None,
@@ -587,14 +598,18 @@ def certify(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Say what compression cost, with a proof or a confidence for each sentence.
+    """Compare a small network with the original on held-out data, and write down how they differ, as a certificate.
 
-    --weights are those of the original. Under torchrun the processes share the data out.
+    MODEL and --weights are the original; SMALL is the file that will be used. Every sentence of the certificate is a
+    proof, or holds for other data with a confidence of 1 - DELTA, all of them together. A certificate that is there
+    already is replaced. With --max-accuracy-drop or --max-disagreement it says PASS or FAIL, and the exit code is 3
+    where it is FAIL. Under torchrun the processes share the data out.
     """
     from tamis.cli.certify import certify
 
     asked = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius, "boxed": boxed}
-    certify(model, weights, shape, trust, small, data, training, out, as_json, **asked, sign=sign)
+    required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
+    certify(model, weights, shape, trust, small, data, training, out, as_json, **required, **asked, sign=sign)
 
 
 @app.command()
@@ -613,9 +628,10 @@ def verify(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Make every claim of a certificate again, and fail at the first that does not hold.
+    """Check a certificate: compute everything that it says again, and stop at the first thing that is not so.
 
-    Without DATA, what needs it is only vouched for, by the signature; without that, the exit code is 1.
+    MODEL and --weights are the original, and DATA is what it was certified on. The exit code is 0 if all of it is true,
+    2 if something is not, and 1 if something could not be checked for want of DATA, unless --signed-by vouches for it.
     """
     from tamis.cli.verify import verify
 
@@ -640,7 +656,7 @@ def report(
     trust: Trust = False,
     as_json: Json = False,
 ) -> None:
-    """Write one page about a certificate, in one file that needs nothing else."""
+    """Make a page of a certificate, for people to read, print or send on: one .html file that needs nothing else."""
     from tamis.cli.report import report
 
     report(certificate, out, model, weights, shape, trust, small, batch, as_json)

@@ -16,6 +16,7 @@ from tamis.artifact.codes import Codes, storable
 from tamis.artifact.compressed import Compressed, check_same_graph, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
+from tamis.graph.precision import without_autocast
 from tamis.graph.selection import Patterns, as_patterns, lasting
 from tamis.layerwise.calibration import Calibration
 from tamis.layerwise.collect import Rows, Sums
@@ -30,6 +31,7 @@ from tamis.progress import Listener
 from tamis.train.distributed import join_team
 
 
+@without_autocast()
 def repair(
     net: Network | nn.Module,
     small: Compressed,

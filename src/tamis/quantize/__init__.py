@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tamis.artifact.compressed import Compressed, check_same_graph, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
+from tamis.graph.precision import without_autocast
 from tamis.graph.selection import Patterns, as_patterns, lasting
 from tamis.layerwise.calibration import Calibration, batches_of
 from tamis.layerwise.layers import Kernels, find_layers
@@ -40,6 +41,7 @@ FRACTIONS_OF_RADIUS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25)  # of 
 MULTIPLES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.5, 10.0)
 
 
+@without_autocast()
 def quantize(
     net: Network | Compressed | nn.Module,
     calibration: Calibration,

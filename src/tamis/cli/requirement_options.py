@@ -1,0 +1,20 @@
+"""--max-accuracy-drop and --max-disagreement: what a certificate must say, and how a command ends where it does not."""
+
+from __future__ import annotations
+
+import typer
+
+from tamis.certify.requirements import rate_of
+
+FAILED = 3  # the exit code: all was done and written, and the certified bounds are larger than required
+
+
+def parse_requirements(**options: str | None) -> dict[str, float]:
+    """The rates that were given, by argument; messages call them by their options."""
+    return {name: rate_of(text, f"--{name.replace('_', '-')}") for name, text in options.items() if text is not None}
+
+
+def end_with(passed: bool | None) -> None:
+    """End the command with its exit code, where what was required does not hold."""
+    if passed is False:
+        raise typer.Exit(FAILED)

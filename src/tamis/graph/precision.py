@@ -1,0 +1,25 @@
+"""The precision of a network's own numbers, whatever the caller has switched on around a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """Without `torch.autocast` meanwhile: what is measured of a network must not depend on who measures it.
+
+    Example:
+        >>> with torch.autocast("cpu", torch.bfloat16), without_autocast():
+        ...     net(x).dtype
+        torch.float32
+    """
+    accelerator = torch.accelerator.current_accelerator()
+    with ExitStack() as stack:
+        for kind in ("cpu", *([] if accelerator is None else [accelerator.type])):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield

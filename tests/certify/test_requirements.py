@@ -1,0 +1,71 @@
+"""What is required of a certificate: how people write it, what it is judged by, and where the verdict stands."""
+
+from pathlib import Path
+
+import pytest
+
+import tamis
+from tamis.certify.requirements import in_words, judge, rate_of, verdict
+from tamis.errors import InvalidInput
+from tamis.train.data import Data
+
+CLAIMS = [{"claim": "disagreement", "value": 0.0123001}, {"claim": "accuracy_change", "value": -0.004}]
+
+
+@pytest.mark.parametrize(
+    ("written", "rate"),
+    [
+        ("1pt", 0.01),
+        ("1 pt", 0.01),
+        ("0.01", 0.01),
+        ("1%", 0.01),
+        (" 1.1 % ", 0.011),
+        (".5%", 0.005),
+        ("0", 0.0),
+        ("100%", 1.0),
+        (0.01, 0.01),
+        (1, 1.0),
+    ],
+)
+def test_rates_as_people_write_them(written: object, rate: float) -> None:
+    assert rate_of(written, "--max-accuracy-drop") == rate
+
+
+@pytest.mark.parametrize(
+    "written", ["", "one", "2", "-1%", "101%", "1e-2", "1 ppt", "nan", True, 1.5, -0.1, float("nan")]
+)
+def test_others_are_refused_with_what_can_be_written(written: object) -> None:
+    with pytest.raises(InvalidInput, match=r"--max-accuracy-drop must be a rate from 0 to 1, as 0.01, 1% or 1pt; got"):
+        rate_of(written, "--max-accuracy-drop")
+
+
+def test_the_bound_is_judged_and_not_what_was_measured() -> None:
+    found = judge({"accuracy_change": 0.0, "disagreement": 0.0123}, CLAIMS)
+    assert [each["holds"] for each in found] == [True, False] and verdict(found) is False
+    assert verdict(judge({"disagreement": 0.0124}, CLAIMS)) is True and verdict([]) is None
+
+
+def test_a_bound_in_words_is_rounded_up_and_what_is_required_is_exact() -> None:
+    said = [in_words(each, CLAIMS) for each in judge({"disagreement": 0.00125, "accuracy_change": 0.01}, CLAIMS)]
+    assert said == [
+        "different answers: at most 0.125% required, at most 1.24% certified",
+        "accuracy lost: at most 1 pt required, at most -0.40 pt certified",
+    ]
+
+
+def test_what_needs_labels_is_said() -> None:
+    with pytest.raises(InvalidInput, match="accuracy lost: at most 1% was required, which needs labels, and a network"):
+        judge({"accuracy_change": 0.01}, CLAIMS[:1])
+
+
+@pytest.mark.parametrize(("most", "passed"), [("100%", True), ("0.1%", False)])
+def test_the_certificate_says_it_first(most: str, passed: bool, net: tamis.Network, file: Path, data: Data) -> None:
+    cert = tamis.certify(net, file, data, max_disagreement=most)
+    assert cert.passed is passed
+    first, second, *_ = str(cert).splitlines()
+    assert first == ("PASS" if passed else "FAIL") and second.startswith(f"  {first}  different answers: at most")
+    assert tamis.verify(cert, file, net, data).ok  # what it says is true either way
+
+
+def test_nothing_required_is_no_verdict(cert: tamis.Certificate) -> None:
+    assert cert.passed is None and "PASS" not in str(cert) and "FAIL" not in str(cert)
