@@ -1,4 +1,4 @@
-"""How the claims of a certificate share δ: never more than there is, and as the version of the certificate says."""
+"""How the claims of a certificate share δ, and what they rest on, as the version of the certificate says."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.certify.claim import Kind
+from tamis.certify.claim import Kind, Settings
 from tamis.certify.claims import kinds_of
 from tamis.certify.schema import VERSION
 from tamis.certify.shares import share_out
@@ -34,6 +34,15 @@ def test_certificates_of_version_1_keep_the_shares_they_were_made_with() -> None
     assert content["certificate"] == 1
     shares = share_out(content["settings"]["delta"], named(1, *(entry["claim"] for entry in content["claims"])))
     assert {entry["claim"]: entry["delta"] or 0.0 for entry in content["claims"]} == shares
+
+
+def test_certificates_of_version_1_keep_the_bound_they_were_made_with() -> None:
+    content = json.loads(STORED.read_text())
+    entry = next(entry for entry in content["claims"] if entry["claim"] == "accuracy_change")
+    settings = Settings(**content["settings"])
+    before, now = (named(version, "accuracy_change")[0] for version in (1, 2))
+    assert before.bound(entry["measured"], settings, entry["delta"]).value == pytest.approx(entry["value"], rel=1e-12)
+    assert now.bound(entry["measured"], settings, entry["delta"]).value <= 0.0156 < entry["value"]
 
 
 def test_a_budget_plans_with_what_the_certificate_will_have() -> None:

@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import numpy as np
 
-from tamis.bounds.binomial import SMALLEST_RATE, largest_rate, log_pmf, plain_counts, plain_probability
+from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference
+from tamis.bounds.binomial import (
+    SMALLEST_RATE,
+    largest_rate,
+    likely_counts,
+    plain_counts,
+    plain_probability,
+    smallest_rate,
+)
 from tamis.bounds.bound import Bound, log_of
 from tamis.bounds.confidence_sequence import difference_at_any_time
 from tamis.bounds.held_out import HELD_OUT
+from tamis.bounds.paired_score import most_worse_of, score_limit
+from tamis.bounds.staircase import Staircase
 
-# The part of δ that is spent on the largest rate of one kind, and the rest on the test that needs it. More would be
-# better for a few discordant inputs, less for thousands. It must not depend on the data.
-SHARE = 0.1
-STEPS = 40  # of bisection
+# The part of δ that is spent on limits of the rates, half for each, and the rest on the test that needs them. As the
+# score depends little on the rates, a hundredth is near the best. It must not depend on the data.
+SHARE = 0.01
+# Beyond, the test takes seconds and gains less than a tenth of a standard deviation. Nor may this depend on the data:
+# whoever takes the smaller of two bounds has two chances to fail.
+MOST_ORDERED = 10**5
+LARGEST_TAIL = 0.4  # for which outcomes are ordered: the score must be negative there
+# How finely θ and the rates are told apart: parts of the distance from what was observed to the limit of the score.
+STEPS_OF_DIFFERENCE, STEPS_OF_RATES = 250, 1000
+FIRST_INTERVALS = 16  # of rates
 
 
 def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: bool = False) -> Bound:
     """With confidence 1 − δ, the accuracy drops by at most `value`: P[worse] − P[better] ≤ value.
 
     The counts are of the same n inputs for both networks, so inputs on which both are right or both are wrong cancel,
-    and a thousand inputs may show a change that two separate error rates would hide. With 0.1·δ, P[worse] is at most
-    its Clopper–Pearson limit; with 0.9·δ, worse − better is not below its exact quantile for any rates within that
-    limit. docs/bounds.md proves that this is valid for every n.
+    and a thousand inputs may show a change that two separate error rates would hide. The outcomes are ordered by the
+    limit of Tango's score; `value` is the smallest θ for which as low an outcome is proved to be less probable than
+    0.99·δ, whatever the rates with this difference: P[worse] at most, and P[better] at least their Clopper–Pearson
+    limits of 0.005·δ each (Berger and Boos). docs/bounds.md proves that this is valid for every n.
 
     Args:
         worse: inputs that the original network gets right and the small one wrong.
         better: inputs that the original network gets wrong and the small one right.
-        n: all inputs.
+        n: all inputs. For more than a hundred thousand, `accuracy_change_by_difference` is taken instead.
         delta: the probability with which the statement may fail.
         sequential: whether it shall hold at every n at which it is computed, by `difference_at_any_time`.
 
@@ -36,21 +54,24 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
 
     Example:
         >>> round(accuracy_change(worse=30, better=20, n=10_000, delta=0.05).value, 4)
-        0.0025
+        0.0023
 
-    Reference: clopper1934confidence.
+    References: tango1998paired, berger1994pvalues, buehler1957confidence.
     """
     if sequential:
         return difference_at_any_time(worse, better, n, delta)
     n, worse, better = plain_counts(n, worse=worse, better=better)
     delta = plain_probability("delta", delta)
-    most_worse = largest_rate(worse, n, math.log(delta) + math.log(SHARE))
-    value = _limit(worse, better, n, most_worse, (1 - SHARE) * delta)
+    if n > MOST_ORDERED:
+        return accuracy_change_by_difference(worse, better, n, delta)
+    log_share = math.log(delta) + math.log(SHARE / 2)
+    most_worse, least_better = largest_rate(worse, n, log_share), smallest_rate(better, n, log_share)
+    value = _limit(worse, better, n, most_worse, least_better, delta)
     return Bound(
         value=value,
         log_value=log_of(max(value, 0.0)),
         informative=value < 1,
-        source="clopper1934confidence, upper limit of the rate of one kind of discordant pairs",
+        source="tango1998paired, score statistic, as the order of exact upper limits",
         assumptions=HELD_OUT,
         terms={
             "worse": worse,
@@ -59,61 +80,60 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
             "delta": delta,
             "observed": (worse - better) / n,
             "most_worse": most_worse,
-            "delta_most_worse": SHARE * delta,
+            "least_better": least_better,
+            "delta_of_rates": SHARE * delta,
         },
     )
 
 
-def _limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> float:
-    """The largest θ = P[W] − P[B] with P[W] ≤ most_worse that a test of level δ does not reject.
-
-    Where the rate of discordant inputs P[W] + P[B] is at most ½, the test is of W − B. Where it is more, it is of how
-    many of the discordant inputs are worse: Bin(worse + better, P[W]/(P[W] + P[B])).
-    """
-    few = _limit_of_few(worse - better, n, most_worse, delta)
-    pairs = worse + better
-    share = largest_rate(worse, pairs, math.log(delta)) if pairs else 1.0
-    # For rates from ½ to 1, θ = 2·P[W] − rate is largest where both limits of P[W] meet.
-    rate = min(max(most_worse / share, 0.5), 1.0) if share > 0.5 else 0.5
-    return max(few, 2 * min(share * rate, most_worse) - rate)
-
-
-def _limit_of_few(difference: int, n: int, most_worse: float, delta: float) -> float:
-    """The smallest θ, on a fine grid, for which W − B ≤ difference is proved to be less probable than δ."""
-    # From (difference + 1)/(n − 1) on, the tail grows with the rate of discordant inputs: see docs/bounds.md.
-    unproved, proved = max((difference + 1) / max(n - 1, 1), -0.5), min(most_worse, 0.5)
-    for _ in range(STEPS):
-        middle = (unproved + proved) / 2
-        if not unproved < middle < proved:
-            break
-        if _tail(difference, n, middle, min(2 * most_worse - middle, 0.5), delta) < delta:
-            proved = middle
+def _limit(worse: int, better: int, n: int, most_worse: float, least_better: float, delta: float) -> float:
+    """The smallest θ, up to the resolution, that is proved to be too large; all above it are then too large as well."""
+    observed, proved = (worse - better) / n, min(most_worse - least_better, 1.0)
+    deviations = -NormalDist().inv_cdf(min(delta, LARGEST_TAIL))
+    limit = score_limit(worse, better, n, deviations)
+    if limit >= 1:  # every outcome is as low as this one, and none is rare
+        return proved
+    stairs = _outcomes_up_to(limit, deviations, n, observed, (least_better, most_worse), delta)
+    unproved, distance = observed, limit - observed
+    while proved - unproved > distance / STEPS_OF_DIFFERENCE:
+        theta = (unproved + proved) / 2
+        rates = max(0.0, least_better + theta), min(most_worse, (1 + theta) / 2)
+        if _are_rare(stairs, theta, rates, (1 - SHARE) * delta, distance / STEPS_OF_RATES):
+            proved = theta
         else:
-            unproved = middle
+            unproved = theta
     return proved
 
 
-def _tail(difference: int, n: int, theta: float, discordant: float, delta: float) -> float:
-    """P[W − B ≤ difference] for P[W] − P[B] = θ and P[W] + P[B] = discordant ≤ ½, rounded up.
-
-    The polynomial P[B] + (1 − discordant)·z + P[W]·z² has real roots, so one step of W − B is a difference of two
-    independent Bernoulli variables, and W − B is a difference of two independent binomial ones.
-    """
-    root = math.sqrt(1 + theta * theta - 2 * discordant)
-    up = max((discordant + theta) / (1 + theta + root), SMALLEST_RATE)
-    down = max((discordant - theta) / (1 - theta + root), SMALLEST_RATE)
+def _outcomes_up_to(
+    limit: float, deviations: float, n: int, observed: float, rates: tuple[float, float], delta: float
+) -> Staircase:
+    """All outcomes whose limit of the score is no higher, for θ ≥ observed and both rates between two."""
     negligible = max(1e-12 * delta, SMALLEST_RATE)
-    ups, downs = _likely(n, up, negligible), _likely(n, down, negligible)
-    with np.errstate(under="ignore"):
-        at_most = np.concatenate([[0.0], np.exp(log_pmf(ups, n, up)).cumsum()])
-        weights = np.exp(log_pmf(downs, n, down))
-        reached = np.clip(downs + (difference - ups[0] + 1), 0, len(ups))
-        inside = float(weights @ at_most[reached])
-    return inside * (1 + 1e-9) + 2 * negligible  # 1e-9 is more than what rounding loses
+    low, high = rates
+    first = int(likely_counts(n, low, negligible)[0])
+    last = int(likely_counts(n, min(high - observed, 1.0), negligible)[-1])
+    heights = most_worse_of(np.arange(first, last + 1), n, limit, deviations)
+    # Given B, each of the other inputs is worse with a probability of at least P[worse] ≥ P[better] + observed.
+    lowest = int(likely_counts(n - first, max(low + observed, 0.0), negligible)[0])
+    return Staircase(n, first, heights, lowest, negligible)
 
 
-def _likely(n: int, p: float, negligible: float) -> np.ndarray:
-    """The counts within which Bin(n, p) stays but for a negligible probability (Bernstein's inequality)."""
-    nats = math.log(2 / negligible)
-    reach = nats / 3 + math.sqrt(nats * nats / 9 + 2 * nats * n * p * (1 - p))
-    return np.arange(max(0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
+def _are_rare(stairs: Staircase, theta: float, rates: tuple[float, float], level: float, finest: float) -> bool:
+    """Whether the outcomes are proved to be less probable than `level` for all P[worse] = P[better] + θ between two.
+
+    The probability decreases with P[worse] and increases with P[better]. So on an interval of rates it is at most that
+    at the lower P[worse] and the higher P[better]. Intervals where this is not below the level are halved, until none
+    is left, a rate is found at which the outcomes are not rare, or intervals are as fine as they may be.
+    """
+    ends = np.linspace(*rates, FIRST_INTERVALS + 1)
+    low, high = ends[:-1], ends[1:]
+    while True:
+        left = stairs.probability(low, high - theta) >= level
+        if not left.any():
+            return True
+        low, high = low[left], high[left]
+        middle = (low + high) / 2
+        if (high - low).max() <= finest or (stairs.probability(middle, middle - theta) >= level).any():
+            return False
+        low, high = np.concatenate([low, middle]), np.concatenate([middle, high])

@@ -113,6 +113,19 @@ def log_pmf(counts: np.ndarray, n: int, p: float) -> np.ndarray:
     return np.where(counts == 0, n * math.log1p(-p), np.where(counts == n, n * math.log(p), inner))
 
 
+def log_factorial(counts: np.ndarray) -> np.ndarray:
+    """ln k! for each count k, with a relative error of a few EPSILON."""
+    k = np.maximum(counts, 1).astype(float)
+    return (k + 0.5) * np.log(k) - k + math.log(2 * math.pi) / 2 + _stirling_remainder(k)
+
+
+def likely_counts(n: int, p: float, negligible: float) -> np.ndarray:
+    """The counts within which Bin(n, p) stays but for a negligible probability (Bernstein's inequality)."""
+    nats = math.log(2 / negligible)
+    reach = nats / 3 + math.sqrt(nats * nats / 9 + 2 * nats * n * p * (1 - p))
+    return np.arange(max(0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
+
+
 def plain_counts(n: int, **counts: int) -> list[int]:
     """n and the counts among n samples as plain integers; what are not counts is refused, by name."""
     given = ", ".join(f"{name}={value!r}" for name, value in {**counts, "n": n}.items())

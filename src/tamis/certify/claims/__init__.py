@@ -8,7 +8,7 @@ from tamis.certify.claims.disagreement import Disagreement
 from tamis.certify.claims.error_rate import ErrorRate
 from tamis.certify.claims.generalization import Generalization
 from tamis.certify.claims.path_metric import PathMetric
-from tamis.certify.claims.version_1 import GeneralizationOfVersion1
+from tamis.certify.claims.version_1 import AccuracyChangeOfVersion1, GeneralizationOfVersion1
 
 # In the order of a certificate.
 KINDS: tuple[Kind, ...] = (
@@ -22,7 +22,7 @@ KINDS: tuple[Kind, ...] = (
 )
 
 # What certificates of version 1 had instead, so that those of before can be made again.
-VERSION_1: tuple[Kind, ...] = (GeneralizationOfVersion1(),)
+VERSION_1: tuple[Kind, ...] = (AccuracyChangeOfVersion1(), GeneralizationOfVersion1())
 
 
 def kinds_of(version: int) -> tuple[Kind, ...]:

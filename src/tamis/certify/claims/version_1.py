@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference
+from tamis.bounds.bound import Bound
+from tamis.certify.claim import Numbers, Settings
+from tamis.certify.claims.accuracy_change import AccuracyChange
 from tamis.certify.claims.generalization import Generalization
+
+
+class AccuracyChangeOfVersion1(AccuracyChange):
+    """The paired difference of the two error rates, not yet ordered by its score."""
+
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
+        return accuracy_change_by_difference(measured["worse"], measured["better"], measured["samples"], delta)
 
 
 class GeneralizationOfVersion1(Generalization):
