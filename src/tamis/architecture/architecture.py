@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tamis.artifact import seen_filter
 from tamis.artifact.atomic import replacing
 from tamis.artifact.masks import Masks, named_parameters
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
+from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
 
 MAGIC = b"tamis-architecture 1\n"
 DIGEST_SIZE = hashlib.sha256().digest_size
@@ -25,10 +27,12 @@ class Architecture:
     """The connections of a network that are kept: a mask for each layer, by the name of its weight.
 
     The file that `save` writes holds a line that names its kind, a line of JSON with names and shapes, the masks with
-    eight connections a byte, and the sha256 of all this. The same masks give the same bytes.
+    eight connections a byte, and the sha256 of all this. The same masks give the same bytes. What samples they were
+    found on stands beside the names, as much of it as fits into 2% of the file.
 
     Args:
         masks: boolean tensors by parameter, True where a connection is kept; copies are made, on the CPU.
+        seen: the samples that they were found on.
 
     Example:
         >>> found = tamis.architecture.search(vgg, data, sparsity=0.9, settings=settings)
@@ -39,11 +43,16 @@ class Architecture:
     Reference: colombo2021architecture.
     """
 
-    def __init__(self, masks: Mapping[str, Tensor]) -> None:
+    def __init__(self, masks: Mapping[str, Tensor], seen: SeenSamples = NOTHING_SEEN) -> None:
         given = Masks(masks)
         if not given.total:
             raise InvalidInput("an architecture needs a mask for at least one connection, got none")
         self.masks = Masks({name: mask.detach().cpu().clone() for name, mask in given.items()})
+        self.seen = seen
+
+    def having_seen(self, seen: SeenSamples) -> Architecture:
+        """The same connections, which remember that they were found on these samples."""
+        return Architecture(self.masks, self.seen | seen)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Architecture) and self._content() == other._content()
@@ -89,7 +98,10 @@ class Architecture:
 
     def save(self, path: str | Path) -> None:
         """Write the masks, and no weight, to a file, which appears whole or not at all."""
-        content = self._content()
+        plain = self._content()
+        room = len(plain) // seen_filter.PART_OF_FILE
+        text = seen_filter.fitted(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
+        content = plain if text is None else self._content({"seen": text})
         with replacing(path) as part:
             part.write_bytes(content + hashlib.sha256(content).digest())
 
@@ -103,21 +115,21 @@ class Architecture:
         if hashlib.sha256(content).digest() != digest:
             raise CorruptArtifact(f"{path} is damaged: its content does not have the sha256 that stands at its end")
         try:
-            return cls(_unpacked(content[len(MAGIC) :]))
+            line, _, packed = content[len(MAGIC) :].partition(b"\n")
+            said = json.loads(line)
+            return cls(_unpacked(said["layers"], packed), seen_filter.read(path, said.get("seen")))
         except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, InvalidInput) as error:
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 
-    def _content(self) -> bytes:
+    def _content(self, more: Mapping[str, str] | None = None) -> bytes:
         """Everything but the sha256: one text for each set of masks, whatever order they came in."""
         masks = dict(sorted(self.masks.items()))
         shapes = {name: list(mask.shape) for name, mask in masks.items()}
         bits = np.concatenate([mask.flatten().numpy() for mask in masks.values()])
-        return MAGIC + json.dumps({"layers": shapes}).encode() + b"\n" + np.packbits(bits).tobytes()
+        return MAGIC + json.dumps({"layers": shapes, **(more or {})}).encode() + b"\n" + np.packbits(bits).tobytes()
 
 
-def _unpacked(content: bytes) -> dict[str, Tensor]:
-    line, _, packed = content.partition(b"\n")
-    shapes = json.loads(line)["layers"]
+def _unpacked(shapes: Any, packed: bytes) -> dict[str, Tensor]:
     if not isinstance(shapes, dict):
         raise ValueError(f"layers are {shapes!r:.80}")
     sizes = {name: _size_of(shape) for name, shape in shapes.items()}

@@ -113,7 +113,8 @@ def magnitude_architecture(
             progress=progress,
         )
     too_many = sum(sizes.values()) - before.compressed.masks.pruned - keep
-    return Architecture(prune(before.compressed, too_many, by="magnitude", scope="global").masks)
+    found = prune(before.compressed, too_many, by="magnitude", scope="global")
+    return Architecture(found.masks, found.seen)
 
 
 def amount_per_round(sparsity: float, rounds: int) -> float:

@@ -28,5 +28,6 @@ def reshuffle(architecture: Architecture, seed: int) -> Architecture:
         {
             name: mask.flatten()[torch.randperm(mask.numel(), generator=generator)].view(mask.shape)
             for name, mask in sorted(architecture.masks.items())
-        }
+        },
+        architecture.seen,
     )

@@ -19,6 +19,7 @@ from tamis.artifact.atomic import replacing
 from tamis.artifact.json_file import read_object
 from tamis.artifact.masks import Hold, Masks
 from tamis.errors import InvalidInput
+from tamis.graph.seen_samples import SeenSamples
 from tamis.graph.selection import Patterns, lasting
 from tamis.progress import Listener
 from tamis.train.data import Data
@@ -92,12 +93,12 @@ def search(
     _check_positive("gamma", gamma)
     check_fits(model, data.to(device_of(model)))  # here, where messages call the model by its own name
     team = join_team(training_device(model, device))
-    folder = None if directory is None else Path(directory)
+    folder, seen = None if directory is None else Path(directory), SeenSamples.of(data.sample_digests, "search")
     if folder is not None:
         choices = {"keep": keep, "gamma": float(gamma), "mask_rate": float(mask_rate), "spread": float(spread)}
         _check_question(folder, {**_described(relaxed, data, settings), **choices}, team)
         if (folder / ANSWER).exists():
-            return Architecture.load(folder / ANSWER)
+            return Architecture.load(folder / ANSWER).having_seen(seen)
     search_masks = _SearchMasks(keep, gamma, mask_rate / settings.learning_rate)
     try:
         trained = train(
@@ -111,7 +112,7 @@ def search(
     if folder is not None and team.leads:
         architecture.save(folder / ANSWER)
     team.wait()
-    return architecture
+    return architecture.having_seen(seen)
 
 
 class _Found(Exception):

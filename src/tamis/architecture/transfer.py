@@ -11,6 +11,7 @@ from torch import nn
 
 from tamis.architecture.architecture import Architecture
 from tamis.errors import InvalidInput
+from tamis.graph.seen_samples import remember
 from tamis.progress import Listener
 from tamis.train.data import Data
 from tamis.train.distributed import device_of
@@ -54,7 +55,7 @@ def transfer(
     """
     architecture.check_fits(model)
     fresh = freshly_initialised(model, settings.seed)
-    return train(
+    trained = train(
         fresh,
         data,
         settings,
@@ -64,6 +65,8 @@ def transfer(
         device=device,
         progress=progress,
     )
+    remember(trained.model, architecture.seen)
+    return trained
 
 
 def freshly_initialised(model: nn.Module, seed: int) -> nn.Module:

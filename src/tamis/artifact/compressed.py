@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import format
+from tamis.artifact import format, seen_filter
 from tamis.artifact.codes import Codes
 from tamis.artifact.export import export, to_module
 from tamis.artifact.fingerprint import fingerprint
@@ -22,6 +22,7 @@ from tamis.artifact.masks import Masks
 from tamis.artifact.summary import summary_of, weights_of
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
 from tamis.graph.network import Network
+from tamis.graph.seen_samples import SeenSamples, remember
 from tamis.graph.trace import tied_names, trace, trace_as
 
 T = TypeVar("T")
@@ -115,10 +116,15 @@ class Compressed:
         """Further names of tied parameters, to the name that `params` has them under."""
         return self._source.aliases
 
+    @property
+    def seen(self) -> SeenSamples:
+        """The samples that it was made with, as far as that is known."""
+        return self._source.seen
+
     @cached_property
     def nbytes(self) -> int:
         """How many bytes `save` writes."""
-        return format.size(self.params, self.masks, self._about, self.codes)
+        return format.size(self.params, self.masks, self._about, self.codes, self.seen)
 
     def pruned(self, kept: Mapping[str, Tensor], step: Mapping[str, Any]) -> Compressed:
         """The network with further entries set to zero, those that `kept` does not keep, by a step for the recipe."""
@@ -160,6 +166,12 @@ class Compressed:
         codes = {name: code for name, code in start.codes.items() if name not in new} | codes
         return Compressed._sound(network, start.masks, codes, [*self.recipe, step])
 
+    def having_seen(self, seen: SeenSamples) -> Compressed:
+        """The same network, which remembers that these samples, too, were used to make it."""
+        if not seen:
+            return self
+        return Compressed._sound(self.network.replaced(seen=self.seen | seen), self.masks, self.codes, self.recipe)
+
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
         state = {name: value.clone() for name, value in self.params.items()}
@@ -182,6 +194,7 @@ class Compressed:
             copy.load_state_dict(self.state_dict() | own, assign=unmade)  # what get_extra_state gives stays its own
         except RuntimeError as error:
             raise InvalidParameters(f"the compressed network does not fit {type(model).__name__}: {error}") from error
+        remember(copy, self.seen)
         return copy
 
     def to_module(self) -> nn.Module:
@@ -201,7 +214,7 @@ class Compressed:
     def save(self, path: str | Path) -> None:
         """Write the network to a `.tamis` file, whole or not at all; docs/format.md specifies it."""
         # From now on the size is known, without encoding again.
-        self.nbytes = format.write(path, self.params, self.masks, self._about, self.codes)
+        self.nbytes = format.write(path, self.params, self.masks, self._about, self.codes, self.seen)
 
     def summary(self) -> str:
         """What became of each pruned or quantized parameter, and of the whole, in a table and in words."""
@@ -278,11 +291,12 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
     masks = Masks({name: mask.to(places[name]) for name, mask in contents.masks.items()})
     codes = {name: code.to(places[name]) for name, code in contents.codes.items()}
     graph, recipe = _checked_about(path, contents.about)
+    seen = seen_filter.read(path, contents.about.get("seen"))
     if isinstance(model, nn.Module):
-        source = _Untraced(model, graph, MappingProxyType(params), aliases, str(path))
+        source = _Untraced(model, graph, MappingProxyType(params), aliases, str(path), seen)
         return Compressed._sound(source, masks, codes, recipe)
     _compare_graphs(path, graph, model)
-    return Compressed._sound(model.replaced(params=params), masks, codes, recipe)
+    return Compressed._sound(model.replaced(params=params, seen=seen), masks, codes, recipe)
 
 
 def recipe_of(path: str | Path, model: nn.Module | Network) -> tuple[list[dict[str, Any]], tuple[Tensor, ...]]:
@@ -380,6 +394,7 @@ class _Untraced:
     params: Mapping[str, Tensor]
     aliases: Mapping[str, str]
     path: str
+    seen: SeenSamples
 
     def traced(self) -> Network:
         device = next((value.device for value in self.params.values()), torch.device("cpu"))
@@ -391,7 +406,7 @@ class _Untraced:
         except Exception as error:  # whatever an input that a file chose does to a module
             raise InvalidParameters(f"'{self.path}' does not fit {type(module).__name__}: {error}") from error
         _compare_graphs(self.path, self.graph, network)
-        return network.replaced(params={name: self.params[name] for name in network.params})
+        return network.replaced(params={name: self.params[name] for name in network.params}, seen=self.seen)
 
 
 def _zeros(graph: Mapping[str, Any], device: torch.device) -> tuple[Tensor, ...]:

@@ -37,6 +37,7 @@ from tamis.artifact.described import (
 from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
 from tamis.artifact.encodings.base import Array, bits, zero_bits
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
+from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
 
 START = rb'{"__metadata__":{"tamis":"{\"sha256\":\"'  # how the header of every file begins, from byte 8 on
 LARGE = 1 << 16  # entries that are worth a thread
@@ -67,6 +68,7 @@ def write(
     masks: Mapping[str, Tensor],
     about: Mapping[str, Any],
     codes: Mapping[str, Codes] | None = None,
+    seen: SeenSamples = NOTHING_SEEN,
 ) -> int:
     """Write tensors to a file, whole or not at all; the same content gives the same bytes.
 
@@ -77,6 +79,7 @@ def write(
         about: anything that is JSON.
         codes: for those that are quantized, what they are made of. Where the mask is True, or there is none, the tensor
             is exactly what these say.
+        seen: the samples that the tensors were made with; what fits into 2% of the file is said as "seen" in `about`.
 
     Returns:
         The number of bytes written.
@@ -84,7 +87,7 @@ def write(
     Example:
         >>> write("small.tamis", {"fc.weight": weight}, {"fc.weight": weight != 0}, {"recipe": []})
     """
-    ready = _packed(tensors, masks, about, codes or {})
+    ready = _packed(tensors, masks, about, codes or {}, seen)
     digest = hashlib.sha256()
     with replacing(path) as unfinished, unfinished.open("wb") as file:
         for block in ready.blocks():
@@ -100,6 +103,7 @@ def size(
     masks: Mapping[str, Tensor],
     about: Mapping[str, Any],
     codes: Mapping[str, Codes] | None = None,
+    seen: SeenSamples = NOTHING_SEEN,
 ) -> int:
     """How many bytes `write` would write.
 
@@ -107,7 +111,7 @@ def size(
         >>> size(tensors, masks, about) == write("small.tamis", tensors, masks, about)
         True
     """
-    return _packed(tensors, masks, about, codes or {}).nbytes
+    return _packed(tensors, masks, about, codes or {}, seen).nbytes
 
 
 def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) -> Contents:
@@ -171,7 +175,11 @@ def about(path: str | Path, names: Iterable[str]) -> dict[str, Any]:
 
 
 def _packed(
-    tensors: Mapping[str, Tensor], masks: Mapping[str, Tensor], about: Mapping[str, Any], codes: Mapping[str, Codes]
+    tensors: Mapping[str, Tensor],
+    masks: Mapping[str, Tensor],
+    about: Mapping[str, Any],
+    codes: Mapping[str, Codes],
+    seen: SeenSamples,
 ) -> packed.Packed:
     """The file, before it is written."""
     for kind, names in (("masks", list(masks)), ("codes", list(codes))):
@@ -185,7 +193,7 @@ def _packed(
         quantized = _prepared_codes(name, tensor, mask, codes[name]) if name in codes else None
         encoding, stored[name] = shortest(Decoded(tensor, mask, quantized))
         claims[name] = Claim(encoding, tuple(tensor.shape), tensor.dtype, stored[name].parameters)
-    ready = packed.packed(about, claims, stored)
+    ready = packed.packed(about, claims, stored, seen)
     if ready.described > (room := longest_description(tensors)):
         raise InvalidInput(
             f"names, shapes and what is said about them take {ready.described:,} bytes, over {room:,} for "

@@ -33,7 +33,9 @@ from tamis.artifact.described import (
 )
 from tamis.artifact.encodings import Encoded
 from tamis.artifact.encodings.base import Array, bits
+from tamis.artifact.seen_filter import PART_OF_FILE, fitted
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
+from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
 from tamis.kernels import dispatch
 
 VERSION = 2
@@ -78,14 +80,22 @@ class Packed:
         yield self.description
 
 
-def packed(about: Mapping[str, Any], claims: Mapping[str, Claim], stored: Mapping[str, Encoded]) -> Packed:
-    """A file of what is said about tensors, of what they are, and of what is stored of each."""
+def packed(
+    about: Mapping[str, Any],
+    claims: Mapping[str, Claim],
+    stored: Mapping[str, Encoded],
+    seen: SeenSamples = NOTHING_SEEN,
+) -> Packed:
+    """A file of what is said about tensors, of what they are, and of what is stored of each.
+
+    What the network has seen is said as "seen" among the rest, as much of it as fits into a fiftieth of the file.
+    """
     parts: dict[int, list[Tensor]] = {width: [] for width in (*WIDTHS, 1)}
-    tensors, seen, listed = [], _Seen(), 0
+    tensors, parts_before, listed = [], _Seen(), 0
     for name, claim in claims.items():
         told: list[list[Any]] = []
         for label, part in sorted(stored[name].parts.items()):
-            earlier = seen.place(part, listed)
+            earlier = parts_before.place(part, listed)
             listed += 1
             if earlier is not None:
                 told.append([label, earlier])
@@ -95,13 +105,20 @@ def packed(about: Mapping[str, Any], claims: Mapping[str, Claim], stored: Mappin
         said = {"name": name, "encoding": claim.encoding, "dtype": NAMES[claim.dtype], "shape": list(claim.shape)}
         tensors.append({**claim.parameters, **said, "parts": told})
     tops = {width: _tops(parts[width], width) for width in WIDTHS}
-    try:
-        text = compact({"about": dict(about), "tensors": tensors, "tops": [len(tops[width]) for width in WIDTHS]})
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"what is said about the tensors must be JSON, and is not: {error}") from error
-    description = zlib.compress(text.encode(), 9)
-    head = _head(_data_length(parts, tops), len(description))
-    return Packed(head, parts, tops, description, len(text))
+
+    def ready(said: Mapping[str, Any]) -> Packed:
+        try:
+            text = compact({"about": dict(said), "tensors": tensors, "tops": [len(tops[width]) for width in WIDTHS]})
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"what is said about the tensors must be JSON, and is not: {error}") from error
+        description = zlib.compress(text.encode(), 9)
+        head = _head(_data_length(parts, tops), len(description))
+        return Packed(head, parts, tops, description, len(text))
+
+    plain = ready(about)
+    room = plain.nbytes // (PART_OF_FILE - 1)  # of the file with it, a fiftieth
+    text = fitted(seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, room)
+    return plain if text is None else ready({**about, "seen": text})
 
 
 class _Seen(dict[tuple[torch.dtype, tuple[int, ...], bytes], int]):

@@ -49,7 +49,7 @@ def packed(
 def packed_as(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
     """`packed`, where the graph is known: `net` was traced of a module like this one, with any weights."""
     layers = _check(model)
-    net = net.with_params(model.state_dict())
+    net = net.with_weights_of(model)
     codes = {name: _codes(net.params[name], users) for name, users in _weights(net, layers).items()}
     values = {name: code.values() for name, code in codes.items()}
     return Compressed(net.with_params(values), recipe=recipe, codes=codes)

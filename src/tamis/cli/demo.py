@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import safetensors.torch
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -15,9 +14,9 @@ from rich.text import Text
 from torch import Tensor, nn
 from torch.export import Dim
 
-from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.export import write_program
+from tamis.artifact.weights_file import save_weights
 from tamis.certify.certificate import Certificate
 from tamis.certify.issue import certify
 from tamis.certify.verify import verify
@@ -191,8 +190,7 @@ def _side_by_side(lines: dict[str, list[str]], heading: str = "") -> Table:
 def save(model: nn.Module, small: Compressed, example: Tensor, directory: Path) -> tuple[Path, Path, Path]:
     """Write the weights, the exported program and the pruned network, each of which appears whole or not at all."""
     weights, program = directory / f"{NAME}.safetensors", directory / f"{NAME}.pt2"
-    with replacing(weights) as part:
-        part.write_bytes(safetensors.torch.save(model.state_dict()))
+    save_weights(model, weights)
     with quietly():
         exported = torch.export.export(model, (example,), dynamic_shapes=({0: Dim.AUTO},))
     write_program(exported, program)

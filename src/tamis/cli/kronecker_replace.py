@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from rich.table import Table
 from rich.text import Text
-from safetensors.torch import save_model
 from torch import nn
 
-from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.export import example_inputs
 from tamis.artifact.masks import Masks
+from tamis.artifact.weights_file import save_weights
 from tamis.cli.binarize import parse_keep
 from tamis.cli.display import console, facts, table
 from tamis.cli.kronecker_patterns import Chooser, parse_chains, parse_family
@@ -113,8 +112,7 @@ def _write(
 ) -> None:
     """The weights alone, or a `.tamis` file."""
     if out.suffix == ".safetensors":
-        with replacing(out) as part:
-            save_model(made, str(part))
+        save_weights(made, out)
         return
     example = example_inputs(load_network(model, weights, shape).network, 2)
     recipe = [*(loaded.compressed.recipe if loaded.compressed else ()), step]

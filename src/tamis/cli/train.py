@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.text import Text
-from safetensors.torch import save_model
 from torch import nn
 
-from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.masks import Masks
+from tamis.artifact.weights_file import save_weights
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule, load_module
@@ -177,10 +176,9 @@ def _zeros(constraint: Within | None, model: nn.Module, network: Network) -> Mas
 def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list[dict[str, Any]], out: Path) -> None:
     """The weights alone; or, with the network that was trained, all that a `.tamis` file holds."""
     if network is None:
-        with replacing(out) as part:
-            save_model(model, str(part))
+        save_weights(model, out)
     else:
-        Compressed(network.with_params(model.state_dict()), masks, recipe).save(out)
+        Compressed(network.with_weights_of(model), masks, recipe).save(out)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

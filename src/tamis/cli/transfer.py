@@ -57,7 +57,7 @@ def transfer(
         if not team.leads:
             return
         step = {"step": "transfer", "architecture": architecture.name, "data": examples.name, **settings.in_effect}
-        small = Compressed(network.with_params(trained.model.state_dict()), kept.masks, [step])
+        small = Compressed(network.with_weights_of(trained.model), kept.masks, [step])
         small.save(out)
     if as_json:
         last = trained.history[-1]

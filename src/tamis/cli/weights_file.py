@@ -13,7 +13,9 @@ from safetensors.torch import load_model
 from torch import Tensor, nn
 
 from tamis.artifact.archive import check_stored
+from tamis.artifact.weights_file import seen_in
 from tamis.errors import InvalidParameters, listed
+from tamis.graph.seen_samples import remember
 
 PICKLES = frozenset((".pt", ".pth", ".bin", ".ckpt"))
 WRAPPERS = ("state_dict", "model_state_dict", "model", "weights", "net")  # keys of what training scripts save
@@ -47,6 +49,7 @@ def _load_safetensors(module: nn.Module, path: Path) -> str:
         missing, unexpected = load_model(module, path, strict=False)
         unexpected = set(unexpected) - module.state_dict().keys()  # of tied ones it needs one, but may find them all
     _refuse(module, path, missing, unexpected, wrong)
+    remember(module, seen_in(path))
     return str(path)
 
 

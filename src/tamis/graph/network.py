@@ -13,10 +13,11 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from tamis.errors import InvalidInput, InvalidParameters, listed
+from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples, seen_by
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,7 @@ class Network:
         trainable: which of `params` are `nn.Parameter`s.
         aliases: further state_dict names of tied tensors, to the name under which they appear.
         constants: tensors of the model that are not in its state_dict.
+        seen: the samples that its weights were made with, as far as that is known.
     """
 
     def __init__(
@@ -155,6 +157,7 @@ class Network:
         output_structure: pytree.TreeSpec,
         aliases: Mapping[str, str] | None = None,
         constants: Mapping[str, Tensor] | None = None,
+        seen: SeenSamples = NOTHING_SEEN,
     ) -> None:
         self.nodes = nodes
         self.inputs = inputs
@@ -167,6 +170,7 @@ class Network:
         self.output_structure = output_structure
         self.aliases: Mapping[str, str] = MappingProxyType(dict(aliases or {}))
         self.constants: Mapping[str, Tensor] = MappingProxyType(dict(constants or {}))
+        self.seen = seen
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__:
@@ -343,6 +347,10 @@ class Network:
                 raise InvalidParameters(f"parameter '{name}' has shape {expected}, got {tuple(value.shape)}")
             params[known] = value.detach().clone()
         return self.replaced(params=params)
+
+    def with_weights_of(self, model: nn.Module) -> Network:
+        """A copy with the parameters of a module like the one that was traced, which remembers what that has seen."""
+        return self.with_params(model.state_dict()).replaced(seen=self.seen | seen_by(model))
 
     def to(self, target: torch.dtype | torch.device | str) -> Network:
         """A copy with floating-point parameters and constants converted to a dtype, or everything moved to a device."""

@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from tamis.errors import InvalidInput, TraceError
 from tamis.graph.network import Network, Node, Ref, references_in
+from tamis.graph.seen_samples import seen_by
 
 aten = torch.ops.aten
 
@@ -85,7 +86,8 @@ def trace_as(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bo
 
 
 def _built(model: nn.Module, program: ExportedProgram, batched: bool) -> Network:
-    return _Builder(program, batched, tied_names(model.state_dict(keep_vars=True))).build()
+    net = _Builder(program, batched, tied_names(model.state_dict(keep_vars=True))).build()
+    return net.replaced(seen=seen_by(model))
 
 
 def _checked(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:

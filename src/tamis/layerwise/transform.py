@@ -64,7 +64,7 @@ def transformed(
             figures[layer.weight] = outcome.figures
             report(len(figures), error=outcome.figures["error"])
     changes = {name: value for name, value in changes.items() if name not in codes}
-    return before.changed(changes, codes, {**step, "layers": figures}, masks)
+    return before.changed(changes, codes, {**step, "layers": figures}, masks).having_seen(walk.seen_samples())
 
 
 def _without_pruned_shift(layer: Layer, masks: Mapping[str, Tensor]) -> Layer:

@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network, Node, resolve
+from tamis.graph.seen_samples import NOTHING_SEEN, Array, SeenSamples, sample_digests
 from tamis.layerwise.calibration import FEWEST_BATCHES, HELD_OUT, Calibration, batches_of
 from tamis.layerwise.collect import Collector, Rows, Sums
 from tamis.layerwise.frontier import Frontier, Values
@@ -72,6 +74,7 @@ class Walk:
         self.changed = {name for name, value in small.items() if not torch.equal(value, net.params[name])}
         self.position = 0
         self.seen = hashlib.sha256()  # of the calibration data, where a journal asks for it
+        self._digests: list[Array] = []  # of its samples
         self.watches = False
         self.frontier = Frontier(self._first(calibration), budget, team.device)
 
@@ -146,9 +149,14 @@ class Walk:
         if measurement is not None and measurement.layer.node is node:
             measurement.add(original, small)
 
+    def seen_samples(self) -> SeenSamples:
+        """The calibration data, once the walk has come to the first layer."""
+        return SeenSamples.of(np.concatenate(self._digests), "calibration") if self._digests else NOTHING_SEEN
+
     def _first(self, calibration: Calibration) -> Iterator[Values]:
         """The inputs of this process' share of the batches, both networks alike."""
         for number, inputs in enumerate(batches_of(calibration, self.net)):
+            self._digests.append(sample_digests(inputs, self.net.input_dtypes, self.net.batched))
             for value in inputs if self.watches else ():
                 self.seen.update(f"{tuple(value.shape)} {value.dtype}".encode())
                 self.seen.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)

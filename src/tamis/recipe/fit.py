@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from tamis.artifact.atomic import replacing
@@ -19,6 +20,7 @@ from tamis.certify.schema import VERSION
 from tamis.certify.shares import share_out
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
+from tamis.graph.seen_samples import SeenSamples
 from tamis.layerwise.layers import find_layers
 from tamis.layerwise.transform import device_of, transformed
 from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
@@ -70,6 +72,9 @@ class Trials:
         whole = sum(each.bytes for layer in options.values() for each in layer if each.choice == WHOLE)
         self.beside = start.state.small.nbytes - whole  # in a file: biases, names, what no choice changes
         self.made: dict[int, Trial] = {}
+        # What allocations were found by, and what they are chosen on.
+        looked_at = (context.data.calibration.sample_digests, context.data.held_out.sample_digests)
+        self._searched = SeenSamples.of(np.concatenate(looked_at), "search")
 
     def __len__(self) -> int:
         return len(self.allocations)
@@ -103,7 +108,7 @@ class Trials:
 
     def _try(self, place: int, path: Path, figures: Path) -> None:
         announce(self._context.progress, f"start {self._place}, {self.name}: about {self.predicted(place):,} bytes")
-        made = self._made(self.allocations[place], path.with_suffix(""))
+        made = self._made(self.allocations[place], path.with_suffix("")).having_seen(self._searched)
         made.save(path)
         different, moved = compared(self._context.original, made.network, self._context.data.searched)
         with replacing(figures) as part:

@@ -41,7 +41,7 @@ class State:
 
     def trained(self, module: nn.Module, step: Mapping[str, Any]) -> State:
         """With the weights of a module of the same architecture, which are what later steps refer to."""
-        network = self.small.network.with_params(module.state_dict())
+        network = self.small.network.with_weights_of(module)
         return self.renewed(Compressed(network, self.small.masks, [*self.small.recipe, step]))
 
     def renewed(self, small: Compressed) -> State:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from tamis.bounds.disagreement import disagreement
 from tamis.certify.evidence import classes_of, gather_evidence
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph.network import Network
+from tamis.graph.seen_samples import SeenSamples
 from tamis.recipe.lock import Lock, model_facts, sha256_of
 from tamis.recipe.plan import run_plan
 from tamis.recipe.run import SMALL, architecture_of, check_plan, device_for, network_of
@@ -152,6 +153,8 @@ class Bench:
         except TamisError:
             space.remove()
             raise
+        seen = SeenSamples.of(self.searched.sample_digests, "search")  # which one is taken will depend on these
+        state = replace(state, small=state.small.having_seen(seen))
         state.small.save(folder / SMALL)
         with replacing(folder / RECIPE_FILE) as part:
             text = yaml.safe_dump(recipe.resolved(), sort_keys=False, allow_unicode=True, width=120)

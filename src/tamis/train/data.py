@@ -43,11 +43,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from tamis.errors import DataNotFound, InvalidInput
+from tamis.graph.seen_samples import Array, sample_digests
 from tamis.imports import attribute, import_named
 from tamis.train.collected import collect
 from tamis.train.digits import digits
@@ -65,6 +67,7 @@ from tamis.train.stored import (
 SPLITS = ("train", "test")
 FOLDER_VARIABLE = "TAMIS_DATA"
 DEFAULT_FOLDER = "~/.cache/tamis/data"
+DIGESTED_AT_ONCE = 1024  # samples
 LARGEST_SIDE = 2**15  # of an image that is resized
 INDEX_DTYPES = (torch.int32, torch.int64)  # torch takes uint8 for booleans, and no other
 NORMALISATION: dict[str, Statistics] = {
@@ -240,6 +243,13 @@ class Data:
         for values in (self.inputs, self.labels):
             digest.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
+
+    @cached_property
+    def sample_digests(self) -> Array:
+        """A number for each sample, by which equal ones are found; see `tamis.graph.seen_samples`."""
+        here = self.to("cpu")  # a GPU may round x/255 otherwise, and one sample would have two digests
+        some = torch.arange(len(self)).split(DIGESTED_AT_ONCE)
+        return np.concatenate([sample_digests((here.batch(each)[0],), (torch.float32,)) for each in some])
 
     def normalised(self) -> Tensor:
         """All inputs, as `batch` gives them; a new tensor."""

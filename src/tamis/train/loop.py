@@ -23,6 +23,7 @@ from torch.optim import SGD, AdamW, Optimizer
 
 from tamis.artifact.masks import Masks
 from tamis.errors import InvalidInput, TrainingDiverged
+from tamis.graph.seen_samples import SeenSamples, remember
 from tamis.progress import Listener, reporting
 from tamis.train.augment import crop_and_flip
 from tamis.train.checkpoint import DATA_CONTENT, Journal
@@ -201,6 +202,9 @@ def train(
     What does not fit is refused before anything is written: inputs that the model does not take, fewer scores than
     classes, a last step on one example where batch-norm cannot have it, augmentation of what is no image.
 
+    The model that comes out remembers the samples it was trained on, by digests, and so do the networks and files that
+    are made of it: `tamis.certify` refuses them as held-out data.
+
     Under `torchrun` the processes share each batch, and the steps are those of one process with the whole batch, but
     for batch-norm, whose statistics are over each process' share, and for augmentation and dropout, which every process
     draws on its own. The first process writes and reports; all of them must see the directory.
@@ -244,7 +248,9 @@ def train(
             history.append(training.epoch(epoch))
             journal.write(epoch, training.model, training.optimizer, [asdict(record) for record in history])
             report(epoch, **_figures(history[-1], masks))
-    return Trained(training.result(device_of(model)), tuple(history))
+    result = training.result(device_of(model))
+    remember(result, SeenSamples.of(data.sample_digests, "training"))
+    return Trained(result, tuple(history))
 
 
 def evaluate(

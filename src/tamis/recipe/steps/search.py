@@ -57,4 +57,5 @@ class Search(TrainingStep):
         aliases = state.small.aliases
         masks = {aliases.get(name, name): mask for name, mask in found.masks.items()}
         step = {"step": self.step, "data": context.data.train.name, "sparsity": self.sparsity, **how}
-        return replace(state, small=state.small.pruned(masks, {**step, **self.settings().in_effect}))
+        pruned = state.small.pruned(masks, {**step, **self.settings().in_effect})
+        return replace(state, small=pruned.having_seen(found.seen))

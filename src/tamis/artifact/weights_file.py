@@ -1,0 +1,32 @@
+"""Weights of a module in a `.safetensors` file, beside which it says what samples they were trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import save_model
+from torch import nn
+
+from tamis.artifact import seen_filter
+from tamis.artifact.atomic import replacing
+from tamis.graph.seen_samples import SeenSamples, seen_by
+
+SEEN = "tamis.seen"  # in the metadata of the file
+
+
+def save_weights(model: nn.Module, path: str | Path) -> None:
+    """Write all parameters and buffers of a module, whole or not at all; `safetensors.torch.load_model` reads them.
+
+    What the module has seen stands in the metadata of the file, as much of it as fits into 2% of the weights' bytes.
+    """
+    room = sum(value.nbytes for value in model.state_dict().values()) // seen_filter.PART_OF_FILE
+    text = seen_filter.fitted(seen_by(model), len, room)
+    with replacing(path) as part:
+        save_model(model, str(part), None if text is None else {SEEN: text})
+
+
+def seen_in(path: str | Path) -> SeenSamples:
+    """What a `.safetensors` file says that its weights have seen."""
+    with safe_open(path, "pt") as file:
+        return seen_filter.read(path, (file.metadata() or {}).get(SEEN))

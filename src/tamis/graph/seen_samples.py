@@ -1,0 +1,141 @@
+"""Which samples a network was made with, remembered by digests: what it has seen cannot say how it does on new data.
+
+A sample is what the network is fed: one input of it, in the dtype that it takes. So the same sample has the same digest
+whatever batch, loader or dataset it comes from, as long as it is normalised by the same arithmetic. Digests of training
+data are those before augmentation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+Array = np.ndarray[Any, Any]
+Purpose = Literal["training", "calibration", "search"]
+
+DIGEST_BITS = 64
+CELL_BITS = 40  # of a digest that are remembered: 10,000 new samples hit one of 50,000 by chance once in 2,200 times
+CELLS = 2**CELL_BITS
+PURPOSES: tuple[Purpose, ...] = ("training", "calibration", "search")
+ATTRIBUTE = "_tamis_seen_samples"  # of a module
+
+
+def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batched: bool = True) -> Array:
+    """A number of 64 bits for each sample of a batch, the same wherever the sample stands.
+
+    Args:
+        inputs: of a network, the first dimension running over samples.
+        dtypes: those that the network takes them in.
+        batched: if False, the inputs are one sample.
+
+    Example:
+        >>> sample_digests((torch.zeros(2, 3),), (torch.float32,)).shape
+        (2,)
+    """
+    as_fed = [_as_fed(value if batched else value[None], dtype) for value, dtype in zip(inputs, dtypes, strict=True)]
+    kinds = "; ".join(f"{value.dtype} {tuple(value.shape[1:])}" for value in as_fed)
+    start = hashlib.sha256(kinds.encode())
+    rows = [value.reshape(len(value), -1).view(torch.uint8).numpy() for value in as_fed]
+    found = np.empty(len(rows[0]), dtype=np.uint64)
+    for place, parts in enumerate(zip(*rows, strict=True)):
+        digest = start.copy()
+        for part in parts:
+            digest.update(part.data)
+        found[place] = int.from_bytes(digest.digest()[: DIGEST_BITS // 8], "little")
+    return found
+
+
+def _as_fed(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same numbers in the same bytes: +0.0 for −0.0, on the CPU, and a byte at least for each sample."""
+    value = value.detach().to("cpu", dtype)
+    if dtype.is_floating_point or dtype.is_complex:
+        value = value + 0.0
+    return value.contiguous() if value[:1].numel() else torch.zeros(len(value), 1, dtype=torch.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenSamples:
+    """A set of samples, by the first 40 bits of their digests: their cells.
+
+    Where there is no room for all of them, those in the first cells are remembered, which is as good as a choice at
+    random, for digests are.
+
+    Attributes:
+        cells: of the samples, ascending, each once, and all below the limit.
+        limit: up to here all are remembered, and nothing from here on.
+        purposes: what they were seen for.
+
+    Example:
+        >>> seen = SeenSamples.of(sample_digests((images,), net.input_dtypes), "calibration")
+        >>> seen.count(sample_digests((images[:7],), net.input_dtypes))
+        7
+    """
+
+    cells: Array
+    limit: int = CELLS
+    purposes: tuple[Purpose, ...] = ()
+
+    @classmethod
+    def of(cls, digests: Array, purpose: Purpose) -> SeenSamples:
+        """Of samples with these digests."""
+        return cls(np.unique(_cells(digests)), purposes=(purpose,)) if len(digests) else NOTHING_SEEN
+
+    def __bool__(self) -> bool:
+        return len(self.cells) > 0
+
+    def __or__(self, other: SeenSamples) -> SeenSamples:
+        """Both; of each only what is remembered up to the lower limit of the two, for of what follows much is gone."""
+        limit = min(self.limit, other.limit)
+        cells = np.union1d(self.cells, other.cells)
+        purposes = tuple(each for each in PURPOSES if each in self.purposes + other.purposes)
+        return SeenSamples(cells[cells < limit], limit, purposes)
+
+    @property
+    def share(self) -> float:
+        """The part of all samples that is remembered."""
+        return self.limit / CELLS
+
+    @property
+    def chance(self) -> float:
+        """The probability that a sample which was never seen is taken for one that was."""
+        return len(self.cells) / CELLS
+
+    def count(self, digests: Array) -> int:
+        """How many of these samples are remembered, each counted once."""
+        wanted = _cells(np.unique(digests))
+        return int(np.isin(wanted, self.cells).sum())
+
+    def first(self, count: int) -> SeenSamples:
+        """With so many samples at most."""
+        if count >= len(self.cells):
+            return self
+        return SeenSamples(self.cells[:count], int(self.cells[count]), self.purposes)
+
+
+NOTHING_SEEN = SeenSamples(np.empty(0, dtype=np.int64))
+
+
+def _cells(digests: Array) -> Array:
+    return (digests >> np.uint64(DIGEST_BITS - CELL_BITS)).astype(np.int64)
+
+
+def seen_by(model: nn.Module) -> SeenSamples:
+    """What a module remembers to have seen."""
+    found = vars(model).get(ATTRIBUTE)
+    return NOTHING_SEEN if found is None else SeenSamples(*found)
+
+
+def remember(model: nn.Module, seen: SeenSamples) -> None:
+    """Let a module, which is our own, remember more; copies of it remember as well.
+
+    It is kept as plain data, so that a module which is pickled needs no tamis to be read.
+    """
+    if seen:
+        both = seen_by(model) | seen
+        setattr(model, ATTRIBUTE, (both.cells, both.limit, both.purposes))
