@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from torch import Tensor
 
 from tamis.errors import DataNotFound, InvalidInput
@@ -59,3 +60,34 @@ def test_what_is_not_there_or_too_little() -> None:
         load_splits("no_such_data:train", "digits:test", 0.2, "train", 10, 0)
     with pytest.raises(InvalidInput, match=r"has 3 samples, of which 0\.1 cannot be held out"):
         load_splits("digits:train[:3]", "digits:test", 0.1, "train", 10, 0)
+
+
+@pytest.mark.parametrize("source", ["train", "test"])
+def test_equal_samples_go_to_one_part(source: str) -> None:
+    """Forty images, each of them one to nine times, in any order."""
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randn(40, 3, generator=generator)
+    places = torch.repeat_interleave(torch.arange(40), torch.arange(40) % 9 + 1)
+    places = places[torch.randperm(len(places), generator=generator)]
+    repeated, other = (images[places], places % 2), (images + 10, torch.arange(40) % 2)
+    train, test = (repeated, other) if source == "train" else (other, repeated)
+    data = load_splits(train, test, 0.3, source, 50, seed=0)
+    aside, rest = (set(part.sample_digests.tolist()) for part in (data.searched, getattr(data, source)))
+    assert aside and rest and not aside & rest
+    assert len(data.searched) + len(getattr(data, source)) == len(places)
+    again = load_splits(train, test, 0.3, source, 50, seed=0)
+    assert again.searched.sample_digests.tolist() == data.searched.sample_digests.tolist()
+
+
+def test_one_sample_repeated_cannot_be_divided() -> None:
+    same, other = (torch.ones(50, 3), torch.zeros(50).long()), (torch.zeros(2, 3), torch.zeros(2).long())
+    with pytest.raises(InvalidInput, match=r"50 samples \(1 distinct ones\), of which 0.2 cannot be held out"):
+        load_splits(same, other, 0.2, "train", 9, 0)
+
+
+def test_an_image_is_the_same_as_bytes_and_as_floats() -> None:
+    images = np.random.default_rng(0).integers(0, 256, (9, 4, 4), dtype=np.uint8)
+    np.savez("bytes.npz", x=images, y=np.arange(9))
+    np.savez("floats.npz", x=images[2:6, None].astype(np.float32) / 255, y=np.arange(4))
+    with pytest.raises(InvalidInput, match=r"'bytes\.npz' and 'floats\.npz' have 4 of 4 samples in common"):
+        load_splits("bytes.npz", "floats.npz", None, "train", 5, 0)

@@ -73,7 +73,7 @@ class Trials:
         self.beside = start.state.small.nbytes - whole  # in a file: biases, names, what no choice changes
         self.made: dict[int, Trial] = {}
         # What allocations were found by, and what they are chosen on.
-        looked_at = (context.data.calibration.sample_digests, context.data.held_out.sample_digests)
+        looked_at = (context.data.calibration.sample_digests, context.data.searched.sample_digests)
         self._searched = SeenSamples.of(np.concatenate(looked_at), "search")
 
     def __len__(self) -> int:

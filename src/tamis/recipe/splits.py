@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 
 from tamis.errors import InvalidInput
@@ -83,12 +84,14 @@ def load_splits(
 
 
 def _set_aside(data: Data, part: float, seed: int) -> tuple[Data, Data]:
-    """Some samples, drawn at random, and all others, both in the order of the data."""
+    """Some samples, drawn at random, and all others, both in the order of the data; equal ones go the same way."""
     count = round(part * len(data))
-    if not 0 < count < len(data):
-        raise InvalidInput(f"'{data.name}' has {len(data):,} samples, of which {part:g} cannot be held out")
-    chosen = torch.zeros(len(data), dtype=torch.bool)
-    chosen[torch.randperm(len(data), generator=_generator(seed))[:count]] = True
+    drawn = torch.randperm(len(data), generator=_generator(seed))[:count].numpy()
+    chosen = torch.from_numpy(np.isin(data.sample_digests, data.sample_digests[drawn]))
+    if not chosen.any() or chosen.all():
+        distinct = len(np.unique(data.sample_digests))
+        said = f" ({distinct:,} distinct ones)" if distinct < len(data) else ""
+        raise InvalidInput(f"'{data.name}' has {len(data):,} samples{said}, of which {part:g} cannot be held out")
     return data[chosen], data[~chosen]
 
 
@@ -98,16 +101,19 @@ def _generator(seed: int) -> torch.Generator:
 
 def refuse_overlap(train: Data, test: Data) -> None:
     """Raise InvalidInput where an input stands in both: what is certified on it would not hold for new ones."""
-    if train.inputs.dtype is not test.inputs.dtype or train.inputs.shape[1:] != test.inputs.shape[1:]:
+    if train.inputs.shape[1:] != test.inputs.shape[1:]:
         return  # of which a network takes one at most; whoever checks the inputs says which
-    known = {digest: place for place, digest in enumerate(_each(train))}
-    shared = [(known[digest], place) for place, digest in enumerate(_each(test)) if digest in known]
+    # As stored, where they are stored alike, so that another mean does not hide it; else as a network is fed with them.
+    stored_alike = train.inputs.dtype is test.inputs.dtype
+    there, here = ((_each(data) if stored_alike else data.sample_digests.tolist()) for data in (train, test))
+    known = {digest: place for place, digest in enumerate(there)}
+    shared = [(known[digest], place) for place, digest in enumerate(here) if digest in known]
     if shared:
-        there, here = shared[0]
+        first, second = shared[0]
         raise InvalidInput(
             f"'{train.name}' and '{test.name}' have {len(shared):,} of {len(test):,} samples in common (the first: "
-            f"sample {there} of the one is sample {here} of the other): a certificate needs data that nothing was made "
-            "with"
+            f"sample {first} of the one is sample {second} of the other): a certificate needs data that nothing was "
+            "made with"
         )
 
 
