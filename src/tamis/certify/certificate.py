@@ -92,6 +92,11 @@ class Certificate:
         """Whether the certified bounds are as small as was required; None where nothing was required."""
         return verdict(self.content.get("requirements", ()))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know of the data and of the original first: equal samples, an original that guesses."""
+        return tuple(self.content.get("notes", ()))
+
     def __getitem__(self, name: str) -> Claim:
         """The claim of this name."""
         for claim in self.claims:
@@ -101,6 +106,8 @@ class Certificate:
 
     def __str__(self) -> str:
         lines = [*self._verdict(), *self._subject()]
+        for note in self.notes:
+            lines += textwrap.wrap(f"! {note}", 100, subsequent_indent="  ")
         for claim in self.claims:
             mark = "•" if claim.bound.informative else "∘"
             lines += textwrap.wrap(f"{mark} {claim.sentence} [{cite(claim.bound.source)}]", 100, subsequent_indent="  ")

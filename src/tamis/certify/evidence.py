@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -13,6 +14,7 @@ from torch.utils import _pytree as pytree
 from tamis.certify.samples import Batch, Fingerprint, Inputs, batches_of
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
+from tamis.graph.seen_samples import Array, sample_digests
 
 # How far outputs may be off on another machine, relative to how large they are.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2**-8, torch.bfloat16: 2**-5}
@@ -55,8 +57,15 @@ class Evidence:
     of their range, another machine may see another answer: such an answer is in doubt, and claims count it as the worse
     of the two. `width` says how many times the rounding; 0 takes the answers as they are.
 
+    Where samples were given several times, as many count as there are distinct inputs, and of all that were given the
+    worst: those that count against the small network stay, as often as they came, and the best are left out. What
+    follows then holds if the copies are one draw that somebody repeated, and also if they are many draws from a
+    distribution that has few values, for a bound from all draws, or from the distinct ones, is never larger.
+
     Attributes:
-        samples: how many.
+        samples: how many count.
+        given: how many there are.
+        digests: of the samples that were given.
         inputs, labels: the sha256 of the data; of labels None where there are none.
         first: the first inputs, where the network is.
         largest_input: the largest magnitude of an entry of an input.
@@ -69,6 +78,8 @@ class Evidence:
     """
 
     samples: int
+    given: int
+    digests: Array
     inputs: str
     labels: str | None
     first: tuple[Tensor, ...]
@@ -82,23 +93,45 @@ class Evidence:
 
     def different(self, width: float) -> int:
         """In how many samples the answers differ, or may."""
-        return int(((self.answers[0] != self.answers[1]) | self._doubtful(width)).sum())
+        return self._worst((self.answers[0] != self.answers[1]) | self._doubtful(width))
 
     def errors(self, width: float) -> int:
         """In how many samples the small network is wrong, or may be."""
-        return int((self._wrong(1) | self._in_doubt(1, width)).sum())
+        return self._worst(self._wrong(1) | self._in_doubt(1, width))
 
     def right_before(self, width: float) -> int:
-        """In how many samples the original is right, or may be."""
+        """In how many of the samples given the original is right, or may be."""
         return int((~self._wrong(0) | self._in_doubt(0, width)).sum())
+
+    def right_after(self, width: float) -> int:
+        """In how many of the samples given the small network is right, beyond doubt."""
+        return int((~self._wrong(1) & ~self._in_doubt(1, width)).sum())
+
+    def most_frequent(self) -> int:
+        """In how many of the samples given the class is the most frequent one."""
+        assert self.known is not None
+        return int(self.known.bincount().max())
 
     def worse(self, width: float) -> int:
         """In how many samples the small network alone is wrong, or may be."""
-        return int(((self._wrong(1) & ~self._wrong(0)) | self._doubtful(width)).sum())
+        return self._worst((self._wrong(1) & ~self._wrong(0)) | self._doubtful(width))
 
     def better(self, width: float) -> int:
         """In how many samples the original alone is wrong, beyond doubt."""
-        return int((self._wrong(0) & ~self._wrong(1) & ~self._doubtful(width)).sum())
+        found = int((self._wrong(0) & ~self._wrong(1) & ~self._doubtful(width)).sum())
+        return max(0, min(found - (self.given - self.samples), self.samples - self.worse(width)))
+
+    def largest_distances(self) -> Tensor:
+        """Those that count."""
+        return self.distances.topk(self.samples).values if self.samples < self.given else self.distances
+
+    def as_given(self) -> Evidence:
+        """With every sample that was given counted, as certificates of version 1 did."""
+        return replace(self, samples=self.given)
+
+    def _worst(self, bad: Tensor) -> int:
+        """How many of the samples that count are bad, the best ones being left out."""
+        return min(self.samples, int(bad.sum()))
 
     def _wrong(self, network: int) -> Tensor:
         assert self.known is not None
@@ -144,6 +177,7 @@ def gather_evidence(
     """
     team = team or Alone()
     fingerprint, measured, known, first = Fingerprint(), [], [], []
+    digests: list[Array] = []
     samples, rounding = 0, 0.0
     for number, batch in enumerate(batches_of(inputs, labels, original, called)):
         if batch.labels is not None:
@@ -157,6 +191,7 @@ def gather_evidence(
             found = _left_to_another(batch.samples)
         measured.append(found)
         fingerprint.add(batch)
+        digests.append(sample_digests(batch.inputs, original.input_dtypes))
         known.append(batch.labels)
         samples += batch.samples
         report(samples)
@@ -165,7 +200,9 @@ def gather_evidence(
     whole = (torch.cat(parts, 1).to(team.device) for parts in zip(*measured, strict=True))
     figures, answers = (team.summed(part).cpu() for part in whole)
     return Evidence(
-        samples=samples,
+        samples=len(np.unique(np.concatenate(digests))),
+        given=samples,
+        digests=np.concatenate(digests),
         inputs=fingerprint.inputs,
         labels=None if every is None else fingerprint.labels,
         first=tuple(torch.cat(parts).to(_device(original)) for parts in zip(*first, strict=True)),

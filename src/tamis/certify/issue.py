@@ -21,12 +21,14 @@ from tamis.certify.claim import Case, Settings, checked_settings, short_form
 from tamis.certify.claims import kinds_of
 from tamis.certify.claims.boxes import check_boxes
 from tamis.certify.evidence import Evidence, Team, gather_evidence
+from tamis.certify.notes import notes_of
 from tamis.certify.rebuilt import load_beside
 from tamis.certify.requirements import asked_for, judge
 from tamis.certify.samples import Inputs, as_tensor, first_of, name_of
 from tamis.certify.schema import VERSION, printable
 from tamis.certify.shares import share_out
 from tamis.certify.signature import private_key
+from tamis.certify.unseen import refuse_seen, refuse_training
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph.network import Network
 from tamis.graph.precision import without_autocast
@@ -94,6 +96,10 @@ def certify(
         command: what issued it, as one would type it again; the certificate repeats it.
         progress: True, False, or a function of a `Progress`.
 
+    Raises:
+        AssumptionViolated: held-out samples are among those of training, or among those that the file remembers to be
+            made with.
+
     Returns:
         A `Certificate`; print it, `save` it, and let anybody `tamis.verify` it.
 
@@ -120,8 +126,7 @@ def certify(
     _check_prior(prior, net, small)
     team = _team(net)
     held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, team, progress)
-    if trained is not None and trained.inputs == held_out.inputs:
-        raise AssumptionViolated("the inputs are those of training: what is claimed of held-out data would not hold")
+    check_unseen(held_out, trained, net, small, file)
     seen = data_facts(held_out)
     case = Case(net, small, settings, seen["largest_input"], held_out, trained, prior)
     claims = claims_of(case)
@@ -140,7 +145,16 @@ def certify(
         "prior": None if prior is None else fingerprint_of_values(prior.params),
         "claims": claims,
     }
-    return Certificate.issued(content, sign)
+    return Certificate.issued({**content, "notes": notes_of(content)}, sign)
+
+
+def check_unseen(
+    held_out: Evidence, trained: Evidence | None, net: Network, small: Compressed, file: str | Path
+) -> None:
+    """Raise AssumptionViolated where held-out data was used to make either network, as far as that is known."""
+    if trained is not None:
+        refuse_training(held_out.digests, trained.digests)
+    refuse_seen(held_out.digests, {f"'{Path(file).name}'": small.seen, "the original network": net.seen})
 
 
 def _evidence(
@@ -159,7 +173,7 @@ def _evidence(
     with reporting(progress if leads and total else False, "certify", total) as report:
         keep = settings.boxed if settings.radius is not None else 1
         held_out = gather_evidence(net, small, inputs, labels, keep=keep, team=team, report=report)
-        done = held_out.samples
+        done = held_out.given
         return held_out, training_evidence(net, small, training, team, lambda samples: report(done + samples))
 
 
@@ -212,6 +226,7 @@ def data_facts(evidence: Evidence) -> dict[str, Any]:
     """What says which data it is, and how large its entries are, rounded up to what has few digits."""
     return {
         "samples": evidence.samples,
+        "given": evidence.given,
         "inputs": evidence.inputs,
         "labels": evidence.labels,
         "largest_input": max(evidence.largest_input, short_form(evidence.largest_input)),
@@ -219,11 +234,11 @@ def data_facts(evidence: Evidence) -> dict[str, Any]:
 
 
 def accuracy_facts(evidence: Evidence) -> dict[str, float] | None:
-    """Which part of the held-out data each network gets right; None without labels."""
+    """Which part of the held-out data each network gets right, and who always says the same; None without labels."""
     if evidence.known is None:
         return None
-    before, after = evidence.right_before(1), evidence.samples - evidence.errors(1)
-    return {"before": before / evidence.samples, "after": after / evidence.samples}
+    right = {"before": evidence.right_before(1), "after": evidence.right_after(1), "guessing": evidence.most_frequent()}
+    return {name: count / evidence.given for name, count in right.items()}
 
 
 def _name_of_network(original: Network | nn.Module, rebuilt: Network | nn.Module | None) -> str:

@@ -150,15 +150,17 @@ VERSION_1: dict[str, Check] = {
 }
 # Since version 2, a certificate names the original, the data and the command, and says what was required of it.
 NAME: dict[str, Check] = {"name": is_text}
+GIVEN: dict[str, Check] = {"given": is_count(1, MOST_SAMPLES)}  # where some are equal, more than count
 VERSION_2: dict[str, Check] = VERSION_1 | {
     "certificate": is_count(2, 2),
     "command": maybe(is_text),
     "requirements": listed(REQUIREMENT),
     "settings": fields(SETTINGS),
     "network": fields(NAME | NETWORK),
-    "data": fields(NAME | DATA),
-    "training": maybe(fields(NAME | DATA)),
-    "accuracy": maybe(fields({"before": is_rate, "after": is_rate})),
+    "data": fields(NAME | DATA | GIVEN),
+    "training": maybe(fields(NAME | DATA | GIVEN)),
+    "accuracy": maybe(fields({"before": is_rate, "after": is_rate, "guessing": is_rate})),
+    "notes": listed(is_text),
 }
 FORMS = {1: VERSION_1, 2: VERSION_2}
 

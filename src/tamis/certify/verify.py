@@ -22,11 +22,13 @@ from tamis.certify.evidence import Evidence, gather_evidence
 from tamis.certify.issue import (
     as_network,
     check_prior_kind,
+    check_unseen,
     data_facts,
     file_facts,
     network_facts,
     training_evidence,
 )
+from tamis.certify.notes import notes_of
 from tamis.certify.rebuilt import load_beside
 from tamis.certify.requirements import judge
 from tamis.certify.samples import Inputs
@@ -100,6 +102,7 @@ def verify(
 
     Raises:
         VerificationFailed: the first thing that is not as the certificate says.
+        AssumptionViolated: held-out samples are among those that the file remembers to be made with.
         CorruptArtifact: a file that was changed.
 
     Example:
@@ -121,9 +124,10 @@ def verify(
     settings = Settings(**content["settings"])
     case = Case(net, small, settings, content["data"]["largest_input"], prior=prior)
     kinds = _promised(content, case)
-    case = _with_data(case, content, inputs, labels, training)
+    case = _with_data(case, content, file, inputs, labels, training)
     recomputed, missing = _check_claims(kinds, content, case)
     _check_requirements(content)
+    _check_notes(content)
     trusted = signer is not None and signed_by is not None
     return Verification(recomputed, missing if trusted else (), () if trusted else missing, signer)
 
@@ -175,27 +179,37 @@ def _same_facts(
         )
 
 
-def _with_data(case: Case, content: Mapping[str, Any], inputs: Inputs, labels: Any, training: Any) -> Case:
+def _with_data(
+    case: Case, content: Mapping[str, Any], file: str | Path, inputs: Inputs, labels: Any, training: Any
+) -> Case:
     """The case with what both networks do on the data that is there, which must be that of the certificate."""
     net, small = case.original, case.small.network
     held_out, trained = None, None
     if inputs is not None:
         keep = case.settings.boxed if case.settings.radius is not None else 1
-        held_out = gather_evidence(net, small, inputs, labels, keep=keep)
+        held_out = _counted(gather_evidence(net, small, inputs, labels, keep=keep), content)
         _same_data("data", content["data"], held_out)
     if training is not None:
         if content["training"] is None:
             raise VerificationFailed("the certificate says nothing of training data; leave training= out")
         trained = training_evidence(net, small, training)
         assert trained is not None
+        trained = _counted(trained, content)
         _same_data("training", content["training"], trained)
+    if held_out is not None:
+        check_unseen(held_out, trained, net, case.small, file)
     if held_out is not None and held_out.known is not None and content.get("accuracy") is not None:
         _check_accuracy(content["accuracy"], held_out)
     return replace(case, held_out=held_out, training=trained)
 
 
+def _counted(evidence: Evidence, content: Mapping[str, Any]) -> Evidence:
+    """With equal samples counted as the certificate's version counts them."""
+    return evidence.as_given() if content["certificate"] == 1 else evidence
+
+
 def _same_data(what: str, said: Mapping[str, Any], evidence: Evidence) -> None:
-    found = data_facts(evidence)
+    found = {name: value for name, value in data_facts(evidence).items() if name in said}
     # Those who have no labels check what needs none, and labels that were not used are of no account.
     unused = ["labels"] if evidence.labels is None or said["labels"] is None else []
     if said["largest_input"] == evidence.largest_input:  # version 1 does not round it up
@@ -205,10 +219,11 @@ def _same_data(what: str, said: Mapping[str, Any], evidence: Evidence) -> None:
 
 def _check_accuracy(said: Mapping[str, float], evidence: Evidence) -> None:
     """Raise VerificationFailed unless the accuracies are those seen here, but for answers in doubt."""
-    samples, seen = evidence.samples, evidence
+    samples, seen = evidence.given, evidence
     right = {
         "before": (seen.right_before(0), seen.right_before(2)),
-        "after": (samples - seen.errors(2), samples - seen.errors(0)),
+        "after": (seen.right_after(2), seen.right_after(0)),
+        "guessing": (seen.most_frequent(), seen.most_frequent()),
     }
     for name, (least, most) in right.items():
         if not least / samples <= said[name] <= most / samples:
@@ -315,6 +330,12 @@ def _check_requirements(content: Mapping[str, Any]) -> None:
         raise VerificationFailed(f"the certificate judges what it does not claim: {', '.join(asked)}") from error
     if found != requirements:
         raise VerificationFailed(f"the verdict does not follow from the claims: it is {requirements}, and not {found}")
+
+
+def _check_notes(content: Mapping[str, Any]) -> None:
+    """Raise VerificationFailed where notes are not what follows from the rest; version 1 has none."""
+    if content["certificate"] > 1 and content["notes"] != (found := notes_of(content)):
+        raise VerificationFailed(f"the notes do not follow from the data: they are {content['notes']}, and not {found}")
 
 
 def _same(said: Any, found: Any) -> bool:

@@ -29,7 +29,7 @@ class Deviation(Kind):
     def _at(self, case: Case, delta: float, width: float) -> Numbers:
         """The distance that counts, with so many times the rounding of outputs added; what is zero stays zero."""
         assert case.held_out is not None
-        distance = deviation_quantile(case.held_out.distances, case.settings.coverage, delta).value
+        distance = deviation_quantile(case.held_out.largest_distances(), case.settings.coverage, delta).value
         rounding = width * case.held_out.rounding * case.held_out.largest_score
         return {"samples": case.held_out.samples, "distance": finite(distance + rounding if distance else 0.0)}
 

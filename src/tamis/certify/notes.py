@@ -1,0 +1,41 @@
+"""What a reader of a certificate should know of its data and its original before its claims, if there is any of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tamis.bounds.binomial import smallest_rate
+from tamis.certify.claim import whole
+
+DOUBT = 0.01  # the probability that a network which only guesses is taken for one that does better
+
+
+def notes_of(content: Mapping[str, Any]) -> list[str]:
+    """Notes that follow from what a certificate says of its data, and so can be made again by whoever has it."""
+    notes = [_copies(content[part], called) for part, called in (("data", "held-out"), ("training", "training"))]
+    return [*filter(None, notes), *filter(None, [_guessing(content)])]
+
+
+def _copies(data: Mapping[str, Any] | None, called: str) -> str | None:
+    if data is None or data["given"] == data["samples"]:
+        return None
+    return (
+        f"Of {whole(data['given'])} {called} samples given, {whole(data['samples'])} are distinct: so many count, and "
+        "of all that were given the worst."
+    )
+
+
+def _guessing(content: Mapping[str, Any]) -> str | None:
+    """Whether the original may as well answer the most frequent class each time, as an untrained one does."""
+    accuracy, given = content["accuracy"], content["data"]["given"]
+    if accuracy is None:
+        return None
+    right, guessed = (round(accuracy[name] * given) for name in ("before", "guessing"))
+    if smallest_rate(right, given, math.log(DOUBT)) > accuracy["guessing"]:
+        return None
+    return (
+        f"The original network is right on {whole(right)} of {whole(given)} samples, and whoever always answers the "
+        f"most frequent class on {whole(guessed)}: it cannot be told from guessing. Are its weights trained ones?"
+    )
