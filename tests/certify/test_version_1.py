@@ -23,8 +23,9 @@ Content = dict[str, Any]
 def of_version_1(content: Content) -> Content:
     """What version 1 would have said: equal shares, no names, no verdict, every digit, and its own sources."""
     old = copy.deepcopy(content) | {"certificate": 1}
-    for name in ("command", "requirements", "accuracy"):
+    for name in ("command", "requirements", "accuracy", "notes"):
         del old[name]
+    del old["data"]["given"]
     for part in ("network", "data"):
         del old[part]["name"]
     kinds = [kind for kind in kinds_of(1) if kind.name in {entry["claim"] for entry in old["claims"]}]
