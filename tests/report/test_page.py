@@ -168,9 +168,12 @@ def test_bad_input_is_refused_and_nothing_written(case: SimpleNamespace, tmp_pat
         report(source, out, original=case.net, batch=0)
     with pytest.raises(InvalidInput, match=r"is not the one that the certificate of 'small\.tamis' is about"):
         report(source, out, original=tamis.rescale(case.net, seed=1))
-    (tmp_path / "other.tamis").write_bytes(b"something else")
+    tamis.prune(case.net, 1).save(tmp_path / "other.tamis")
     with pytest.raises(InvalidInput, match="its sha256 differs"):
         report(source, out, original=case.net, file=tmp_path / "other.tamis")
+    (tmp_path / "text.tamis").write_bytes(b"something else")
+    with pytest.raises(CorruptArtifact, match=r"text\.tamis is not a \.tamis file"):
+        report(source, out, original=case.net, file=tmp_path / "text.tamis")
     with pytest.raises(InvalidInput, match=r"there is no '.*none.tamis'"):
         report(source, out, original=case.net, file=tmp_path / "none.tamis")
     with pytest.raises(InvalidInput, match="a certificate in memory has no folder"):

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from tamis.artifact import format, seen_filter
 from tamis.artifact.codes import Codes
 from tamis.artifact.export import export, to_module
+from tamis.artifact.file import File
 from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.masks import Masks
 from tamis.artifact.summary import summary_of, weights_of
@@ -254,11 +255,11 @@ def check_same_graph(small: Compressed, original: Network) -> None:
                 raise InvalidInput(f"'{name}' has the {kind} {here} in {small!r} and {there} in {original!r}")
 
 
-def load(path: str | Path, model: nn.Module | Network) -> Compressed:
+def load(path: str | Path | File, model: nn.Module | Network) -> Compressed:
     """Read a `.tamis` file.
 
     Args:
-        path: the file.
+        path: the file, or what `File.read` read of it.
         model: the architecture: a module, or a traced network. Its own weights do not matter, and it is left as it is.
 
     Returns:
@@ -277,6 +278,7 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
             f"load needs the model that '{path}' is for, a module or a Network, got {type(model).__name__}"
         )
     own, aliases = _tensors_of(model)
+    path = File.read(path)
     try:
         contents = format.read(path, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
     except InvalidParameters as error:
@@ -299,7 +301,7 @@ def load(path: str | Path, model: nn.Module | Network) -> Compressed:
     return Compressed._sound(model.replaced(params=params, seen=seen), masks, codes, recipe)
 
 
-def recipe_of(path: str | Path, model: nn.Module | Network) -> tuple[list[dict[str, Any]], tuple[Tensor, ...]]:
+def recipe_of(path: str | Path | File, model: nn.Module | Network) -> tuple[list[dict[str, Any]], tuple[Tensor, ...]]:
     """How a file's network came about, and inputs of zeros for it: what tells how to build the model that it is for.
 
     Args:
@@ -311,7 +313,7 @@ def recipe_of(path: str | Path, model: nn.Module | Network) -> tuple[list[dict[s
     return recipe, _zeros(graph, next((value.device for value in own.values()), torch.device("cpu")))
 
 
-def _rebuilt_layers(path: str | Path, model: nn.Module | Network) -> bool:
+def _rebuilt_layers(path: str | Path | File, model: nn.Module | Network) -> bool:
     try:
         recipe, _ = recipe_of(path, model)
     except TamisError:  # what is wrong with it is said already
@@ -425,7 +427,7 @@ def _graph(net: Network) -> dict[str, Any]:
     return {"fingerprint": fingerprint(net), "inputs": inputs, "batched": net.batched, "torch": torch.__version__}
 
 
-def _compare_graphs(path: str | Path, graph: Mapping[str, Any], net: Network) -> None:
+def _compare_graphs(path: str | Path | File, graph: Mapping[str, Any], net: Network) -> None:
     if graph["fingerprint"] != fingerprint(net):
         raise InvalidParameters(
             f"'{path}' was saved from a network that computes something else with the same parameters: its operations, "
@@ -434,7 +436,7 @@ def _compare_graphs(path: str | Path, graph: Mapping[str, Any], net: Network) ->
         )
 
 
-def _checked_about(path: str | Path, about: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _checked_about(path: str | Path | File, about: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The parts of a file's metadata, if they are what `save` writes."""
     graph: Any = about.get("graph") if isinstance(about, dict) else None
     recipe: Any = about.get("recipe") if isinstance(about, dict) else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -36,13 +35,12 @@ from tamis.artifact.described import (
 )
 from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
 from tamis.artifact.encodings.base import Array, bits, zero_bits
+from tamis.artifact.file import CHECKSUM, File
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
 
-START = rb'{"__metadata__":{"tamis":"{\"sha256\":\"'  # how the header of every file begins, from byte 8 on
 LARGE = 1 << 16  # entries that are worth a thread
 MOST_THREADS = 4  # beside the calling one
-CHECKSUM = slice(8 + len(START), 8 + len(START) + 64)  # where its hexadecimal digits stand
 
 
 @dataclass(frozen=True)
@@ -114,14 +112,14 @@ def size(
     return _packed(tensors, masks, about, codes or {}, seen).nbytes
 
 
-def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) -> Contents:
+def read(file: str | Path | File, expected: Mapping[str, tuple[Shape, torch.dtype]]) -> Contents:
     """Read the tensors of a file that is meant for a model.
 
     The whole file is read into memory before it is checked, and nothing that is returned refers to it: whoever
     changes or truncates it afterwards changes no tensor.
 
     Args:
-        path: a file that `write` wrote.
+        file: one that `write` wrote, or what was read of it already.
         expected: shape and dtype of each tensor of the model. A file that claims others is refused before anything is
             decoded, so that a hostile one takes no more memory than a small multiple of the model and of itself, which
             docs/format.md states under "Limits".
@@ -133,8 +131,8 @@ def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) ->
     Example:
         >>> read("small.tamis", {"fc.weight": ((10, 64), torch.float32)}).tensors["fc.weight"]
     """
-    path = Path(path)
-    content = _content(path)
+    opened = File.read(file)
+    path, content = opened.path, opened.content
     with ThreadPoolExecutor(max(1, min(torch.get_num_threads() - 1, MOST_THREADS))) as threads:
         verification = threads.submit(_verify, path, content)
         try:
@@ -143,32 +141,32 @@ def read(path: str | Path, expected: Mapping[str, tuple[Shape, torch.dtype]]) ->
             verification.result()  # bytes that were changed explain whatever else is wrong
 
 
-def stored_bytes(path: str | Path, names: Iterable[str]) -> dict[str, int]:
+def stored_bytes(file: str | Path | File, names: Iterable[str]) -> dict[str, int]:
     """How many bytes of a file each tensor takes; what is left over is what the file says of itself.
 
     Args:
-        path: a file that `write` wrote.
+        file: one that `write` wrote, or what was read of it already.
         names: of the tensors of the model that it is for; a file that says more than theirs can need is refused.
 
     Example:
         >>> stored_bytes("small.tamis", small.params)["fc.weight"]
         176
     """
-    described = _verified(Path(path), names)
+    described = _verified(File.read(file), names)
     return {name: described.taken(name) for name in described.claims}
 
 
-def about(path: str | Path, names: Iterable[str]) -> dict[str, Any]:
+def about(file: str | Path | File, names: Iterable[str]) -> dict[str, Any]:
     """What a file says about its tensors, which tells how to build the model that they are for.
 
     Args:
-        path: a file that `write` wrote.
+        file: one that `write` wrote, or what was read of it already.
         names: of tensors, about as many as the file should have; one that says more than theirs can need is refused.
 
     Example:
         >>> about("small.tamis", model.state_dict())["recipe"]
     """
-    return _verified(Path(path), names).about
+    return _verified(File.read(file), names).about
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
@@ -251,18 +249,6 @@ def _prepared_codes(name: str, tensor: Tensor, mask: Tensor | None, codes: Codes
 # -- reading: from here on, nothing is taken on trust ---------------------------------------------------------------
 
 
-def _content(path: Path) -> Array:
-    """All bytes of a file that begins as ours do. One of another kind is not read any further."""
-    with path.open("rb") as file:
-        first = file.read(CHECKSUM.stop)
-        if first[8 : CHECKSUM.start] != START or len(first) < CHECKSUM.stop:
-            found = "empty" if not first else "not a .tamis file, or one whose beginning was changed"
-            raise CorruptArtifact(f"{path} is {found}")
-        content = np.empty(file.seek(0, os.SEEK_END), dtype=np.uint8)
-        file.seek(0)
-        return content[: file.readinto(content.data)]
-
-
 def _verify(path: Path, content: Array) -> None:
     digest = hashlib.sha256(content[: CHECKSUM.start].data)
     digest.update(b"0" * 64)
@@ -271,11 +257,10 @@ def _verify(path: Path, content: Array) -> None:
         raise CorruptArtifact(f"{path} is truncated or was changed since it was written: its checksum does not fit it")
 
 
-def _verified(path: Path, names: Iterable[str]) -> Description:
+def _verified(file: File, names: Iterable[str]) -> Description:
     """What a file says of itself, whose bytes are those that were written."""
-    content = _content(path)
-    _verify(path, content)
-    described = _described(path, content, longest_description(names))
+    _verify(file.path, file.content)
+    described = _described(file.path, file.content, longest_description(names))
     described.data.ready()
     return described
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from tamis import __version__
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.file import File
 from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
 from tamis.certify.certificate import Certificate
 from tamis.certify.claim import Case, Settings, checked_settings, short_form
@@ -115,10 +115,8 @@ def certify(
     if sign is not None:
         private_key(sign)  # a key that cannot be read should be known before the work, not after it
     net = as_network(original, example, inputs, "certify")
-    facts = file_facts(file)
-    small = load_beside(original, net, file, rebuilt)
-    if file_facts(file) != facts:
-        raise InvalidInput(f"'{file}' was changed while it was read")
+    stored = read_once(file)
+    small = load_beside(original, net, stored, rebuilt)
     if settings.radius is not None:
         if fingerprint(small.network) != fingerprint(net):
             raise InvalidInput(f"radius = {radius} bounds networks of one graph, and '{file}' has another one")
@@ -138,7 +136,7 @@ def certify(
         "requirements": judge(asked, claims),
         "settings": vars(settings),
         "network": {"name": printable(called or _name_of_network(original, rebuilt)), **network_facts(net)},
-        "file": facts,
+        "file": file_facts(stored),
         "data": {"name": printable(data_called or name_of(inputs)), **seen},
         "training": trained and {"name": printable(name_of(training)), **data_facts(trained)},
         "accuracy": accuracy_facts(held_out),
@@ -214,12 +212,16 @@ def network_facts(net: Network) -> dict[str, Any]:
     return {"graph": fingerprint(net), "values": fingerprint_of_values(net.params), "bytes": size}
 
 
-def file_facts(path: str | Path) -> dict[str, Any]:
-    """What says which file it is."""
-    if isinstance(path, Compressed):
+def read_once(file: str | Path) -> File:
+    """The bytes of a file, which are then hashed and decoded."""
+    if isinstance(file, Compressed):
         raise InvalidInput("what is certified is a file, read back: save the network, and give the path of its file")
-    content = Path(path).read_bytes()
-    return {"name": printable(Path(path).name), "sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+    return File.read(file)
+
+
+def file_facts(file: File) -> dict[str, Any]:
+    """What says which file it is."""
+    return {"name": printable(file.path.name), "sha256": file.sha256, "bytes": file.nbytes}
 
 
 def data_facts(evidence: Evidence) -> dict[str, Any]:

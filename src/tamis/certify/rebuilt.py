@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from tamis.artifact.compressed import Compressed, load, recipe_of
+from tamis.artifact.file import File
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.graph.network import Network
 
@@ -20,7 +21,7 @@ Example = tuple[Tensor, ...]
 MOST_WEIGHTS = 16  # times those of a layer that a file may ask us to make of its factors
 
 
-def rebuilt_for(file: str | Path, model: nn.Module) -> nn.Module:
+def rebuilt_for(file: str | Path | File, model: nn.Module) -> nn.Module:
     """The module that a `.tamis` file is for: the user's own, with the layers rebuilt that its recipe rebuilt.
 
     Binary layers and products of Kronecker-sparse factors have other parameters than the layers that they stand for.
@@ -57,8 +58,9 @@ def rebuilt_for(file: str | Path, model: nn.Module) -> nn.Module:
     return model
 
 
-def load_rebuilding(file: str | Path, model: nn.Module) -> tuple[Compressed, nn.Module]:
+def load_rebuilding(file: str | Path | File, model: nn.Module) -> tuple[Compressed, nn.Module]:
     """What a file holds, and the module that it is for: the user's own, or else the one that `rebuilt_for` makes."""
+    file = File.read(file)
     try:
         return load(file, model), model
     except InvalidParameters:
@@ -68,7 +70,7 @@ def load_rebuilding(file: str | Path, model: nn.Module) -> tuple[Compressed, nn.
 
 
 def load_beside(
-    original: Network | nn.Module, net: Network, file: str | Path, rebuilt: Network | nn.Module | None
+    original: Network | nn.Module, net: Network, file: File, rebuilt: Network | nn.Module | None
 ) -> Compressed:
     """The network of a file that is compared with the original.
 

@@ -26,6 +26,7 @@ from tamis.certify.issue import (
     data_facts,
     file_facts,
     network_facts,
+    read_once,
     training_evidence,
 )
 from tamis.certify.notes import notes_of
@@ -113,14 +114,12 @@ def verify(
     if inputs is None and labels is not None:
         raise InvalidInput("labels were given without the inputs that they belong to; pass inputs= as well")
     signer = _check_signer(content, signed_by)
-    _same_facts("file", content["file"], file_facts(file), f"'{file}'", ignored=("name",))
+    stored = read_once(file)
+    _same_facts("file", content["file"], file_facts(stored), f"'{file}'", ignored=("name",))
     net = as_network(model, example, inputs, "verify")
     _same_facts("network", content["network"], network_facts(net), "the model")
     _check_prior(content["prior"], prior, training)
-    small = load_beside(model, net, file, rebuilt)
-    _same_facts(
-        "file", content["file"], file_facts(file), f"'{file}'", ignored=("name",)
-    )  # nobody changed it meanwhile
+    small = load_beside(model, net, stored, rebuilt)  # of the bytes that were hashed
     settings = Settings(**content["settings"])
     case = Case(net, small, settings, content["data"]["largest_input"], prior=prior)
     kinds = _promised(content, case)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.file import File
 from tamis.artifact.format import stored_bytes
 from tamis.artifact.summary import errors_of
 
@@ -40,7 +41,7 @@ class Layer:
         return self.zeros / max(self.weights, 1)
 
 
-def layers_of(small: Compressed, file: str | Path) -> tuple[Layer, ...]:
+def layers_of(small: Compressed, file: str | Path | File) -> tuple[Layer, ...]:
     """The layers of a small network that was read from a file, in their order.
 
     Example:

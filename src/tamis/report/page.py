@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
+from tamis.artifact.file import File
 from tamis.certify.certificate import Certificate
-from tamis.certify.issue import as_network, file_facts, network_facts
+from tamis.certify.issue import as_network, network_facts
 from tamis.certify.rebuilt import load_beside
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import Network
@@ -120,7 +121,7 @@ def _same_network(content: Mapping[str, Any], net: Network) -> None:
         )
 
 
-def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], file: str | Path | None) -> Path:
+def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], file: str | Path | None) -> File:
     """The small network's file, if it is the one that was certified."""
     name = content["file"]["name"]
     if file is None:
@@ -129,16 +130,16 @@ def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], 
         file = Path(certificate).with_name(name)
     if not Path(file).exists():
         raise InvalidInput(f"there is no '{file}', which the certificate is about: pass file=, where it is")
-    if file_facts(file)["sha256"] != content["file"]["sha256"]:
+    if (stored := File.read(file)).sha256 != content["file"]["sha256"]:
         raise InvalidInput(f"'{file}' is not the file that the certificate is about: its sha256 differs")
-    return Path(file)
+    return stored
 
 
-def _about_networks(net: Network, small: Compressed, file: Path, batch: int) -> dict[str, Any]:
+def _about_networks(net: Network, small: Compressed, file: File, batch: int) -> dict[str, Any]:
     """Everything that can be said once the networks themselves are there."""
     layers = layers_of(small, file)
     return {
-        "more_rows": [*counted_rows(net, small, file.stat().st_size), *measured_rows(net, small, batch)],
+        "more_rows": [*counted_rows(net, small, file.nbytes), *measured_rows(net, small, batch)],
         "layers": layers,
         "figures": [*([_layer_figure(layers)] if layers else []), *_cost_figure(net)],
         "steps": [_as_line(step) for step in small.recipe],
