@@ -78,7 +78,7 @@ def test_what_is_pickled_is_no_larger_than_the_network():
     assert len(pickle.dumps(net)) < 4 * 100 * 101 + 10_000
 
 
-def test_a_network_that_was_made_small():
+def test_a_network_that_was_made_small(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
     pruned = tamis.prune(model, 0.5, example=torch.zeros(1, 6))
@@ -86,6 +86,10 @@ def test_a_network_that_was_made_small():
     back = again(small)
     check_same(small.network, back.network, (torch.randn(5, 6),))
     assert back.recipe == small.recipe and back.nbytes == small.nbytes and back.summary() == small.summary()
+    assert small.seen, "what it was made with goes along, for nobody may certify it with that"
+    for name, each in (("small", small), ("back", back)):
+        each.save(tmp_path / name)
+    assert (tmp_path / "small").read_bytes() == (tmp_path / "back").read_bytes()
     assert back.masks.keys() == small.masks.keys() and back.codes.keys() == small.codes.keys()
     assert all(torch.equal(mask, back.masks[name]) for name, mask in small.masks.items())
     assert all(torch.equal(code.indices, back.codes[name].indices) for name, code in small.codes.items())
