@@ -28,6 +28,7 @@ def of_version_1(content: Content) -> Content:
     del old["data"]["given"]
     for part in ("network", "data"):
         del old[part]["name"]
+    del old["settings"]["sequential"]
     kinds = [kind for kind in kinds_of(1) if kind.name in {entry["claim"] for entry in old["claims"]}]
     settings = Settings(**old["settings"])
     shares = share_out(settings.delta, kinds)

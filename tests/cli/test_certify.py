@@ -59,9 +59,11 @@ def test_json_is_the_certificate() -> None:
 
 
 def test_options_reach_the_library() -> None:
-    run(*CERTIFY, "--delta", 0.1, "--candidates", 3, "--coverage", 0.9, "--radius", 0.01, "--boxed", 2)
+    run(*CERTIFY, "--delta", 0.1, "--candidates", 3, "--coverage", 0.9, "--radius", 0.01, "--boxed", 2, "--sequential")
     settings = tamis.Certificate.load("small.json").content["settings"]
-    assert settings == {"delta": 0.1, "candidates": 3, "coverage": 0.9, "radius": 0.01, "boxed": 2}
+    asked = {"delta": 0.1, "candidates": 3, "coverage": 0.9, "radius": 0.01, "boxed": 2, "sequential": True}
+    assert settings == asked
+    assert "verified" in run(*VERIFY, "--data", DATA)
 
 
 @pytest.mark.parametrize(("rate", "code", "word"), [("100%", 0, "PASS"), ("0.01pt", 3, "FAIL")])

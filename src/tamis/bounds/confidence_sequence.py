@@ -21,7 +21,7 @@ from tamis.bounds.bound import Bound, log_of
 from tamis.bounds.held_out import HELD_OUT
 
 SOURCE = "waudbysmith2024betting, capital of a mixture of constant bets"
-STREAM = "each look was at all samples that had come by then, none of them left out"
+STREAM = "every look was at all samples that had come by then, and with the same settings"
 
 # How many standard deviations below p a bet expects the rate to be, once there are as many samples as it is made for.
 # √(2 ln 1/δ) is best: 2.4 for δ = 0.05, 3 for 0.01. It must not depend on δ, or a larger δ could give a larger limit.

@@ -39,6 +39,7 @@ class Settings:
         coverage: of how many inputs the bound of the deviation speaks.
         radius: of boxes around inputs; None: no boxes.
         boxed: around how many of the first inputs.
+        sequential: whether what is claimed of held-out data holds however often one looks as samples come in.
     """
 
     delta: float
@@ -46,9 +47,10 @@ class Settings:
     coverage: float
     radius: float | None
     boxed: int
+    sequential: bool = False
 
 
-def checked_settings(delta: Any, candidates: Any, coverage: Any, radius: Any, boxed: Any) -> Settings:
+def checked_settings(delta: Any, candidates: Any, coverage: Any, radius: Any, boxed: Any, sequential: Any) -> Settings:
     """Settings, if they can be; InvalidInput says what cannot."""
     for name, value in (("delta", delta), ("coverage", coverage)):
         if not _is(Real, value) or not LEAST_SHARE <= value < 1:
@@ -58,8 +60,10 @@ def checked_settings(delta: Any, candidates: Any, coverage: Any, radius: Any, bo
             raise InvalidInput(f"{name} must be a whole number of at least 1, and up to {most:,}, got {value!r:.50}")
     if radius is not None and not (_is(Real, radius) and 0 <= radius <= LARGEST_FLOAT):
         raise InvalidInput(f"radius must be a finite number of at least 0, got {radius!r:.50}")
+    if not isinstance(sequential, bool):
+        raise InvalidInput(f"sequential must be True or False, got {sequential!r:.50}")
     radius = None if radius is None else float(radius)
-    return Settings(float(delta), int(candidates), float(coverage), radius, int(boxed))
+    return Settings(float(delta), int(candidates), float(coverage), radius, int(boxed), sequential)
 
 
 def _is(kind: type, value: Any) -> bool:
@@ -204,9 +208,13 @@ def whole(number: int) -> str:
     return f"{number:,}"
 
 
-def confidence(settings: Settings) -> str:
-    """How every sentence begins that may be wrong by chance. All of them hold together with this confidence."""
-    return f"With {part(1 - Decimal(repr(settings.delta)))} confidence"
+def confidence(settings: Settings, held_out: bool = True) -> str:
+    """How every sentence begins that may be wrong by chance. All of them hold together with this confidence.
+
+    What is said of held-out data holds at one look at it, or at every one.
+    """
+    looks = ", however often one looks" if settings.sequential and held_out else ""
+    return f"With {part(1 - Decimal(repr(settings.delta)))} confidence{looks}"
 
 
 def part(share: Decimal) -> str:

@@ -51,6 +51,7 @@ def certify(
     coverage: float = 0.95,
     radius: float | None = None,
     boxed: int = 8,
+    sequential: bool = False,
     max_accuracy_drop: float | str | None = None,
     max_disagreement: float | str | None = None,
     sign: str | Path | None = None,
@@ -86,6 +87,8 @@ def certify(
         radius: if given, bound how far outputs move for every input within this distance, in each entry, of one of the
             first `boxed` inputs.
         boxed: see `radius`.
+        sequential: make what is claimed of held-out data hold however often one looks as samples come in: certify the
+            first samples again and again, and stop whenever you like. Without it, one look is all there may be.
         max_accuracy_drop, max_disagreement: what is required: so much accuracy may be lost, so many answers may differ,
             as 0.01, "1%" or "1pt". `Certificate.passed` says whether the certified bounds, and not the rates that were
             measured, are as small; the certificate is issued either way.
@@ -110,7 +113,7 @@ def certify(
         >>> cert["disagreement"].sentence
         >>> cert.save("small.json")
     """
-    settings = checked_settings(delta, candidates, coverage, radius, boxed)
+    settings = checked_settings(delta, candidates, coverage, radius, boxed, sequential)
     asked = asked_for(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
     if sign is not None:
         private_key(sign)  # a key that cannot be read should be known before the work, not after it

@@ -155,7 +155,7 @@ VERSION_2: dict[str, Check] = VERSION_1 | {
     "certificate": is_count(2, 2),
     "command": maybe(is_text),
     "requirements": listed(REQUIREMENT),
-    "settings": fields(SETTINGS),
+    "settings": fields(SETTINGS | {"sequential": is_flag}),
     "network": fields(NAME | NETWORK),
     "data": fields(NAME | DATA | GIVEN),
     "training": maybe(fields(NAME | DATA | GIVEN)),

@@ -590,6 +590,10 @@ def certify(
         str | None,
         typer.Option(metavar="RATE", help="Require that at most so many answers differ, as 2%: PASS or FAIL."),
     ] = None,
+    sequential: Annotated[
+        bool,
+        typer.Option("--sequential", help="The claims shall hold however often you look again as samples come in."),
+    ] = False,
     sign: Annotated[
         Path | None, typer.Option(metavar="KEY", help="Sign it with the Ed25519 private key in this PEM file.")
     ] = None,
@@ -608,8 +612,9 @@ def certify(
     from tamis.cli.certify import certify
 
     asked = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius, "boxed": boxed}
+    asked |= {"sequential": sequential, "sign": sign}
     required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
-    certify(model, weights, shape, trust, small, data, training, out, as_json, **required, **asked, sign=sign)
+    certify(model, weights, shape, trust, small, data, training, out, as_json, **required, **asked)
 
 
 @app.command()

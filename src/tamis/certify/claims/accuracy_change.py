@@ -34,7 +34,8 @@ class AccuracyChange(Kind):
         }
 
     def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
-        return accuracy_change(measured["worse"], measured["better"], measured["samples"], delta)
+        worse, better = measured["worse"], measured["better"]
+        return accuracy_change(worse, better, measured["samples"], delta, settings.sequential)
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         points = percent(bound.value).removesuffix("%")

@@ -29,13 +29,14 @@ class Deviation(Kind):
     def _at(self, case: Case, delta: float, width: float) -> Numbers:
         """The distance that counts, with so many times the rounding of outputs added; what is zero stays zero."""
         assert case.held_out is not None
-        distance = deviation_quantile(case.held_out.largest_distances(), case.settings.coverage, delta).value
+        settings, distances = case.settings, case.held_out.largest_distances()
+        distance = deviation_quantile(distances, settings.coverage, delta, settings.sequential).value
         rounding = width * case.held_out.rounding * case.held_out.largest_score
         return {"samples": case.held_out.samples, "distance": finite(distance + rounding if distance else 0.0)}
 
     def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
-        distance = measured.get("distance")
-        return deviation_at_rank(distance or 0.0, measured["samples"], settings.coverage, delta)
+        distance = measured.get("distance") or 0.0
+        return deviation_at_rank(distance, measured["samples"], settings.coverage, delta, settings.sequential)
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         share = part(Decimal(repr(settings.coverage)))

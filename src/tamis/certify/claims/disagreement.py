@@ -9,7 +9,7 @@ from tamis.certify.evidence import classes_of
 
 
 class Disagreement(Kind):
-    """Clopper–Pearson on the rate of different answers."""
+    """A limit of the rate of different answers."""
 
     name, needs, statistical = "disagreement", "inputs", True
     numbers = ("different", "samples")
@@ -27,7 +27,7 @@ class Disagreement(Kind):
         return {"different": (seen.different(0), seen.different(2)), "samples": (seen.samples, seen.samples)}
 
     def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
-        return disagreement(measured["different"], measured["samples"], delta)
+        return disagreement(measured["different"], measured["samples"], delta, settings.sequential)
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         return (

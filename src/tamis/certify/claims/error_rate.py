@@ -9,7 +9,7 @@ from tamis.certify.evidence import classes_of
 
 
 class ErrorRate(Kind):
-    """Clopper–Pearson on the rate of wrong answers."""
+    """A limit of the rate of wrong answers."""
 
     name, needs, statistical = "error_rate", "labels", True
     numbers = ("errors", "samples")
@@ -27,7 +27,7 @@ class ErrorRate(Kind):
         return {"errors": (seen.errors(0), seen.errors(2)), "samples": (seen.samples, seen.samples)}
 
     def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
-        return error_rate(measured["errors"], measured["samples"], delta)
+        return error_rate(measured["errors"], measured["samples"], delta, settings.sequential)
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
         return (

@@ -49,6 +49,6 @@ class Generalization(Kind):
         if not bound.informative:
             return f"That {known} says nothing of other inputs, since {code}: too many for so few examples."
         return (
-            f"{confidence(settings)} over the draw of the training data, the small network is wrong on at most "
-            f"{percent(bound.value)} of inputs drawn like them: {known}, and {code}."
+            f"{confidence(settings, held_out=False)} over the draw of the training data, the small network is wrong on "
+            f"at most {percent(bound.value)} of inputs drawn like them: {known}, and {code}."
         )
