@@ -60,6 +60,12 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
     assert "certificate.json, recipe.lock.yaml, report.html, small.tamis" in result.stdout
     small = tamis.load("out/small.tamis", MODELS["mlp"]())
     assert [step["step"] for step in small.recipe] == ["prune", "quantize"]
+    for rate, code, word in (("100%", 0, "PASS"), ("0.01pt", 3, "FAIL")):  # certified again, without a step run again
+        required = invoke("compress", MLP, "--recipe", "mine.yaml", *QUICK, "--max-accuracy-drop", rate)
+        assert required.exit_code == code and required.stdout.startswith(f"{word}\n") and "step" not in required.stderr
+    certificate = tamis.Certificate.load("out/certificate.json").content
+    assert certificate["network"]["name"] == MLP and certificate["data"]["name"] == TEST
+    assert certificate["command"].startswith(f"tamis compress {MLP} --recipe mine.yaml")
     verified = invoke("verify", "out/certificate.json", "out/small.tamis", MLP, "--data", TEST)
     assert verified.exit_code == 0, verified.stderr
     again = invoke("compress", MLP, "--recipe", "out/recipe.lock.yaml", "-o", "again", "--json")
@@ -77,11 +83,11 @@ def test_the_command_that_repeats_a_run_can_be_pasted() -> None:
 
 
 @pytest.mark.slow
-def test_a_budget_that_is_not_met_ends_with_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_that_is_not_met_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tamis.recipe.fit.promised", lambda different, *_: 0.0)  # a search that believes anything
     result = invoke("compress", MLP, "--max-disagreement", "1%", *QUICK)
-    assert result.exit_code == 1
-    assert "asked for at most 1.00% of different answers, certified " in result.stdout and "NOT met" in result.stdout
+    assert result.exit_code == 3
+    assert result.stdout.startswith("FAIL\n  FAIL  different answers: at most 1% required, at most ")
 
 
 @pytest.mark.slow

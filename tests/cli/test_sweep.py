@@ -63,6 +63,9 @@ def test_a_sweep_shows_what_it_tried() -> None:
     assert result.exit_code == 0, result.stderr
     assert "optuna-dashboard sqlite:///" in result.stderr and "candidates 2/2" in result.stderr
     assert "levels 3" in result.stdout and "each certificate pays for" in result.stdout
+    for rate, code, word in (("100%", 0, "PASS: a network"), ("0.01pt", 3, "FAIL: no network")):
+        required = invoke("sweep", "s.yaml", "-o", "out", "--max-disagreement", rate)
+        assert required.exit_code == code and required.stdout.startswith(f"{word} is certified to be as good as")
     again = invoke("sweep", "run", "s.yaml", "-o", "out", "--json")
     shown = json.loads(again.stdout)
     assert shown == json.loads(Path("out/results.json").read_text()) and len(shown["candidates"]) == 2
@@ -91,7 +94,7 @@ def test_nothing_within_the_limits_ends_with_1() -> None:
         ("trials: 9", "trials: no", {}, "s.yaml:7:9: trials: it should be a valid integer; got False"),
         ("[3, 8]", "[3, 8, 0]", {}, "s.yaml:5:59: steps[0].levels: it should be"),
         ("model: tamis.train.models:mlp\n", "", {}, "s.yaml: 'model' is missing: a .pt2 file, or package.module:fac"),
-        ("models:mlp", "models:nlp", {}, "module 'tamis.train.models' has no 'nlp'; did you mean mlp"),
+        ("models:mlp", "models:nlp", {}, "has no 'nlp'; did you mean mlp"),
         ("digits:test[", "digits:train[", {}, "samples in common"),
         ("", "", {"-o": "s.yaml"}, "-o must be a folder, and 's.yaml' is a file"),
         ("", "", {"--storage": "here"}, "--storage is the address of a database"),

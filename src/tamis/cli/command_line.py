@@ -15,9 +15,10 @@ def remember_arguments(arguments: Sequence[str]) -> None:
     _ARGUMENTS.set(tuple(arguments))
 
 
-def command_line() -> str:
-    """The command, to be typed again."""
-    return shlex.join(["tamis", *_ARGUMENTS.get()])
+def command_line(secret: str = "", shown: str = "") -> str:
+    """The command, to be typed again; `secret` in it, such as an address with a password, is replaced by `shown`."""
+    arguments = [text.replace(secret, shown) if secret else text for text in _ARGUMENTS.get()]
+    return shlex.join(["tamis", *arguments])
 
 
 def as_written(model: str, weights: Path | None) -> str:

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import typer
 from rich.console import Console
 from rich.text import Text
 from torch import Tensor, nn
 
-from tamis.cli.command_line import as_written
+from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import load_module, load_network
+from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.recipe.run import Compression
@@ -33,10 +33,13 @@ def compress(
     out: Path,
     device: str,
     as_json: bool,
-    **budget: str | None,
+    target_bytes: str | None,
+    max_disagreement: str | None,
+    max_accuracy_drop: str | None,
 ) -> None:
     """The command; arguments as on the command line."""
-    if recipe is None and not any(budget.values()):
+    required = parse_requirements(max_disagreement=max_disagreement, max_accuracy_drop=max_accuracy_drop)
+    if recipe is None and target_bytes is None and max_disagreement is None:
         raise InvalidInput("compress needs --recipe, --target-bytes or --max-disagreement; `tamis recipes` lists some")
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
@@ -44,15 +47,15 @@ def compress(
     with Console(stderr=True).status(Text(f"reading {model}")):
         given, example = model_of(model, weights, shape, trust)
     called = as_written(model, weights)
+    places: dict[str, Any] = {"example": example, "device": where, "called": called, "command": command_line()}
     done = compress_model(
-        given, recipe, data, out, test=test, **budget, example=example, device=where, called=called, progress=True
+        given, recipe, data, out, test=test, target_bytes=target_bytes, **required, **places, progress=True
     )
     if as_json:
         print(json.dumps(as_plain_data(done), indent=2, allow_nan=False))
     else:
         show(done, console())
-    if done.met is False:
-        raise typer.Exit(1)
+    end_with(done.met)
 
 
 def model_of(
@@ -86,9 +89,3 @@ def show(done: Compression, out: Console) -> None:
     out.print()
     files = sorted(path.name for path in done.folder.iterdir() if not path.name.startswith("."))
     out.print(facts({"folder": str(done.folder), "files": ", ".join(files)}))
-    budget = done.lock.content["recipe"].get("budget", {})
-    if done.met is not None:
-        value = done.certificate["disagreement"].bound.value
-        asked = budget["max_disagreement"]
-        verdict = "met" if done.met else "NOT met"
-        out.print(f"asked for at most {asked:.2%} of different answers, certified {value:.2%}: {verdict}")

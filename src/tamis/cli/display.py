@@ -37,7 +37,7 @@ def facts(lines: Mapping[str, str | Text]) -> Table:
 
 
 def from_logarithm(value: float) -> str:
-    """e^value: plain between 10^-4 and 10^6, otherwise as a power of ten.
+    """e^value: plain between 10^-4 and 10^6, otherwise as a power of ten; rounded up, so that a bound stays one.
 
     Example:
         >>> from_logarithm(math.log(1234.5)), from_logarithm(100.0)
@@ -47,8 +47,20 @@ def from_logarithm(value: float) -> str:
         return "0"
     power = value / math.log(10)
     if not -4 <= power <= 6:
-        return f"10^{power:.2f}"
-    return f"{math.exp(value):,.{max(1, 4 - math.floor(power))}f}"
+        return f"10^{rounded_up(power, 2):.2f}"
+    digits = max(1, 4 - math.floor(power))
+    return f"{rounded_up(math.exp(value), digits):,.{digits}f}"
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """To so many digits behind the point, if more than float64 rounded the value itself by is lost.
+
+    Example:
+        >>> rounded_up(3.491, 2), rounded_up(3.49, 2)
+        (3.5, 3.49)
+    """
+    scaled = value * 10**digits
+    return math.ceil(scaled - 1e-12 * abs(scaled)) / 10**digits
 
 
 def with_unit(count: int) -> str:

@@ -105,6 +105,10 @@ MaxAccuracyDrop = Annotated[
     str | None,
     typer.Option(metavar="RATE", help="Require that at most so much accuracy is lost, as 1pt or 0.01: PASS or FAIL."),
 ]
+MaxDisagreement = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="Require that at most so many answers differ, as 2%: PASS or FAIL."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 Factory = Annotated[
     str,
@@ -586,10 +590,7 @@ def certify(
     ] = None,
     boxed: Annotated[int, typer.Option(metavar="N", help="With --radius: for how many inputs of DATA.")] = 8,
     max_accuracy_drop: MaxAccuracyDrop = None,
-    max_disagreement: Annotated[
-        str | None,
-        typer.Option(metavar="RATE", help="Require that at most so many answers differ, as 2%: PASS or FAIL."),
-    ] = None,
+    max_disagreement: MaxDisagreement = None,
     sequential: Annotated[
         bool,
         typer.Option("--sequential", help="The claims shall hold however often you look again as samples come in."),
@@ -693,8 +694,9 @@ def compress(
     ] = None,
     max_disagreement: Annotated[
         str | None,
-        typer.Option(metavar="PART", help="Find the smallest file that answers differently on at most 1%, say."),
+        typer.Option(metavar="RATE", help="Find the smallest file that answers differently on at most 1%, say."),
     ] = None,
+    max_accuracy_drop: MaxAccuracyDrop = None,
     weights: Weights = None,
     shape: Shape = None,
     trust: Trust = False,
@@ -704,11 +706,16 @@ def compress(
     """Run a recipe, or search for what fits a budget, and certify what that cost.
 
     DIR then has small.tamis, certificate.json, report.html and recipe.lock.yaml. After a kill, the same command goes on
-    from what DIR/.tamis-compress holds. Where a certificate does not reach --max-disagreement, the exit code is 1.
+    from what DIR/.tamis-compress holds. With --max-disagreement or --max-accuracy-drop the certificate says PASS or
+    FAIL, and the exit code is 3 where it is FAIL.
     """
     from tamis.cli.compress import compress
 
-    budget = {"target_bytes": target_bytes, "max_disagreement": max_disagreement}
+    budget = {
+        "target_bytes": target_bytes,
+        "max_disagreement": max_disagreement,
+        "max_accuracy_drop": max_accuracy_drop,
+    }
     compress(model, weights, shape, trust, recipe, data, test, out, device, as_json, **budget)
 
 
@@ -752,6 +759,8 @@ def sweep_run(
     spec: SweepSpec,
     out: SweepFolder,
     storage: Storage = None,
+    max_accuracy_drop: MaxAccuracyDrop = None,
+    max_disagreement: MaxDisagreement = None,
     device: Device = "cpu",
     trust: Trust = False,
     as_json: Json = False,
@@ -759,11 +768,13 @@ def sweep_run(
     """Make what SPEC asks for, together with all workers, and certify the best.
 
     The word `run` may be left out. DIR then has results.json, report.html, and a folder for each network made here.
-    After a kill, the same command goes on. Where no network is within the limits of SPEC, the exit code is 1.
+    After a kill, the same command goes on. Where no network is within the limits of SPEC, the exit code is 1; where
+    none is certified to be as good as --max-accuracy-drop and --max-disagreement require, it is 3.
     """
     from tamis.cli.sweep import run
 
-    run(spec, out, storage, device, trust, as_json)
+    required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
+    run(spec, out, storage, device, trust, as_json, **required)
 
 
 @sweep.command("worker")

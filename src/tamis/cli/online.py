@@ -24,7 +24,7 @@ from tamis.bayes.journal import rounds_in
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.space import Structure
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts, table
+from tamis.cli.display import console, facts, rounded_up, table
 from tamis.errors import InvalidInput
 from tamis.papers.online_account import LEAST, account, called, curves, experts, panels
 from tamis.papers.online_run import JOURNAL, Asked, follow
@@ -210,7 +210,10 @@ def _losses(found: Mapping[str, Any]) -> Table:
         "uniform guess": found["loss of a uniform guess"],
     }
     for name, value in lines.items():
-        rows.add_row(name, f"{value:,.1f}", f"{value / rounds:.3f}")
+        whole, each = value, value / rounds
+        if name.startswith("bound"):
+            whole, each = rounded_up(whole, 1), rounded_up(each, 3)
+        rows.add_row(name, f"{whole:,.1f}", f"{each:.3f}")
     return rows
 
 

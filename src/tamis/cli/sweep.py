@@ -11,26 +11,33 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.cli.command_line import as_written
+from tamis.certify.claim import percent
+from tamis.cli.command_line import as_written, command_line
 from tamis.cli.compress import model_of
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
+from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.errors import InvalidInput
 from tamis.sweep.run import RESULTS, Row, Swept, as_plain_data, sweep, work
 from tamis.sweep.space import described
 from tamis.sweep.spec import read_sweep
-from tamis.sweep.study import imported_optuna
+from tamis.sweep.study import imported_optuna, shown
 
 MOST_ROWS = 40
 
 
-def run(spec: Path, out: Path, storage: str | None, device: str, trust: bool, as_json: bool) -> None:
+def run(
+    spec: Path, out: Path, storage: str | None, device: str, trust: bool, as_json: bool, **required: str | None
+) -> None:
     """The command; arguments as on the command line."""
-    found = sweep(**_arguments(spec, out, storage, device, trust))
+    asked = parse_requirements(**required)
+    command = command_line() if storage is None else command_line(storage, shown(storage))
+    found = sweep(**_arguments(spec, out, storage, device, trust), **asked, command=command)
     if as_json:
         print(json.dumps(as_plain_data(found), indent=2, allow_nan=False))
     else:
         show(found, console())
+    end_with(found.passed)
     if not found.certified:
         raise typer.Exit(1)
 
@@ -60,7 +67,10 @@ def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: b
 
 
 def show(found: Swept, out: Console) -> None:
-    """Print the candidates, what is certified, and where everything is."""
+    """Print whether it is as good as required, the candidates, what is certified, and where everything is."""
+    if found.passed is not None:
+        which = "PASS: a network" if found.passed else "FAIL: no network"
+        out.print(f"{which} is certified to be as good as required\n")
     out.print(_table(found))
     out.print()
     for point, why in found.failed:
@@ -95,8 +105,13 @@ def _figure(row: Row, name: str) -> str:
     value = row.figures[name]
     if name == "bytes":
         return f"{value:,}"
-    return f"{1e3 * value:.3g} ms" if name == "latency" else f"{value:.2%}"
+    if name == "latency":
+        return f"{1e3 * value:.3g} ms"
+    return percent(value) if name == "disagreement" else f"{value:.2%}"  # a bound, rounded up, and a measured rate
 
 
 def _certified(row: Row) -> str:
-    return "" if row.certificate is None else f"{row.certificate['disagreement'].bound.value:.2%}"
+    if row.certificate is None:
+        return ""
+    bound = percent(row.certificate["disagreement"].bound.value)
+    return bound if row.certificate.passed is None else f"{bound} {'PASS' if row.certificate.passed else 'FAIL'}"

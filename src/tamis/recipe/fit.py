@@ -15,6 +15,7 @@ from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.json_file import read_object
 from tamis.bounds.disagreement import disagreement
+from tamis.certify.claim import percent
 from tamis.certify.claims import kinds_of
 from tamis.certify.schema import VERSION
 from tamis.certify.shares import share_out
@@ -200,7 +201,8 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
     if (least := promised(0, held_out, test, share)) > most:
         raise InvalidInput(
             f"{held_out:,} held-out and {test:,} test samples are too few for a disagreement of at most {most:.2%}: "
-            f"even without a single different answer the bound to expect is {least:.2%}; allow more, or name more data"
+            f"even without a single different answer the bound to expect is {percent(least)}; allow more, or name "
+            "more data"
         )
 
     def good(trial: Trial) -> bool:
@@ -219,7 +221,7 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
         bound = promised(closest.different, held_out, test, share)
         raise InvalidInput(
             f"no file was found with a disagreement of at most {most:.2%}: the closest, of {closest.bytes:,} bytes"
-            f"{_begun(closest, starts)}, has a bound to expect of {bound:.2%}; allow more, or begin otherwise"
+            f"{_begun(closest, starts)}, has a bound to expect of {percent(bound)}; allow more, or begin otherwise"
         )
     return _taken(best, everything, context)
 

@@ -17,6 +17,7 @@ from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.json_file import read_object
 from tamis.certify.certificate import Certificate
 from tamis.certify.issue import certify, network_facts
+from tamis.certify.requirements import REQUIRED, asked_for, rate_of
 from tamis.errors import CorruptArtifact, InvalidInput, TraceError
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
@@ -48,7 +49,6 @@ class Compression:
         module: the architecture that the file is for, where a step rebuilt it (binarize, kronecker); None: the model's.
         certificate: what compression cost.
         lock: what the lock file says.
-        met: whether the certificate says what a budget of disagreement asked for; None where there was none.
     """
 
     folder: Path
@@ -56,7 +56,11 @@ class Compression:
     module: nn.Module | None
     certificate: Certificate
     lock: Lock
-    met: bool | None
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the certificate says what was required; None where nothing was."""
+        return self.certificate.passed
 
 
 def compress(
@@ -68,9 +72,11 @@ def compress(
     test: Any = None,
     target_bytes: int | str | None = None,
     max_disagreement: float | str | None = None,
+    max_accuracy_drop: float | str | None = None,
     example: Tensor | tuple[Tensor, ...] | None = None,
     device: str | torch.device | None = None,
     called: str | None = None,
+    command: str | None = None,
     progress: Listener = True,
 ) -> Compression:
     """Run a recipe on a model, and certify what that cost on data that no step saw.
@@ -89,9 +95,12 @@ def compress(
         out: the folder to write to; made if it is not there.
         test: what the certificate speaks of, in the same forms, where `data` does not name both splits.
         target_bytes, max_disagreement: a budget, as the recipe's own, which it replaces but for its starts.
+        max_accuracy_drop: how much accuracy may be lost, as 0.01 or "1pt". Nothing is searched for it: like
+            `max_disagreement`, it is required of the certificate, and `Compression.met` says whether it holds.
         example: an input to trace a module with; by default the first of the data.
         device: where steps train; None: where the model is.
-        called: what messages and the lock file call the model; its class by default.
+        called: what messages, the certificate and the lock file call the model; its class by default.
+        command: what runs it, as one would type it again; the certificate repeats it.
         progress: True, False, or a function of a `Progress`.
 
     Returns:
@@ -115,10 +124,12 @@ def compress(
     where = device_for(net, device)
     if given_lock is not None:
         given_lock.check_made_for(net, splits, path)
+    most = None if wanted.budget is None else wanted.budget.max_disagreement
+    asked = requirements_of(max_accuracy_drop, most, splits) | {"called": called, "command": command}
     lock = Lock.of(wanted, net, called, splits, where)
     folder = Path(out)
     space = Workspace(folder)
-    if (done := _finished(folder, space, lock, net, module, wanted, splits, progress)) is not None:
+    if (done := _finished(folder, space, lock, net, module, wanted, splits, asked, progress)) is not None:
         return done
     threads = given_lock.threads if given_lock is not None else lock.threads
     with space.alone():
@@ -126,7 +137,7 @@ def compress(
         _note_versions(given_lock, lock, progress)
         with _threads(lock.threads), space.given_up_on_errors():
             state = run_plan(wanted.plan, State(Compressed(net), net, module), net, splits, where, space, progress)
-            return _finish(folder, space, lock, net, state, wanted, splits, progress)
+            return _finish(folder, space, lock, net, state, wanted, splits, asked, progress)
 
 
 # -- before the work ---------------------------------------------------------------------------------------------------
@@ -175,6 +186,16 @@ def _wanted(
     if lock is not None and (budget or named != found.data):
         raise InvalidInput(f"'{path}' is a lock file, which says everything: leave out the data and the budget")
     return found.model_copy(update={"data": named}), lock, path
+
+
+def requirements_of(
+    max_accuracy_drop: float | str | None, max_disagreement: float | str | None, data: Splits
+) -> dict[str, float | None]:
+    """What is required of a certificate, as `certify` takes it, if the test data can tell; known before the work."""
+    if max_accuracy_drop is not None and not data.test_has_labels:
+        raise InvalidInput(f"how much accuracy is lost cannot be said of '{data.test.name}': it has no labels")
+    given = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
+    return {name: None if value is None else rate_of(value, name) for name, value in given.items()}
 
 
 def _named_data(
@@ -265,6 +286,7 @@ def _finish(
     state: State,
     recipe: Recipe,
     data: Splits,
+    asked: Mapping[str, Any],
     progress: Listener,
 ) -> Compression:
     """Write what the run leaves; the lock file last, which says that all of it is there."""
@@ -272,19 +294,25 @@ def _finish(
     state.small.save(folder / SMALL)
     rebuilt = state.module if any(step.rebuilds for step in recipe.plan) else None
     lock = lock.with_result(folder / SMALL, _notes(recipe, space))
-    certificate = _certify(folder, lock, net, rebuilt, data, progress)
+    certificate = _certify(folder, lock, net, rebuilt, data, asked, progress)
     lock.write(folder / LOCK)
     space.remove()
-    return Compression(folder, state.small, rebuilt, certificate, lock, _met(recipe, certificate))
+    return Compression(folder, state.small, rebuilt, certificate, lock)
 
 
 def _certify(
-    folder: Path, lock: Lock, net: Network, rebuilt: nn.Module | None, data: Splits, progress: Listener
+    folder: Path,
+    lock: Lock,
+    net: Network,
+    rebuilt: nn.Module | None,
+    data: Splits,
+    asked: Mapping[str, Any],
+    progress: Listener,
 ) -> Certificate:
-    """Write the certificate of the file in the folder, and the report."""
+    """Write the certificate of the file in the folder, with what was asked of it, and the report."""
     announce(progress, "certify")
     file = folder / SMALL
-    certificate = certify(net, file, data.certified_on, rebuilt=rebuilt, delta=DELTA, progress=progress)
+    certificate = certify(net, file, data.certified_on, rebuilt=rebuilt, delta=DELTA, progress=progress, **asked)
     certificate.save(folder / CERTIFICATE)
     again = f"tamis compress {lock.content['model']['name']} --recipe {LOCK} -o again"
     result = lock.content["result"]
@@ -319,6 +347,7 @@ def _finished(
     module: nn.Module | None,
     recipe: Recipe,
     data: Splits,
+    asked: Mapping[str, Any],
     progress: Listener,
 ) -> Compression | None:
     """What the same run, finished earlier, has left; None if there is no file of it.
@@ -334,23 +363,25 @@ def _finished(
     if any(step.rebuilds for step in recipe.plan) and module is not None:
         rebuilt = architecture_of(module, recipe, data.train.example)
     small = load(folder / SMALL, net if rebuilt is None else rebuilt)
-    certificate = _certificate_of(folder, net)
+    certificate = _certificate_of(folder, net, asked)
     if certificate is None or not (folder / REPORT).exists():
         with _threads(old.threads):
-            certificate = _certify(folder, old, net, rebuilt, data, progress)
+            certificate = _certify(folder, old, net, rebuilt, data, asked, progress)
     space.remove()
-    return Compression(folder, small, rebuilt, certificate, old, _met(recipe, certificate))
+    return Compression(folder, small, rebuilt, certificate, old)
 
 
-def _certificate_of(folder: Path, net: Network) -> Certificate | None:
-    """The certificate in a folder; None if it is damaged, or speaks of another file or another original."""
+def _certificate_of(folder: Path, net: Network, asked: Mapping[str, Any]) -> Certificate | None:
+    """The certificate in a folder; None if it is damaged, or speaks of another file, original or requirement."""
     try:
         certificate = Certificate.load(folder / CERTIFICATE)
     except (FileNotFoundError, CorruptArtifact):
         return None
     said = certificate.content
     own = said["file"]["sha256"] == sha256_of(folder / SMALL) and network_facts(net).items() <= said["network"].items()
-    return certificate if own else None
+    required = {each["claim"]: each["at_most"] for each in said.get("requirements", ())}
+    wanted = asked_for(**{name: asked[name] for name in REQUIRED})
+    return certificate if own and required == wanted else None
 
 
 def architecture_of(module: nn.Module, recipe: Recipe, example: Tensor) -> nn.Module:
@@ -365,12 +396,6 @@ def architecture_of(module: nn.Module, recipe: Recipe, example: Tensor) -> nn.Mo
     for step in recipe.plan:
         module = step.rebuilt(module, example)
     return module.eval()
-
-
-def _met(recipe: Recipe, certificate: Certificate) -> bool | None:
-    if recipe.budget is None or recipe.budget.max_disagreement is None:
-        return None
-    return certificate["disagreement"].bound.value <= recipe.budget.max_disagreement
 
 
 # -- the machine -------------------------------------------------------------------------------------------------------

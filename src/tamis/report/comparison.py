@@ -35,13 +35,9 @@ def certified_rows(content: Mapping[str, Any]) -> list[Row]:
     sizes = content["network"]["bytes"], content["file"]["bytes"]
     how = "before: all parameters as they lie in memory; after: the file"
     rows = [Row("bytes", f"{sizes[0]:,}", f"{sizes[1]:,}", how)]
-    counts = {claim["claim"]: claim["measured"] for claim in content["claims"]}
-    if {"error_rate", "accuracy_change"} <= set(counts):
-        samples, wrong = counts["error_rate"]["samples"], counts["error_rate"]["errors"]
-        change = counts["accuracy_change"]
-        wrong_before = wrong - change["worse"] + change["better"]
-        before, after = (f"{(samples - errors) / samples:.2%}" for errors in (wrong_before, wrong))
-        rows.append(Row("accuracy", before, after, f"on the {samples:,} held-out inputs of the certificate"))
+    if (accuracy := content.get("accuracy")) is not None:
+        how = f"on the {content['data']['samples']:,} held-out inputs of the certificate"
+        rows.append(Row("accuracy", f"{accuracy['before']:.2%}", f"{accuracy['after']:.2%}", how))
     return rows
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,11 @@ from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.file import File
 from tamis.certify.certificate import Certificate
+from tamis.certify.claim import part, percent
 from tamis.certify.issue import as_network, network_facts
 from tamis.certify.rebuilt import load_beside
+from tamis.certify.requirements import in_words, verdict
+from tamis.citations import cite, reference
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import Network
 from tamis.paths.cost import path_costs
@@ -97,8 +102,8 @@ def report(
     if tried:
         parts["figures"].append(_front(tried, tried_by))
     text = _rendered(content, parts, reproduce)
-    with replacing(path) as part:
-        part.write_text(text, encoding="utf-8")
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 # -- what is on it -----------------------------------------------------------------------------------------------------
@@ -237,12 +242,21 @@ def headline(content: Mapping[str, Any]) -> str:
     return f"{after:,} bytes: {before / after:.1f} times fewer than before"
 
 
+def _check_command(content: Mapping[str, Any]) -> str:
+    """The command that checks the certificate; with the names of the one that issued it, if it was a command."""
+    model, data = "MODEL", "DATA"
+    if content.get("command") is not None:  # then the name is the argument, and --weights
+        model, data = content["network"]["name"], shlex.quote(content["data"]["name"])
+    return f"tamis verify CERTIFICATE.json {shlex.quote(content['file']['name'])} {model} --data {data}"
+
+
 def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: Sequence[str]) -> str:
     from jinja2 import Environment  # only a page needs it
 
     source = resources.files("tamis.report").joinpath("templates", "report.html").read_text(encoding="utf-8")
     claims = sorted(content["claims"], key=lambda claim: not claim["informative"])  # stable: informative ones first
     informative = [claim for claim in claims if claim["informative"]]
+    requirements = content.get("requirements", ())
     assumptions = dict.fromkeys(text for claim in informative for text in claim["assumptions"])
     return (
         Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -253,6 +267,14 @@ def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: S
             assumptions=list(assumptions),
             first=informative[0]["sentence"] if informative else "",
             headline=headline(content),
+            passed=verdict(requirements),
+            required=[(each["holds"], in_words(each, claims)) for each in requirements],
+            holds={each["claim"]: each["holds"] for each in requirements},
+            confidence=part(1 - Decimal(repr(content["settings"]["delta"]))),
+            references=list(dict.fromkeys(reference(claim["source"].split(",")[0]) for claim in claims)),
+            check=_check_command(content),
+            cite=cite,
+            percent=percent,
             reproduce=list(reproduce),
             **parts,
         )

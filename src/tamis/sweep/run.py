@@ -22,7 +22,7 @@ from tamis.certify.issue import certify
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph.network import Network
 from tamis.progress import Listener, reporting
-from tamis.recipe.run import CERTIFICATE, REPORT
+from tamis.recipe.run import CERTIFICATE, REPORT, requirements_of
 from tamis.recipe.state import DELTA
 from tamis.report.page import Candidate, report
 from tamis.sweep.alive import Workers
@@ -68,6 +68,7 @@ class Swept:
         rows: the candidates, the best in the first objective first.
         failed: what could not be made: the point, and why.
         compared: how many networks were compared on the test data, now and before: each certificate pays for them all.
+        required: whether something was required of the certificates.
     """
 
     folder: Path
@@ -76,6 +77,12 @@ class Swept:
     rows: Sequence[Row]
     failed: Sequence[tuple[Point, str]] = field(default=())
     compared: int = 0
+    required: bool = False
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether a network is certified to be as good as required; None where nothing was required."""
+        return any(_passed(row) for row in self.rows) if self.required else None
 
     @property
     def certified(self) -> list[Row]:
@@ -92,6 +99,9 @@ def sweep(
     example: Tensor | tuple[Tensor, ...] | None = None,
     device: str | torch.device | None = None,
     called: str | None = None,
+    max_accuracy_drop: float | str | None = None,
+    max_disagreement: float | str | None = None,
+    command: str | None = None,
     progress: Listener = True,
 ) -> Swept:
     """Make what a sweep asks for, together with the workers that share its study, and certify the best.
@@ -109,7 +119,10 @@ def sweep(
         storage: the address of a database that workers share; by default an SQLite file in the folder.
         example: an input to trace a module with; by default the first of the data.
         device: where steps train; None: where the model is.
-        called: what messages call the model; its class by default.
+        called: what messages and certificates call the model; its class by default.
+        max_accuracy_drop, max_disagreement: what is required of the certificates, as `tamis.certify` takes it; at least
+            one must say so for `Swept.passed`.
+        command: what runs it, as one would type it again; the certificates repeat it.
         progress: True, False, or a function of a `Progress`.
 
     Example:
@@ -118,8 +131,9 @@ def sweep(
     """
     session = _Session.of(model, spec, out, storage, example, device, called, progress)
     with closing(session.study):
+        asked = requirements_of(max_accuracy_drop, max_disagreement, session.bench.data)
         session.work()
-        return session.finish()
+        return session.finish(asked, command)
 
 
 def work(
@@ -217,8 +231,8 @@ class _Session:
 
     # -- certifying ----------------------------------------------------------------------------------------------------
 
-    def finish(self) -> Swept:
-        """Compare all candidates, certify the best, and write what is known."""
+    def finish(self, asked: Mapping[str, float | None], command: str | None) -> Swept:
+        """Compare all candidates, certify the best with what is asked of it, and write what is known."""
         settled = sorted(self.study.census().finished.values(), key=lambda trial: trial.number)
         good = [trial for trial in settled if trial.values is not None]
         failed = [
@@ -241,9 +255,10 @@ class _Session:
         else:
             one = chosen(figures, said.choose)
             picked = [] if one is None else [one]
-        compared = self._certify(rows, picked)
+        compared = self._certify(rows, picked, {**asked, "called": self.bench.called, "command": command})
         rows.sort(key=lambda row: (cost(row.figures, said.objectives[0]), row.trial))
-        found = Swept(self.out, shown(self.study.url), tuple(said.objectives), rows, failed, compared)
+        required = any(rate is not None for rate in asked.values())
+        found = Swept(self.out, shown(self.study.url), tuple(said.objectives), rows, failed, compared, required)
         with replacing(self.out / RESULTS) as part:
             part.write_text(json.dumps(as_plain_data(found), indent=1, allow_nan=False), encoding="utf-8")
         return found
@@ -255,7 +270,7 @@ class _Session:
             return known
         return self.bench.make(self.sweep.space.recipe(json.loads(trial.user_attrs[POINT]))).figures
 
-    def _certify(self, rows: list[Row], picked: Sequence[int]) -> int:
+    def _certify(self, rows: list[Row], picked: Sequence[int], asked: Mapping[str, Any]) -> int:
         """Give a certificate and a page to each that is picked; how many networks the certificates pay for."""
         recipes = {place: self.sweep.space.recipe(rows[place].point) for place in picked}
         made = {place: self.bench.make(recipe) for place, recipe in recipes.items()}
@@ -270,6 +285,7 @@ class _Session:
                     delta=DELTA,
                     rebuilt=rebuilt,
                     candidates=compared,
+                    **asked,
                 )
                 certificate.save(each.folder / CERTIFICATE)
                 row = rows[place]
@@ -287,14 +303,19 @@ class _Session:
                 reproduce=[again],
             )
         if made:
-            self._show_first(made)
+            self._show_first(rows, made)
         return compared
 
-    def _show_first(self, made: Mapping[int, Made]) -> None:
-        """The page of the one that is best in the first objective also lies beside the results."""
-        first = min(made.values(), key=lambda each: cost(each.figures, self.sweep.spec.objectives[0]))
+    def _show_first(self, rows: Sequence[Row], made: Mapping[int, Made]) -> None:
+        """The page of the one that is best in the first objective, of those that pass, also lies beside the results."""
+        passed = [place for place in made if _passed(rows[place]) is not False]
+        first = min(passed or made, key=lambda place: cost(made[place].figures, self.sweep.spec.objectives[0]))
         with replacing(self.out / REPORT) as part:
-            part.write_bytes((first.folder / REPORT).read_bytes())
+            part.write_bytes((made[first].folder / REPORT).read_bytes())
+
+
+def _passed(row: Row) -> bool | None:
+    return None if row.certificate is None else row.certificate.passed
 
 
 def _tried(rows: Sequence[Row], place: int) -> list[Candidate]:
@@ -314,6 +335,7 @@ def as_plain_data(found: Swept) -> dict[str, Any]:
         "storage": found.storage,
         "objectives": list(found.objectives),
         "compared_on_test_data": found.compared,
+        "passed": found.passed,
         "candidates": [_as_plain_row(row) for row in found.rows],
         "failed": [{"point": point, "error": why} for point, why in found.failed],
     }
@@ -324,5 +346,5 @@ def _as_plain_row(row: Row) -> dict[str, Any]:
     plain["certified"] = row.certificate is not None
     if row.certificate is not None:
         claims = {claim.name: claim.bound.value for claim in row.certificate.claims if claim.bound.informative}
-        plain |= {"folder": str(row.folder), "certificate": claims}
+        plain |= {"folder": str(row.folder), "certificate": claims, "passed": row.certificate.passed}
     return plain
