@@ -37,7 +37,7 @@ def test_it_fails_with_probability_at_most_delta(n: int, delta: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "delta"), [(20, 0.5), (30, 0.01), (45, 0.05)])
+@pytest.mark.parametrize(("n", "delta"), [(12, 0.5), (25, 0.01), (45, 0.05)])
 def test_it_fails_with_probability_at_most_delta_for_more_samples(n: int, delta: float) -> None:
     assert 0.8 * delta <= worst_failure(accuracy_change, n, delta) <= delta * (1 + 1e-9)
 
@@ -50,7 +50,7 @@ def test_it_holds_in_simulations(worse: float, better: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("worse", "better"), [(1e-3, 0.0), (0.01, 0.01), (0.03, 0.01), (0.2, 0.3)])
+@pytest.mark.parametrize(("worse", "better"), [(1e-3, 0.0), (0.01, 0.01), (0.03, 0.01)])
 def test_it_holds_in_simulations_of_many_samples(worse: float, better: float) -> None:
     n, delta, draws = 1000, 0.05, 400
     failed = failures(accuracy_change, worse, better, n, delta, draws)
@@ -140,7 +140,7 @@ def test_it_tells_how_it_came_about() -> None:
     assert bound.terms["least_better"] == smallest_rate(20, 10_000, log_share)
     assert bound.terms["delta_of_rates"] == SHARE * 0.05 and bound.terms["observed"] == 0.001
     assert all(type(term) in (int, float) for term in bound.terms.values())
-    assert bound.log_value == math.log(bound.value) and len(bound.assumptions) == 2
+    assert bound.log_value == pytest.approx(math.log(bound.value)) and len(bound.assumptions) == 2
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_what_is_not_a_number_is_refused(value: float, log_value: float) -> None
 
 
 def test_infinite_values_are_bounds_too() -> None:
-    assert Bound(math.inf, 5000.0, False, SOURCE).log10 == 5000 / math.log(10)
+    assert Bound(math.inf, 5000.0, False, SOURCE).log10 == pytest.approx(5000 / math.log(10))
     assert Bound(0.0, -math.inf, True, SOURCE).log10 == -math.inf
 
 
@@ -55,9 +55,9 @@ def test_without_more_it_assumes_nothing() -> None:
 
 @given(st.floats(0, allow_nan=False, allow_infinity=False))
 def test_logarithms_and_numbers_go_back_and_forth(value: float) -> None:
-    assert exp_of(log_of(value)) == pytest.approx(value, rel=2e-13)
+    assert value <= exp_of(log_of(value)) <= value * (1 + 2e-12) + 1e-323
 
 
 def test_logarithms_at_the_ends_of_float64() -> None:
     assert log_of(0.0) == -math.inf and exp_of(-math.inf) == 0.0
-    assert exp_of(1e6) == math.inf and exp_of(-1e6) == 0.0
+    assert exp_of(1e6) == math.inf and exp_of(-1e6) == 5e-324  # never 0 where the number is not

@@ -79,10 +79,10 @@ def test_moments_by_integration(weight: float, tau: float, R: float) -> None:
 
     sides = (-R - weight, 0.0), (0.0, R - weight)
     total = sum(integral(0, *side) for side in sides)
-    assert found.mean[0] == pytest.approx(sum(integral(1, *side) for side in sides) / total, abs=1e-7)
-    assert found.square[0] == pytest.approx(sum(integral(2, *side) for side in sides) / total, rel=1e-6)
-    assert found.one_sided[0] == pytest.approx(max(integral(2, *side) for side in sides) / total, rel=1e-6)
-    assert found.square[0] <= tau**2
+    assert found.mean[0] == pytest.approx(sum(integral(1, *side) for side in sides) / total / tau, abs=1e-5)
+    assert found.square[0] == pytest.approx(sum(integral(2, *side) for side in sides) / total / tau**2, rel=1e-6)
+    assert found.one_sided[0] == pytest.approx(max(integral(2, *side) for side in sides) / total / tau**2, rel=1e-6)
+    assert found.square[0] <= 1
 
 
 def test_without_truncation_the_standard_deviation_is_tau() -> None:

@@ -15,6 +15,7 @@ from torch import nn
 import tamis
 import tamis.bounds
 from tamis.bounds.accuracy_change import accuracy_change
+from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference
 from tamis.bounds.bound import Bound
 from tamis.bounds.box_deviation import box_deviation
 from tamis.bounds.clopper_pearson import upper_limit
@@ -59,6 +60,7 @@ COMPLEXITY = rademacher_peeling(read_shape(NET), path_norm=tamis.path_norm(NET),
 
 CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     accuracy_change: lambda: accuracy_change(5, 3, 100, 0.05),
+    accuracy_change_by_difference: lambda: accuracy_change_by_difference(5, 3, 100, 0.05),
     box_deviation: lambda: box_deviation(NET, SMALL.network, X, 0.01)[0],
     cross_entropy_gap: lambda: cross_entropy_gap(COMPLEXITY, 1000),
     deviation_at_rank: lambda: deviation_at_rank(0.5, 200, 0.9, 0.05),

@@ -26,7 +26,7 @@ from tamis.bayes.target import Rounds, losses
 from tamis.bayes.xnor import Xnor
 from tamis.bounds.arguments import check_count, check_number
 from tamis.bounds.bound import Bound, log_of
-from tamis.bounds.regret import EXPECTED, LEARNER, OBLIVIOUS, sparse_regret, xnor_regret
+from tamis.bounds.regret import EXPECTED, LEARNER, OBLIVIOUS, price_of_lambda, sparse_regret, sum_above, xnor_regret
 from tamis.bounds.regret_divergence import kl_bound, kl_xnor
 from tamis.bounds.regret_penalties import PerturbedLayer, convolution_layer, dense_layer, penalties
 from tamis.errors import InvalidInput
@@ -302,14 +302,14 @@ def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: fl
         uniform_loss: what a uniform guess loses.
 
     Example:
-        >>> gibbs_bound(10.0, squared_differences=4.0, kl=5.0, lam=1.0, uniform_loss=100.0).value
+        >>> round(gibbs_bound(10.0, squared_differences=4.0, kl=5.0, lam=1.0, uniform_loss=100.0).value, 9)
         17.0
 
     Reference: chee2021xnor.
     """
     check_number("kl", kl)
-    variance, complexity = lam / 2 * squared_differences, kl / lam
-    value = mean_loss + variance + complexity
+    variance, complexity = price_of_lambda(squared_differences, kl, lam)
+    value = sum_above(mean_loss, variance, complexity)
     return Bound(
         value=value,
         log_value=log_of(value),

@@ -9,7 +9,15 @@ import math
 
 import numpy as np
 
-from tamis.bounds.binomial import SMALLEST_RATE, largest_rate, likely_counts, log_pmf, plain_counts, plain_probability
+from tamis.bounds.binomial import (
+    EPSILON,
+    SMALLEST_RATE,
+    largest_rate,
+    likely_counts,
+    log_pmf,
+    plain_counts,
+    plain_probability,
+)
 from tamis.bounds.bound import Bound, log_of
 from tamis.bounds.held_out import HELD_OUT
 
@@ -74,7 +82,7 @@ def _limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> 
     share = largest_rate(worse, pairs, math.log(delta)) if pairs else 1.0
     # For rates from ½ to 1, θ = 2·P[W] − rate is largest where both limits of P[W] meet.
     rate = min(max(most_worse / share, 0.5), 1.0) if share > 0.5 else 0.5
-    return max(few, 2 * min(share * rate, most_worse) - rate)
+    return min(max(few, 2 * min(share * rate, most_worse) - rate + 4 * EPSILON), 1.0)
 
 
 def _limit_of_few(difference: int, n: int, most_worse: float, delta: float) -> float:
@@ -98,7 +106,7 @@ def _tail(difference: int, n: int, theta: float, discordant: float, delta: float
     The polynomial P[B] + (1 − discordant)·z + P[W]·z² has real roots, so one step of W − B is a difference of two
     independent Bernoulli variables, and W − B is a difference of two independent binomial ones.
     """
-    root = math.sqrt(1 + theta * theta - 2 * discordant)
+    root = math.sqrt((1 - 2 * discordant) + theta * theta)  # in this order nothing is lost where both are small
     up = max((discordant + theta) / (1 + theta + root), SMALLEST_RATE)
     down = max((discordant - theta) / (1 - theta + root), SMALLEST_RATE)
     negligible = max(1e-12 * delta, SMALLEST_RATE)
@@ -108,4 +116,5 @@ def _tail(difference: int, n: int, theta: float, discordant: float, delta: float
         weights = np.exp(log_pmf(downs, n, down))
         reached = np.clip(downs + (difference - ups[0] + 1), 0, len(ups))
         inside = float(weights @ at_most[reached])
-    return inside * (1 + 1e-9) + 2 * negligible  # 1e-9 is more than what rounding loses
+    # More than what rounding loses: each term is off by some units of how far it is from the mean, and so are the sums.
+    return inside * (1 + 1e-9 + 64 * EPSILON * (len(ups) + len(downs))) + 2 * negligible

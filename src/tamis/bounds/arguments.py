@@ -6,11 +6,15 @@ import math
 
 from tamis.errors import InvalidInput
 
+MOST_BITS = 500  # of a count: products of two are within float64
+
 
 def check_count(name: str, value: int, least: int = 1) -> None:
-    """Raise InvalidInput for what is not an integer of at least `least`."""
+    """Raise InvalidInput for what is not an integer of at least `least`, or one that float64 cannot hold."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise InvalidInput(f"{name} must be an integer of at least {least}, got {name} = {value!r}")
+    if value.bit_length() > MOST_BITS:
+        raise InvalidInput(f"{name} must be an integer below 2^{MOST_BITS}, got one of {value.bit_length()} bits")
 
 
 def check_number(name: str, value: float) -> None:

@@ -10,14 +10,17 @@ from types import MappingProxyType
 from tamis.citations import CITATIONS
 from tamis.errors import InvalidInput
 
+EPSILON = 2.0**-52
+SMALLEST = 5e-324  # above 0
+
 
 @dataclass(frozen=True)
 class Bound:
     """An upper bound.
 
     Attributes:
-        value: the number, infinite where float64 ends.
-        log_value: its natural logarithm, finite wherever the number is positive and finite; −∞ for zero.
+        value: the number, rounded up: infinite where float64 ends.
+        log_value: its natural logarithm, rounded up; finite wherever the number is positive and finite; −∞ for zero.
         informative: whether it says more than what is trivially true, such as an error rate of at most 1.
         assumptions: what must hold for it and could not be checked here: for the user to vouch for.
         checked: what must hold for it and was checked.
@@ -47,18 +50,55 @@ class Bound:
 
     @property
     def log10(self) -> float:
-        """The decimal logarithm, for numbers too large to print."""
-        return self.log_value / math.log(10)
+        """The decimal logarithm, for numbers too large to print; rounded up."""
+        return above(self.log_value / math.log(10))
+
+
+def above(number: float, ulps: int = 4) -> float:
+    """A float that is no less than what `number` stands for, if that was rounded by so many units in the last place.
+
+    Zero stays zero: what could underflow to it is to be computed by its logarithm.
+    """
+    if number == 0 or not math.isfinite(number):
+        return number
+    return number + max(ulps * EPSILON * abs(number), SMALLEST)  # the latter where float64 has fewer digits
 
 
 def log_of(value: float) -> float:
-    """The natural logarithm of a number ≥ 0, −∞ for zero."""
-    return math.log(value) if value > 0 else -math.inf
+    """The natural logarithm of a number ≥ 0, rounded up; −∞ for zero."""
+    return above(math.log(value)) if value > 0 else -math.inf
 
 
 def exp_of(log_value: float) -> float:
-    """The number with this natural logarithm, infinite where float64 ends."""
+    """The number with this natural logarithm, rounded up: infinite where float64 ends, and never 0 but for −∞."""
+    if log_value == -math.inf:
+        return 0.0
     try:
-        return math.exp(log_value)
+        value = math.exp(log_value)
     except OverflowError:
         return math.inf
+    return max(above(value), SMALLEST) if log_value else value
+
+
+def log_of_product(*logs: float) -> float:
+    """The logarithm of a product from those of its factors, rounded up; each may be off by its last few digits.
+
+    −∞ stands for a factor of zero, whatever the others are.
+
+    Example:
+        >>> log_of_product(math.log(2), math.log(3)) >= math.log(6)
+        True
+    """
+    if -math.inf in logs:
+        return -math.inf
+    # Factors far above and below 1 cancel, and their rounding stays: it counts, not the size of the sum.
+    return sum(logs) + 16 * EPSILON * sum(1 + abs(log) for log in logs)
+
+
+def log_of_sum(*logs: float) -> float:
+    """The logarithm of a sum of numbers ≥ 0 from theirs, rounded up; each may be off by its last few digits."""
+    largest = max(logs)
+    if not math.isfinite(largest):
+        return largest
+    total = math.fsum(math.exp(log - largest) for log in logs)
+    return largest + math.log(total) + 16 * EPSILON * (len(logs) + abs(largest))

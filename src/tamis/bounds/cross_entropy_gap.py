@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.arguments import check_count
-from tamis.bounds.bound import Bound, exp_of
+from tamis.bounds.bound import Bound, exp_of, log_of_product
 from tamis.bounds.rademacher_arguments import UP_TO_CONSTANTS
 from tamis.errors import AssumptionViolated, InvalidInput
 
@@ -36,8 +36,7 @@ def cross_entropy_gap(rademacher: Bound, n: int) -> Bound:
         raise InvalidInput(f"cross_entropy_gap needs the number of outputs 'd_out' in the terms of {rademacher.source}")
     if classes < 2:
         raise AssumptionViolated(f"cross_entropy_gap needs two classes at least, the network has {classes:g} output")
-    log_factor = math.log(2 * math.sqrt(2) * LIPSCHITZ / n)
-    log_value = rademacher.log_value + log_factor
+    log_value = log_of_product(rademacher.log_value, math.log(2 * math.sqrt(2) * LIPSCHITZ), -math.log(n))
     trivial = math.log(classes)
     return Bound(
         value=exp_of(log_value),

@@ -92,11 +92,12 @@ def _rank(n: int, coverage: float, log_delta: float) -> int:
 
 
 def _checked(distances: Tensor | np.ndarray) -> np.ndarray:
-    """The distances in float64, after refusing what are not distances."""
+    """The distances in float64, rounded up, after refusing what are not distances."""
     if isinstance(distances, Tensor) and not distances.is_complex() and distances.dtype != torch.bool:
-        values = distances.detach().to("cpu", torch.float64).numpy()
+        kept = distances.detach().cpu()
+        values = _float64_above(kept.double().numpy() if kept.is_floating_point() else kept.numpy())
     elif isinstance(distances, np.ndarray) and distances.dtype.kind in "fiu":
-        values = distances.astype(np.float64)
+        values = _float64_above(distances)
     else:
         kind = getattr(distances, "dtype", type(distances).__name__)
         raise InvalidInput(f"distances must be a tensor or a numpy array of real numbers, got {kind}")
@@ -111,3 +112,12 @@ def _checked(distances: Tensor | np.ndarray) -> np.ndarray:
             f"the first is {values[first]} at position {first}"
         )
     return values
+
+
+def _float64_above(values: np.ndarray) -> np.ndarray:
+    """As float64; what it does not hold, such as integers beyond 2⁵³, becomes the next number above."""
+    nearest = values.astype(np.float64)
+    if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
+        return nearest
+    lost = np.abs(nearest) >= 2.0**53 if values.dtype.kind in "iu" else nearest < values
+    return np.where(lost, np.nextafter(nearest, np.inf), nearest)

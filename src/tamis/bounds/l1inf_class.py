@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_count, check_number
+from tamis.bounds.bound import EPSILON, above
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
@@ -90,9 +91,12 @@ def l1inf_constants(net: Network) -> L1InfConstants:
 
 
 def log_growth(c: float, activation: str) -> float:
-    """log(γ_σ c), where γ_σ is the Lipschitz constant of the activation; −∞ for c = 0."""
-    gamma = lipschitz(activation)
-    return math.log(gamma) + math.log(c) if c > 0 else -math.inf
+    """log(γ_σ c), rounded up, where γ_σ is the Lipschitz constant of the activation; −∞ for c = 0."""
+    gamma = math.log(lipschitz(activation))
+    if c == 0:
+        return -math.inf
+    # The two may cancel, and their rounding stays. Without any there is none: 1 has the logarithm 0.
+    return gamma + math.log(c) + 2 * EPSILON * (abs(gamma) + abs(math.log(c)))
 
 
 def lipschitz(activation: str) -> float:
@@ -108,8 +112,8 @@ def lipschitz(activation: str) -> float:
 
 
 def log_power(log_ratio: float, exponent: int) -> float:
-    """log(r^exponent) for r ≥ 0, with r⁰ = 1."""
-    return exponent * log_ratio if exponent else 0.0
+    """log(r^exponent) for r ≥ 0, with r⁰ = 1; rounded up."""
+    return above(exponent * log_ratio) if exponent else 0.0
 
 
 def log_largest(k: int, c: float, activation: str) -> float:
@@ -198,10 +202,11 @@ def _is_layer(net: Network, node: Node) -> bool:
 
 
 def _column_norms(layer: Node, values: FixedValues) -> Tensor:
-    """The ℓ1-norm of each neuron's incoming weights with its bias: of a row of weights, or of a filter."""
-    norms = values[layer.arguments["weight"].name].abs().flatten(1).sum(1)
-    bias = layer.arguments["bias"]
-    return norms if bias is None else norms + values[bias.name].abs()
+    """The ℓ1-norm of each neuron's incoming weights with its bias, rounded up: of a row of weights, or of a filter."""
+    weights = values[layer.arguments["weight"].name].abs().flatten(1)
+    norms, bias = weights.sum(1), layer.arguments["bias"]
+    norms = norms if bias is None else norms + values[bias.name].abs()
+    return norms * (1 + (weights.shape[1] + 2) * EPSILON)  # in whatever order the terms are added
 
 
 def _refusal(node: Node, why: str) -> AssumptionViolated:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
 from tamis.bounds.l1inf_class import IN_THE_BOX, VANISHES, check_class, lipschitz, log_largest
 
 
@@ -20,7 +20,7 @@ def l1inf_output(k: int, c: float, o: float | Sequence[float], activation: str =
         activation: "relu", "tanh" or "shifted sigmoid", whose Lipschitz constant is γ_σ.
 
     Example:
-        >>> l1inf_output(k=2, c=3.0, o=0.5).value
+        >>> round(l1inf_output(k=2, c=3.0, o=0.5).value, 12)
         4.5
 
     Reference: yang2021l1inf.
@@ -28,7 +28,7 @@ def l1inf_output(k: int, c: float, o: float | Sequence[float], activation: str =
     check_class(k, c, o)
     widest = max(o) if isinstance(o, Sequence) else o
     log_layers = log_largest(k, c, activation)
-    log_value = log_of(widest) + log_layers
+    log_value = log_of_product(log_of(widest), log_layers)
     return Bound(
         value=exp_of(log_value),
         log_value=log_value,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tamis.bounds.arguments import check_count
-from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product, log_of_sum
 from tamis.bounds.l1inf_class import (
     IN_THE_BOX,
     VANISHES,
@@ -43,8 +41,8 @@ def l1inf_rademacher(k: int, c: float, o: float, inputs: int, n: int, activation
     check_class(k, c, o, inputs)
     check_count("n", n)
     log_biases, log_inputs = log_parts(k, c, inputs, activation)
-    scale = log_of(o) - math.log(n) / 2
-    log_value = scale + float(np.logaddexp(log_biases, log_inputs))
+    scale = log_of_product(log_of(o), -math.log(n) / 2)
+    log_value = log_of_product(scale, log_of_sum(log_biases, log_inputs))
     return Bound(
         value=exp_of(log_value),
         log_value=log_value,
@@ -61,15 +59,16 @@ def l1inf_rademacher(k: int, c: float, o: float, inputs: int, n: int, activation
 
 def log_complexity(k: int, c: float, inputs: int, activation: str) -> float:
     """The logarithm of √n/o times the bound, which the generalization bounds share."""
-    return float(np.logaddexp(*log_parts(k, c, inputs, activation)))
+    return log_of_sum(*log_parts(k, c, inputs, activation))
 
 
 def log_parts(k: int, c: float, inputs: int, activation: str) -> tuple[float, float]:
     """The logarithms of √((k+1) log 16) (Σ_l (γ_σ c)^l + (γ_σ c)^k) and of (γ_σ c)^k √(2 log 2m)."""
     log_ratio = log_growth(c, activation)
     log_last = log_power(log_ratio, k)
-    log_sum = float(np.logaddexp(log_geometric_sum(log_ratio, k), log_last))
-    return math.log((k + 1) * math.log(16)) / 2 + log_sum, log_last + math.log(2 * math.log(2 * inputs)) / 2
+    log_sum = log_of_sum(log_geometric_sum(log_ratio, k), log_last)
+    log_depth, log_widths = math.log((k + 1) * math.log(16)) / 2, math.log(2 * math.log(2 * inputs)) / 2
+    return log_of_product(log_depth, log_sum), log_of_product(log_last, log_widths)
 
 
 def log_geometric_sum(log_ratio: float, k: int) -> float:
@@ -77,5 +76,5 @@ def log_geometric_sum(log_ratio: float, k: int) -> float:
     if log_ratio == 0:
         return math.log(k + 1)
     decay = abs(log_ratio)  # Σ r^l = r^k Σ r^{−l}, so that only falling powers are summed
-    log_falling = math.log(-math.expm1(-(k + 1) * decay)) - math.log(-math.expm1(-decay))
-    return log_falling + (log_power(log_ratio, k) if log_ratio > 0 else 0.0)
+    falling = math.log(-math.expm1(-(k + 1) * decay)), -math.log(-math.expm1(-decay))
+    return log_of_product(*falling, log_power(log_ratio, k) if log_ratio > 0 else 0.0)

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tamis.bounds.arguments import check_count, check_delta, check_number
-from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.bound import Bound, above, exp_of, log_of, log_of_product, log_of_sum
 from tamis.bounds.l1inf_class import (
     FIXED_CLASS,
     FIXED_OUTPUT,
@@ -62,11 +60,11 @@ def l1inf_lipschitz_loss(
     check_samples(n, delta)
     check_number("lipschitz_loss", lipschitz_loss)
     check_number("largest_loss", largest_loss)
-    log_confidence = log_of(largest_loss) + math.log(math.log(2 / delta) / (2 * n)) / 2  # printed: log(1/δ); ERRATA 23
-    log_two_rademacher = math.log(2 / math.sqrt(n)) + log_of(o) + log_complexity(k, c, inputs, activation)
+    log_confidence = log_of_product(log_of(largest_loss), log_deviation(log_inverse(delta), n))
+    log_two_rademacher = log_of_product(log_of(o), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2)
     return generalization_bound(
         log_confidence,
-        log_of(lipschitz_loss) + log_two_rademacher,
+        log_of_product(log_of(lipschitz_loss), log_two_rademacher),
         log_of(largest_loss),
         "yang2021l1inf, Lemma 4",
         assumptions=(FIXED_OUTPUT, "losses lie in [0, largest_loss], Lipschitz in the prediction as stated"),
@@ -113,14 +111,15 @@ def l1inf_regression(
     check_number("largest_target", largest_target)
     wider = output_norm + 1
     log_layers = log_largest(k, c, activation)
-    log_loss = float(np.logaddexp(2 * log_of(largest_target), 2 * (math.log(wider) + log_layers)))
-    log_slope = float(np.logaddexp(log_of(largest_target), math.log(wider) + log_layers))
-    exponent = math.log(2 / delta) + 2 * math.log(wider + 1)  # printed: log(1/δ); see ERRATA 23
-    log_one = math.log(2 / math.sqrt(n)) + math.log(wider) + log_complexity(k, c, inputs, activation)
-    log_error = float(np.logaddexp(log_of(largest_target), log_of(output_norm) + log_layers))
+    log_widest = log_of_product(log_of(wider), log_layers)
+    log_loss = log_of_sum(2 * log_of(largest_target), 2 * log_widest)
+    log_slope = log_of_sum(log_of(largest_target), log_widest)
+    exponent = log_inverse(delta) + 2 * log_of(wider + 1)
+    log_one = log_of_product(log_of(wider), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2)
+    log_error = log_of_sum(log_of(largest_target), log_of_product(log_of(output_norm), log_layers))
     return generalization_bound(
-        log_loss + math.log(exponent / (2 * n)) / 2,
-        log_slope + log_one,
+        log_of_product(log_loss, log_deviation(exponent, n)),
+        log_of_product(log_slope, log_one),
         2 * log_error - math.log(2),  # ½(|y| + |f(x)|)², by Lemma 2
         "yang2021l1inf, Theorem 5",
         assumptions=("every target lies in [−largest_target, largest_target]",),
@@ -134,6 +133,16 @@ def check_samples(n: int, delta: float) -> None:
     check_delta(delta)
 
 
+def log_inverse(delta: float) -> float:
+    """log(2/δ). Printed: log(1/δ); see ERRATA 23."""
+    return above(math.log(2) - math.log(delta))
+
+
+def log_deviation(exponent: float, n: int) -> float:
+    """The logarithm of √(exponent / 2n), for the mean of n numbers in [0, 1]."""
+    return log_of_product(math.log(exponent), -math.log(2 * n)) / 2
+
+
 def generalization_bound(
     log_confidence: float,
     log_complexity: float,
@@ -143,7 +152,7 @@ def generalization_bound(
     terms: dict[str, float],
 ) -> Bound:
     """The sum of the two parts, where no difference of losses exceeds exp(`log_trivial`) in any case."""
-    log_value = float(np.logaddexp(log_confidence, log_complexity))
+    log_value = log_of_sum(log_confidence, log_complexity)
     return Bound(
         value=exp_of(log_value),
         log_value=log_value,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.arguments import check_count, check_number
-from tamis.bounds.bound import log_of
+from tamis.bounds.bound import above, log_of
 from tamis.errors import InvalidInput
 
 SAMPLES = "the samples are drawn independently from one distribution"
@@ -16,11 +16,12 @@ UP_TO_CONSTANTS = "it holds up to a universal constant only, which is left out: 
 def sigma_of_box(n: int, radius: float) -> float:
     """√n · max(1, radius): a σ that is large enough for n samples without entries above `radius` in magnitude.
 
-    It is at least (E max(n, Σ‖x_i‖²_∞))^{1/2} of Theorem 4.4.1 and E(Σ max(1, ‖x_i‖²_∞))^{1/2} of Theorem 4.3.1.
+    It is at least (E max(n, Σ‖x_i‖²_∞))^{1/2} of Theorem 4.4.1 and E(Σ max(1, ‖x_i‖²_∞))^{1/2} of Theorem 4.3.1, and
+    rounded up.
     """
     check_count("n", n)
     check_number("radius", radius)
-    return math.sqrt(n) * max(1.0, radius)
+    return above(math.sqrt(n) * max(1.0, radius))
 
 
 def checked_sigma(sigma: float | None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tamis.bounds.bound import Bound, exp_of
+from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
 from tamis.bounds.rademacher_arguments import BALL, SAMPLES, checked_log_norm, checked_sigma
 from tamis.bounds.shape import GraphShape
 
@@ -48,7 +48,7 @@ def rademacher_peeling(
     general = _general(shape)
     sharpened = _sharpened(shape) if shape.pooling_in_layers else math.inf
     constant = min(general, sharpened)
-    log_value = math.log(math.sqrt(2) * sigma * constant) + log_norm
+    log_value = log_of_product(math.log(2) / 2, log_of(sigma), log_of(constant), log_norm)
     return Bound(
         value=exp_of(log_value),
         log_value=log_value,
@@ -74,14 +74,14 @@ def rademacher_peeling(
 def _general(shape: GraphShape) -> float:
     """C of Theorem 4.4.1; with one activation function the number of groups is 3 + 2P."""
     groups = 1 + 2 * shape.activations + 2 * shape.pool_kinds
-    ends = math.log(2 * groups / (groups - 1) * _sources(shape) * shape.d_out)
+    ends = math.log(2 * groups / (groups - 1)) + math.log(_sources(shape)) + math.log(shape.d_out)
     return math.sqrt(shape.depth * math.log(groups * shape.kernel) + ends)
 
 
 def _sharpened(shape: GraphShape) -> float:
     """C of Remark 4.4.1."""
     groups = 1 + 2 * shape.activations
-    ends = math.log(_sources(shape) * shape.d_out)
+    ends = math.log(_sources(shape)) + math.log(shape.d_out)
     return math.sqrt(shape.depth * math.log(groups) + shape.pool_layers * math.log(shape.kernel) + ends)
 
 

@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 
 from tamis.bounds.arguments import check_count, check_number, check_positive
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import EPSILON, Bound, exp_of, log_of, log_of_product
 from tamis.bounds.regret_penalties import Penalties
 from tamis.errors import InvalidInput
 
@@ -54,7 +54,8 @@ def sparse_regret(
 
     Example:
         >>> penalty = Penalties(pen1=0.1, pen2=0.2)
-        >>> sparse_regret(10.0, penalty, [1.0] * 50, squared_differences=4.0, kl=5.0, lam=1.0, classes=10).value
+        >>> bound = sparse_regret(10.0, penalty, [1.0] * 50, squared_differences=4.0, kl=5.0, lam=1.0, classes=10)
+        >>> round(bound.value, 9)
         47.0
 
     Reference: chee2021xnor.
@@ -101,7 +102,8 @@ def xnor_regret(
         classes: how many there are.
 
     Example:
-        >>> xnor_regret(10.0, 1.0, squared_differences=4.0, kl=5.0, lam=1.0, rounds=50, classes=10).value
+        >>> bound = xnor_regret(10.0, 1.0, squared_differences=4.0, kl=5.0, lam=1.0, rounds=50, classes=10)
+        >>> round(bound.value, 9)
         18.0
 
     Reference: chee2021xnor.
@@ -140,8 +142,8 @@ def _assembled(
     check_number("kl", kl)
     check_positive("lam", lam)
     check_count("classes", classes, least=2)
-    variance, complexity = lam / 2 * squared_differences, kl / lam
-    value = expert_loss + rise + variance + complexity
+    variance, complexity = price_of_lambda(squared_differences, kl, lam)
+    value = sum_above(expert_loss, rise, variance, complexity)
     guess = rounds * math.log(classes)
     return Bound(
         value=value,
@@ -158,3 +160,15 @@ def _assembled(
             "loss of a uniform guess": guess,
         },
     )
+
+
+def price_of_lambda(squared_differences: float, kl: float, lam: float) -> tuple[float, float]:
+    """(λ/2) V_T and KL/λ of Theorem 4.1, rounded up; by logarithms, as a product may leave float64 on either side."""
+    log_lam = math.log(lam)
+    variance = exp_of(log_of_product(-math.log(2), log_lam, log_of(squared_differences)))
+    return variance, exp_of(log_of_product(log_of(kl), -log_lam))
+
+
+def sum_above(*parts: float) -> float:
+    """The sum of a few numbers, rounded up; some may be negative, and what rounding took from the others stays."""
+    return sum(parts) + 8 * EPSILON * sum(map(abs, parts))

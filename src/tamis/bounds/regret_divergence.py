@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tamis.bounds.arguments import check_count, check_positive
+from tamis.bounds.bound import EPSILON, SMALLEST
 from tamis.errors import AssumptionViolated, InvalidInput
 
 Floats = NDArray[np.float64]
@@ -42,7 +43,11 @@ def kl_bound(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
     Reference: chee2021xnor.
     """
     expert = checked_weights(weights, tau, R)
-    return _sparsity(expert, tau) + float(truncation(expert, tau, R).sum()) + _surprise(architecture)
+    extra, surprise = truncation(expert, tau, R), _surprise(architecture)
+    value = _sparsity(expert, tau) + float(extra.sum()) + surprise
+    # Each of the truncations is a difference of two logarithms, which may cancel.
+    logs = sum(float(np.abs(log).sum()) for log in _truncation_logs(expert[expert != 0], tau, R))
+    return value + 16 * EPSILON * (len(expert) + 4) * (value + logs)
 
 
 def kl_exact(weights: ArrayLike, tau: float, R: float = math.inf, architecture: float = 1.0) -> float:
@@ -93,8 +98,19 @@ def kl_xnor(
 
 def truncation(weights: Floats, tau: float, R: float) -> Floats:
     """log(c''_u/c): what the truncation of the shifted prior to [−R, R] adds for each weight."""
-    left, right = 1 + (R + weights) / tau, 1 + (R - weights) / tau
-    return np.log1p(-((1 + R / tau) ** -3)) - np.log1p(-(left**-3.0 + right**-3.0) / 2)
+    before, after = _truncation_logs(weights, tau, R)
+    return before - after
+
+
+def _truncation_logs(weights: Floats, tau: float, R: float) -> tuple[Floats, Floats]:
+    """The logarithms of the mass that a truncation to [−R, R] leaves of the prior, and of the prior shifted."""
+    left, right = mass_up_to((R + weights) / tau), mass_up_to((R - weights) / tau)
+    return np.log(mass_up_to(np.full_like(weights, R / tau))), np.log((left + right) / 2)
+
+
+def mass_up_to(x: Floats) -> Floats:
+    """∫_0^x 3 (1 + t)^−4 dt = 1 − (1 + x)^−3, without what cancels where x is small."""
+    return -np.expm1(-3 * np.log1p(x))
 
 
 def checked_weights(weights: ArrayLike, tau: float, R: float) -> Floats:
@@ -119,9 +135,13 @@ def _surprise(architecture: float) -> float:
 
 
 def _sparsity(weights: Floats, tau: float) -> float:
-    """4 ‖w‖₀ log(1 + ‖w‖₁ / (τ ‖w‖₀))."""
+    """4 ‖w‖₀ log(1 + ‖w‖₁ / (τ ‖w‖₀)), and never 0 where a weight is not."""
     count = int(np.count_nonzero(weights))
-    return 4 * count * math.log1p(float(np.abs(weights).sum()) / (tau * count)) if count else 0.0
+    if not count:
+        return 0.0
+    largest = float(np.abs(weights).max())  # in whose units no sum or mean leaves float64
+    mean = float(np.abs(weights / largest).sum()) / count
+    return 4 * count * (math.log1p(largest / tau * mean) + SMALLEST)
 
 
 def _one_weight(a: Floats, r: float) -> Floats:
@@ -135,7 +155,7 @@ def _one_weight(a: Floats, r: float) -> Floats:
     between = _integral(lambda v: np.log(2 + a[:, None] - np.exp(v)) * np.exp(-3 * v), inner)
     behind = _integral(lambda s: s * np.exp(s) * (a[:, None] + np.exp(s)) ** -4, np.full_like(a, left))
     own = _mean_of_log(right) + _mean_of_log(np.log1p(r + a))
-    density = 3 / (2 - (1 + r - a) ** -3.0 - (1 + r + a) ** -3.0)
+    density = 3 / (mass_up_to(r - a) + mass_up_to(r + a))
     return truncation(a, 1.0, r) + 4 * density * (beyond + between + behind - own)
 
 

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tamis.bounds.arguments import check_count
-from tamis.bounds.regret_divergence import Floats, checked_weights
+from tamis.bounds.bound import SMALLEST, above, exp_of, log_of, log_of_product, log_of_sum
+from tamis.bounds.regret_divergence import Floats, checked_weights, mass_up_to
 from tamis.errors import InvalidInput
 
 
@@ -59,8 +60,12 @@ class Penalties:
     pen2: float
 
     def rise(self, input_norms: Sequence[float]) -> float:
-        """The bound of the rise over a sequence of inputs: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
-        return 2 * self.pen1 * math.fsum(input_norms) + 2 * len(input_norms) * self.pen2
+        """The bound of the rise over a sequence of inputs, rounded up: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
+        if not input_norms:
+            return 0.0
+        log_norms = log_of_sum(*map(log_of, input_norms))
+        of_inputs = log_of_product(math.log(2), log_of(self.pen1), log_norms)
+        return exp_of(log_of_sum(of_inputs, log_of_product(math.log(2 * len(input_norms)), log_of(self.pen2))))
 
 
 @dataclass(frozen=True)
@@ -119,8 +124,8 @@ def penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
     sizes, distances = recursions(layers[:-1])
     size, distance, last = sizes[-1], distances[-1], layers[-1]
     return Penalties(
-        pen1=last.c1 * size.slope + last.norm * distance.slope,
-        pen2=last.c1 * size.offset + last.norm * distance.offset + last.c2,
+        pen1=_affine((last.c1, size.slope), (last.norm, distance.slope)),
+        pen2=_affine((last.c1, size.offset), (last.norm, distance.offset), (1.0, last.c2)),
     )
 
 
@@ -130,19 +135,28 @@ def recursions(hidden: Sequence[PerturbedLayer]) -> tuple[list[Affine], list[Aff
     for layer in hidden:
         size, distance = sizes[-1], distances[-1]
         growth = layer.norm + layer.c1
-        sizes.append(Affine(growth * size.slope, growth * size.offset + layer.c2 + layer.bias_norm))
+        shift = _affine((1.0, layer.c2), (1.0, layer.bias_norm))
+        sizes.append(Affine(_affine((growth, size.slope)), _affine((growth, size.offset), (1.0, shift))))
         distances.append(  # printed with C¹ and C²; see departure 2
             Affine(
-                layer.norm * distance.slope + layer.d1 * size.slope,
-                layer.norm * distance.offset + layer.d1 * size.offset + layer.d2,
+                _affine((layer.norm, distance.slope), (layer.d1, size.slope)),
+                _affine((layer.norm, distance.offset), (layer.d1, size.offset), (1.0, layer.d2)),
             )
         )
     return sizes, distances
 
 
+def _affine(*products: tuple[float, float]) -> float:
+    """A sum of products of numbers ≥ 0, rounded up: one that underflows is the smallest number above 0, and not 0.
+
+    A later layer with large weights would otherwise not bring back what an earlier one with small weights lost.
+    """
+    return above(sum(max(left * right, SMALLEST) for left, right in products if left and right), ulps=8)
+
+
 @dataclass(frozen=True)
 class Moments:
-    """Of w − w*, one array entry for each weight: its mean, the mean of its square, and the larger one-sided half."""
+    """Of (w − w*)/τ, one entry for each weight: its mean, the mean of its square, and the larger one-sided half."""
 
     mean: Floats
     square: Floats
@@ -150,20 +164,23 @@ class Moments:
 
 
 def perturbation_moments(weights: ArrayLike, tau: float, R: float = math.inf) -> Moments:
-    """Moments of the prior shifted to w* and truncated to [−R, R], about w*; without truncation 0, τ² and τ²/2.
+    """Moments of the prior shifted to w* and truncated to [−R, R], about w*; without truncation 0, 1 and ½.
 
-    With t = 1 + |w − w*|/τ they are integrals of (t − 1) t^−4 and (t − 1)² t^−4 up to either end.
+    In units of τ, so that no power of τ leaves float64. With v = 1/(1 + |w − w*|/τ) at either end they are integrals of
+    (t − 1) t^−4 and (t − 1)² t^−4 from 1 to 1/v, that is (1 − v)² (1 + 2v)/6 and (1 − v)³/3.
     """
     shape = np.shape(weights)
     expert = checked_weights(weights, tau, R).reshape(shape)
-    ends = 1 + (R - expert) / tau, 1 + (R + expert) / tau
-    density = 3 / (2 - ends[0] ** -3.0 - ends[1] ** -3.0)
-    first = [1 / 6 - end**-2.0 / 2 + end**-3.0 / 3 for end in ends]
-    second = [1 / 3 - end**-1.0 + end**-2.0 - end**-3.0 / 3 for end in ends]
+    ends = (R - expert) / tau, (R + expert) / tau
+    density = 3 / (mass_up_to(ends[0]) + mass_up_to(ends[1]))
+    # x/(1 + x) is 1 − v without what cancels where x is small; at infinity it is 1.
+    far = [np.divide(end, 1 + end, out=np.ones_like(end), where=np.isfinite(end)) for end in ends]
+    first = [part**2 * (3 - 2 * part) / 6 for part in far]
+    second = [part**3 / 3 for part in far]
     return Moments(
-        mean=tau * density * (first[0] - first[1]),
-        square=tau**2 * density * (second[0] + second[1]),
-        one_sided=tau**2 * density * np.maximum(*second),
+        mean=density * (first[0] - first[1]),
+        square=density * (second[0] + second[1]),
+        one_sided=density * np.maximum(*second),
     )
 
 
@@ -184,10 +201,21 @@ def _layer(
         raise InvalidInput(f"the layer has {len(matrix)} outputs or filters, got a bias of shape {biases.shape}")
     shifts = perturbation_moments(biases, tau, R)
     return PerturbedLayer(
-        norm=math.sqrt(overlap) * float(np.linalg.norm(matrix, 2)),
-        bias_norm=math.sqrt(positions) * float(np.linalg.norm(np.maximum(biases, 0))),
-        c1=math.sqrt(spread / 2 if centred else spread),
-        c2=math.sqrt(positions * float(shifts.one_sided.sum())),
-        d1=math.sqrt(spread),
-        d2=math.sqrt(positions * float(shifts.square.sum())),
+        norm=_above(math.sqrt(overlap) * _spectral_norm(matrix), matrix.size),
+        bias_norm=_above(math.sqrt(positions) * _spectral_norm(np.maximum(biases, 0)[:, None]), matrix.size),
+        c1=_above(tau * math.sqrt(spread / 2 if centred else spread), matrix.size),
+        c2=_above(tau * math.sqrt(positions * float(shifts.one_sided.sum())), matrix.size),
+        d1=_above(tau * math.sqrt(spread), matrix.size),
+        d2=_above(tau * math.sqrt(positions * float(shifts.square.sum())), matrix.size),
     )
+
+
+def _spectral_norm(matrix: Floats) -> float:
+    """The largest singular value, scaled by the largest entry: squares of entries may leave float64."""
+    largest = float(np.abs(matrix).max(initial=0.0))
+    return largest * float(np.linalg.norm(matrix / largest, 2)) if largest else 0.0
+
+
+def _above(number: float, terms: int) -> float:
+    """Rounded up by more than sums of so many terms, or singular values of so many entries, are off."""
+    return above(number, ulps=16 * (terms + 4))

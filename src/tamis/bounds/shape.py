@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tamis.bounds.arguments import MOST_BITS
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
@@ -71,6 +72,10 @@ class GraphShape:
             value = getattr(self, name)
             if not isinstance(value, int) or value < smallest:
                 raise InvalidInput(f"{name} of a GraphShape must be an integer of at least {smallest}, got {value!r}")
+            if value.bit_length() > MOST_BITS:
+                raise InvalidInput(
+                    f"{name} of a GraphShape must be below 2^{MOST_BITS}, got one of {value.bit_length()} bits"
+                )
         if (self.pool_kinds == 0) != (self.pool_layers == 0):
             raise InvalidInput(
                 f"a GraphShape has kinds of pooling where it has pooling layers, got pool_kinds = {self.pool_kinds} "

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tamis.bounds.arguments import check_count, check_number, check_positive
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import EPSILON, Bound, exp_of, log_of, log_of_product, log_of_sum
 
 CONVEX = "the loss is convex in the mask v ∈ [0, 1]^d for each sample, with gradients of norm at most G"
 STEPS = "step t moves v by −(c/√t)(∇f(v, z_t) − r_t), z_t drawn uniformly from the samples, and v stays in [0, 1]^d"
@@ -24,6 +22,8 @@ UNBIASED = (
     "the error r_t of the gradient averages to zero given the iterate and the sample, and ‖r_t‖² ≤ C G² (the theorem "
     "assumes so; the two-temperature gradient itself is a shrunk gradient, whose error does not average to zero)"
 )
+
+LARGEST_ROOT = 1e154  # its square is in float64
 
 
 def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
@@ -42,7 +42,7 @@ def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
         T: how many steps there are.
 
     Example:
-        >>> two_temperature(d=4, G=1.0, C=0.0, c=1.0, T=4).value
+        >>> round(two_temperature(d=4, G=1.0, C=0.0, c=1.0, T=4).value, 12)
         1.5
 
     Reference: colombo2021architecture.
@@ -52,18 +52,18 @@ def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
     check_number("G", G)
     check_number("C", C)
     check_positive("c", c)
-    start = d / (2 * c * math.sqrt(T))
-    noise = c * G * G * (1 + C) / math.sqrt(T)
-    log_noise = math.log(c) + 2 * log_of(G) + math.log1p(C) - math.log(T) / 2
+    log_start = log_of_product(math.log(d), -math.log(2), -math.log(c), -math.log(T) / 2)
+    log_noise = log_of_product(math.log(c), 2 * log_of(G), math.log1p(C), -math.log(T) / 2)
+    log_value = log_of_sum(log_start, log_noise)
     return Bound(
-        value=start + noise,
-        log_value=float(np.logaddexp(math.log(start), log_noise)),
-        informative=start + noise < G * math.sqrt(d),  # F is G-Lipschitz, and [0, 1]^d has the diameter √d
+        value=exp_of(log_value),
+        log_value=log_value,
+        informative=exp_of(log_value) < G * math.sqrt(d),  # F is G-Lipschitz, and [0, 1]^d has the diameter √d
         source="colombo2021architecture, Theorem 2.1",
         assumptions=(CONVEX, STEPS, UNBIASED),
         terms={
-            "distance from the start": start,
-            "noise of the gradients": noise,
+            "distance from the start": exp_of(log_start),
+            "noise of the gradients": exp_of(log_noise),
             "as printed, for the last iterate (does not hold)": (
                 1 / (c * math.sqrt(T)) + c * G * G * (1 + C) * (1 + math.log(T)) / T
             ),
@@ -72,7 +72,7 @@ def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
 
 
 def gradient_error(t_l: float, t_s: float, largest: float) -> float:
-    """C of equation (11): how far the two-temperature gradient may be from the exact one, ‖r‖² ≤ C G².
+    """C of equation (11), rounded up: how far the two-temperature gradient may be from the exact one, ‖r‖² ≤ C G².
 
         C = 1 − 2 t_l t_s g(t_l) g(t_s) + (t_l t_s / 16)²,      g(t) = σ(tM)(1 − σ(tM)).
 
@@ -82,15 +82,19 @@ def gradient_error(t_l: float, t_s: float, largest: float) -> float:
         largest: M, the largest |w| of any iterate.
 
     Example:
-        >>> gradient_error(t_l=4.0, t_s=4.0, largest=0.0)
+        >>> round(gradient_error(t_l=4.0, t_s=4.0, largest=0.0), 12)
         0.0
 
     Reference: colombo2021architecture.
     """
     for name, value in (("t_l", t_l), ("t_s", t_s), ("largest", largest)):
         check_number(name, value)
-    smallest = t_l * t_s * _slope(t_l * largest) * _slope(t_s * largest)
-    return 1 - 2 * smallest + (t_l * t_s / 16) ** 2
+    steepest = (t_l / 4) * (t_s / 4)
+    if steepest > LARGEST_ROOT:
+        return math.inf
+    smallest = (t_l * _slope(t_l * largest)) * (t_s * _slope(t_s * largest))
+    rounding = 16 * EPSILON * (1 + 2 * smallest + steepest * steepest)  # the three may cancel, and what they lost stays
+    return 1 - 2 * smallest + steepest * steepest + rounding
 
 
 def _slope(s: float) -> float:
