@@ -18,7 +18,7 @@ class Generalization(Kind):
 
     name, needs, statistical = "generalization", "training", True
     numbers = ("errors", "samples", "bits", "classes")
-    part: float | None = 0.01  # of δ, where a third would save 6 bits of thousands; the other claims have more use for it
+    part: float | None = 0.01  # of δ; a third would save 6 bits of thousands, and others have more use for it
 
     def applies(self, case: Case) -> bool:
         return classes_of(case.original) is not None
