@@ -107,7 +107,7 @@ def test_a_program() -> None:
         (MLP, {"--recipe": "bad.yaml"}, "bad.yaml:3:3: steps[0].amont: there is no key 'amont' here; did you mean"),
         (MLP, {"--data": None, "--test": None}, "mine.yaml:1:1: data.train: no training data is named"),
         (MLP, {"--test": DATA}, "samples in common"),
-        (MLP, {"--target-bytes": "2 KM"}, "budget.target_bytes: it must be a number of bytes"),
+        (MLP, {"--target-bytes": "2 KM"}, "--target-bytes must be a number of bytes"),
         (MLP, {"-o": "mine.yaml"}, "-o must be a folder, and 'mine.yaml' is a file"),
         (MLP, {"--weights": "small.tamis"}, "'small.tamis' is compressed already"),
         ("mlp", {}, "did you mean tamis.train.models:mlp?"),

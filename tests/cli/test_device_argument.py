@@ -62,6 +62,8 @@ def test_all_tensors_follow(device: str) -> None:
 
 
 COMMANDS = {
+    "certify": ["certify", MLP, "small.tamis", "--data", "digits:test", "-o", "small.json"],
+    "verify": ["verify", "small.json", "small.tamis", MLP],
     "quantize": ["quantize", MLP, "--calibration", "digits:train[:50]", "-o", "small.tamis"],
 }
 

@@ -140,3 +140,11 @@ def failing_with(error: BaseException):
         raise error
 
     return command
+
+
+def test_the_list_of_commands_is_whole_at_80_columns():
+    shown = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["--help"]).stdout
+    assert "..." not in shown.partition("Commands:")[2] and max(map(len, shown.splitlines())) <= 80
+    words = " ".join(shown.split())
+    for name, command in get_command(app).commands.items():
+        assert f"{name} {' '.join(command.help.partition(chr(10) * 2)[0].split())}" in words

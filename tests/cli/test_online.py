@@ -144,8 +144,7 @@ def test_an_interrupted_run_goes_on_to_the_same_files(rounds: int, monkeypatch: 
         patch.setattr(Journal, "update", raising_after(rounds))
         result = invoke(*QUICK, "-o", "broken")
     assert result.exit_code == 130
-    told = "5 of 8 rounds are" if rounds else "what was learnt is"
-    assert f"stopped: {told} safe in broken, and the same command goes on from there" in result.stderr
+    assert "what is finished lies in broken, and the same command goes on from there:\n  tamis online " in result.stderr
     assert sorted(files("broken")) == sorted([QUESTION, NOTES, JOURNAL])  # nothing half-written
     begun = "8 of 4 examples, going on from what is in broken" in run_online(*QUICK, "-o", "broken")
     assert begun == (rounds > 0)
@@ -159,7 +158,7 @@ def test_an_interruption_of_the_last_account_keeps_all_rounds(monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(online, "experts", interrupted)
         result = invoke(*QUICK)
-    assert result.exit_code == 130 and "8 of 8 rounds are safe in out/online" in result.stderr
+    assert result.exit_code == 130 and "what is finished lies in out/online" in result.stderr
     assert "saved" in run_online(*QUICK)
 
 

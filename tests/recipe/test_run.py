@@ -41,6 +41,7 @@ CHAIN: dict[str, Any] = {
     ]
 }
 SHORT: dict[str, Any] = {"steps": [{"step": "prune", "amount": 0.5, "by": "magnitude"}]}
+PRUNED_BY_MAGNITUDE: dict[str, Any] = {"steps": [{"step": "prune", "amount": 0.9, "by": "magnitude"}]}
 DATA, TEST = "digits:train[:200]", "digits:test[:100]"
 FILES = sorted([CERTIFICATE, LOCK, REPORT, SMALL])
 
@@ -150,6 +151,22 @@ def test_code_is_not_run_because_a_file_names_it(
     compress(model, "mine.yaml", "yourdata:loader", out="out", progress=False)
     assert Path("ran").exists()
     sys.modules.pop("yourdata", None)
+
+
+def test_a_finished_folder_is_overwritten_only_by_force(model: nn.Module, quick: dict[str, Any]) -> None:
+    compress(model, SHORT, out="out", **quick)
+    before = {name: content("out", name) for name in FILES}
+    message = (
+        r"'out' holds the finished run of something else: recipe\.steps\[0\]\.amount was 0\.5, now it is 0\.9\. Name"
+    )
+    with pytest.raises(InvalidInput, match=message):
+        compress(model, PRUNED_BY_MAGNITUDE, out="out", **quick)
+    assert {name: content("out", name) for name in names("out")} == before
+    Path("out", SMALL).unlink()  # what is left still belongs to the other run
+    with pytest.raises(InvalidInput, match="pass force=True to write over it"):
+        compress(model, PRUNED_BY_MAGNITUDE, out="out", **quick)
+    done = compress(model, PRUNED_BY_MAGNITUDE, out="out", force=True, **quick)
+    assert done.small.masks.sparsity == pytest.approx(0.9, abs=1e-3) and names("out") == FILES
 
 
 def test_a_lock_repeats_the_run(model: nn.Module, whole: str) -> None:
@@ -288,7 +305,7 @@ def test_steps_without_their_lock_are_not_taken_for_those_of_another_run(
     (Path("out") / FOLDER / "of the user").touch()
     with monkeypatch.context() as patch:
         patch.setattr(Workspace, "remove", lambda _: None)
-        done = compress(model, PRUNED_MORE, out="out", **quick)
+        done = compress(model, PRUNED_MORE, out="out", force=True, **quick)
     assert done.small.masks.sparsity == pytest.approx(0.9, abs=1e-3)
     assert (Path("out") / FOLDER / "of the user").exists()
 

@@ -6,19 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.text import Text
 
 from tamis.certify.issue import certify as certify_network
 from tamis.certify.samples import load_named
 from tamis.cli.command_line import as_written, command_line
+from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.train.data import load_data
-from tamis.train.distributed import join_team
 
 
 def certify(
@@ -29,6 +28,7 @@ def certify(
     small: Path,
     data: str,
     training: str | None,
+    device: str,
     out: Path,
     as_json: bool,
     max_accuracy_drop: str | None,
@@ -37,15 +37,16 @@ def certify(
 ) -> None:
     """The command; arguments as on the command line, `options` as `tamis.certify` takes them."""
     prepare_output(out, ".json")
+    team = join_team_exactly(device)
     options |= parse_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
     with Console(stderr=True).status(Text(f"tracing {model}")):
-        loaded = load_network(model, weights, shape, trust)
+        loaded = load_network(model, weights, shape, trust, team.device)
         inputs = load_held_out(data)
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}
     options |= {"called": as_written(model, weights), "data_called": data, "command": command_line()}
     cert = certify_network(loaded.network, small, inputs, progress=True, **options)
-    if join_team(torch.device("cpu")).leads:
+    if team.leads:
         written = f"written to {out}{', in place of the one that was there' if out.exists() else ''}"
         cert.save(out)
         if as_json:

@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
+from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import load_module, load_network
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.recipe.run import Compression
 from tamis.recipe.run import compress as compress_model
+from tamis.recipe.workspace import FOLDER, QUESTION
 
 
 def compress(
@@ -31,6 +33,7 @@ def compress(
     data: str | None,
     test: str | None,
     out: Path,
+    force: bool,
     device: str,
     as_json: bool,
     target_bytes: str | None,
@@ -46,8 +49,9 @@ def compress(
     where = parse_device(device)
     with Console(stderr=True).status(Text(f"reading {model}")):
         given, example = model_of(model, weights, shape, trust)
-    called = as_written(model, weights)
-    places: dict[str, Any] = {"example": example, "device": where, "called": called, "command": command_line()}
+    resumes_from(out / FOLDER, QUESTION)
+    places: dict[str, Any] = {"example": example, "device": where, "force": force}
+    places |= {"called": as_written(model, weights), "command": command_line()}
     done = compress_model(
         given, recipe, data, out, test=test, target_bytes=target_bytes, **required, **places, progress=True
     )

@@ -13,8 +13,10 @@ import typer
 from typer.core import TyperGroup
 
 from tamis import __version__
+from tamis.cli import interruption
 from tamis.cli.command_line import remember_arguments
 from tamis.cli.image_options import with_images
+from tamis.cli.messages import in_options, options_of
 from tamis.cli.settings_options import with_settings
 from tamis.errors import TamisError
 
@@ -24,13 +26,24 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         remember_arguments(args)
+        interruption.begin()
         return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """With the whole first sentence of each, wrapped, where click would cut it to one line."""
+        listed = [(name, command.help or "") for name, command in self.commands.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text.partition("\n\n")[0].replace("\n", " ")) for name, text in listed])
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except TamisError as error:
-            _fail(str(error))
+            _fail(in_options(str(error), options_of(self.commands[ctx.invoked_subcommand]), self.commands))
+        except KeyboardInterrupt:
+            if interruption.leads():
+                typer.echo(f"\n{interruption.how_to_go_on()}", err=True)
+            raise typer.Exit(interruption.INTERRUPTED) from None
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # whoever read our output has had enough
                 raise
@@ -601,6 +614,7 @@ def certify(
     weights: Weights = None,
     shape: Shape = None,
     trust: Trust = False,
+    device: Computed = "cpu",
     as_json: Json = False,
 ) -> None:
     """Compare a small network with the original on held-out data, and write down how they differ, as a certificate.
@@ -615,7 +629,7 @@ def certify(
     asked = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius, "boxed": boxed}
     asked |= {"sequential": sequential, "sign": sign}
     required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
-    certify(model, weights, shape, trust, small, data, training, out, as_json, **required, **asked)
+    certify(model, weights, shape, trust, small, data, training, device, out, as_json, **required, **asked)
 
 
 @app.command()
@@ -632,6 +646,7 @@ def verify(
     weights: Weights = None,
     shape: Shape = None,
     trust: Trust = False,
+    device: Computed = "cpu",
     as_json: Json = False,
 ) -> None:
     """Check a certificate: compute everything that it says again, and stop at the first thing that is not so.
@@ -641,7 +656,7 @@ def verify(
     """
     from tamis.cli.verify import verify
 
-    verify(certificate, small, model, weights, shape, trust, data, training, signed_by, as_json)
+    verify(certificate, small, model, weights, shape, trust, data, training, signed_by, device, as_json)
 
 
 @app.command()
@@ -701,6 +716,9 @@ def compress(
     shape: Shape = None,
     trust: Trust = False,
     device: Device = "cpu",
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over what another recipe, model or data left in DIR.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a recipe, or search for what fits a budget, and certify what that cost.
@@ -716,7 +734,7 @@ def compress(
         "max_disagreement": max_disagreement,
         "max_accuracy_drop": max_accuracy_drop,
     }
-    compress(model, weights, shape, trust, recipe, data, test, out, device, as_json, **budget)
+    compress(model, weights, shape, trust, recipe, data, test, out, force, device, as_json, **budget)
 
 
 @app.command()

@@ -25,6 +25,7 @@ from tamis.bayes.online import OnlineLearner
 from tamis.bayes.space import Structure
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, rounded_up, table
+from tamis.cli.interruption import resumes_from
 from tamis.errors import InvalidInput
 from tamis.papers.online_account import LEAST, account, called, curves, experts, panels
 from tamis.papers.online_run import JOURNAL, Asked, follow
@@ -45,25 +46,13 @@ def online(out: Path, device: str, as_json: bool, **options: Any) -> None:
     torch.set_num_threads(1)  # sums come out alike on any number of cores, and networks this small lose by more
     if not as_json:
         console().print(facts(_described(asked, out)))
-    done = 0
-    try:
-        with _telling(asked.rounds) as tell:
-
-            def listen(learner: OnlineLearner) -> None:
-                nonlocal done
-                done = learner.rounds
-                tell(learner)
-
-            run = follow(asked, out, listen=listen, device=place)
-        done = asked.rounds
-        beside = experts(run)
-        found = account(run, beside)
-        _write(found, out / SUMMARY)
-        drawn = _draw(curves(run, beside), asked, out / PICTURE)
-    except KeyboardInterrupt:
-        told = f"{done:,} of {asked.rounds:,} rounds are" if done else "what was learnt is"
-        print(f"\nstopped: {told} safe in {out}, and the same command goes on from there", file=sys.stderr, flush=True)
-        raise
+    resumes_from(out, JOURNAL)
+    with _telling(asked.rounds) as tell:
+        run = follow(asked, out, listen=tell, device=place)
+    beside = experts(run)
+    found = account(run, beside)
+    _write(found, out / SUMMARY)
+    drawn = _draw(curves(run, beside), asked, out / PICTURE)
     if as_json:
         print(json.dumps({**found, "files": [str(out / name) for name in (SUMMARY, *drawn)]}, indent=2))
     else:

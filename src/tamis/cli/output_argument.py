@@ -6,6 +6,7 @@ import errno
 import os
 from pathlib import Path
 
+from tamis.cli.interruption import writes
 from tamis.errors import InvalidInput
 
 
@@ -16,3 +17,4 @@ def prepare_output(path: Path, *suffixes: str) -> None:
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
+    writes(path)

@@ -16,6 +16,7 @@ from tamis.cli.command_line import as_written, command_line
 from tamis.cli.compress import model_of
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
+from tamis.cli.interruption import resumes_from
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.errors import InvalidInput
 from tamis.sweep.run import RESULTS, Row, Swept, as_plain_data, sweep, work
@@ -61,6 +62,7 @@ def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: b
     weights = None if said.weights is None else Path(said.weights)
     with Console(stderr=True).status(Text(f"reading {said.model}")):
         model, example = model_of(said.model, weights, said.shape, trust)
+    resumes_from(out)
     called = as_written(said.model, weights)
     places = {"out": out, "storage": storage, "device": where}
     return {"model": model, "spec": spec, "example": example, "called": called, **places}

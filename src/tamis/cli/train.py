@@ -19,6 +19,7 @@ from tamis.artifact.masks import Masks
 from tamis.artifact.weights_file import save_weights
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
+from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import LoadedModule, load_module
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput, listed
@@ -26,7 +27,7 @@ from tamis.graph.network import Network
 from tamis.graph.trace import trace
 from tamis.l1inf.statistics import Statistics
 from tamis.l1inf.within import Within
-from tamis.train.checkpoint import read_checkpoint
+from tamis.train.checkpoint import CHECKPOINT, read_checkpoint
 from tamis.train.data import Data, load_data
 from tamis.train.distributed import join_team
 from tamis.train.fits import check_fits
@@ -53,6 +54,7 @@ def train(
     constraint = Within(parse_radii(l1inf)) if l1inf else None
     team = join_team(parse_device(device))
     prepare_output(out, ".safetensors", ".tamis")
+    resumes_from(directory, CHECKPOINT)
     loaded = _load(model, weights, settings.seed, out)
     bounds = {} if constraint is None else {"l1inf": _bounds(constraint, loaded.module)}
     examples, test_examples = load_data(data), None if test is None else load_data(test)

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tamis.architecture.search import ANSWER, QUESTION
+from tamis.cli.interruption import resumes_from
 from tamis.cli.unfinished import SUFFIX
 from tamis.train.checkpoint import CHECKPOINT
 from tamis.train.distributed import Team
@@ -24,11 +25,11 @@ def training_directory(given: Path | None, out: Path, team: Team) -> Iterator[Pa
     Whoever writes `out` does so in the block: until then, the same command goes on from what is in the directory. Only
     what training writes is ever removed: with anything else in it, the directory stays, and holds that.
     """
-    if given is not None:
-        yield given
-        return
-    directory = out.with_name(out.name + SUFFIX)
+    directory = out.with_name(out.name + SUFFIX) if given is None else given
+    resumes_from(directory, f"**/{CHECKPOINT}")
     yield directory
+    if given is not None:
+        return
     team.wait()  # until all of them have read what they need there
     if team.leads:
         with suppress(OSError):  # the file is written

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tamis.cli.interruption import resumes_from
 from tamis.errors import InvalidInput, TamisError
 from tamis.layerwise.journal import ORIGIN
 from tamis.train.distributed import Team
@@ -29,6 +30,7 @@ def unfinished(out: Path, team: Team) -> Iterator[Path]:
     would end in the same error, and another one could not use it.
     """
     directory = out.with_name(out.name + SUFFIX)
+    resumes_from(directory, "layer_*.pt")
     finished = _finished_layers(directory)
     team.wait()  # all have looked before one of them changes anything
     if team.leads:

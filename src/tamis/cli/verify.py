@@ -12,6 +12,7 @@ from rich.text import Text
 
 from tamis.certify.verify import verify as verify_certificate
 from tamis.cli.certify import load_held_out
+from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
 from tamis.train.data import load_data
@@ -27,11 +28,13 @@ def verify(
     data: str | None,
     training: str | None,
     signed_by: Path | None,
+    device: str,
     as_json: bool,
 ) -> None:
     """The command; arguments as on the command line."""
+    where = join_team_exactly(device).device
     with Console(stderr=True).status(Text(f"verifying {certificate}")):
-        loaded = load_network(model, weights, shape, trust)
+        loaded = load_network(model, weights, shape, trust, where)
         inputs = None if data is None else load_held_out(data)
         examples = None if training is None else load_data(training)
         found = verify_certificate(

@@ -77,6 +77,7 @@ def compress(
     device: str | torch.device | None = None,
     called: str | None = None,
     command: str | None = None,
+    force: bool = False,
     progress: Listener = True,
 ) -> Compression:
     """Run a recipe on a model, and certify what that cost on data that no step saw.
@@ -101,6 +102,7 @@ def compress(
         device: where steps train; None: where the model is.
         called: what messages, the certificate and the lock file call the model; its class by default.
         command: what runs it, as one would type it again; the certificate repeats it.
+        force: write over what another recipe, model or data left in the folder.
         progress: True, False, or a function of a `Progress`.
 
     Returns:
@@ -108,6 +110,7 @@ def compress(
 
     Raises:
         RecipeError: something in the recipe cannot be; nothing was written.
+        InvalidInput: the folder holds a finished run of something else, and `force` is False; or an argument is wrong.
 
     Example:
         >>> done = tamis.compress(model, "ternary", data="digits", out="out/ternary")
@@ -129,6 +132,8 @@ def compress(
     lock = Lock.of(wanted, net, called, splits, where)
     folder = Path(out)
     space = Workspace(folder)
+    if not force:
+        _refuse_overwriting(folder, lock)
     if (done := _finished(folder, space, lock, net, module, wanted, splits, asked, progress)) is not None:
         return done
     threads = given_lock.threads if given_lock is not None else lock.threads
@@ -211,7 +216,7 @@ def _named_data(
     for name, words, option in (("train", "training data", "data"), ("test", "test data", "test")):
         said = getattr(named, name)
         if said is None:
-            message = f"no {words} is named: write it here, or pass {option}=NAME (--{option} NAME)"
+            message = f"no {words} is named: write it here, or pass {option}=NAME"
             raise document.error(("data", name), message)
         if name not in given and said == IN_PYTHON:
             raise document.error(("data", name), f"the {words} was {IN_PYTHON}, and no file has it: pass {option}=")
@@ -337,6 +342,15 @@ def _notes(recipe: Recipe, space: Workspace) -> dict[str, Any]:
     path = space.notes(len(recipe.plan), recipe.plan[-1].step)
     found: dict[str, Any] = read_object(path, "delete it to begin anew") if path.exists() else {}
     return found
+
+
+def _refuse_overwriting(folder: Path, lock: Lock) -> None:
+    """Raise InvalidInput where a folder holds what another run left when it was finished."""
+    if (folder / LOCK).exists() and (differs := lock.differs(Lock.read(folder / LOCK))):
+        raise InvalidInput(
+            f"'{folder}' holds the finished run of something else: {differs}. Name another folder as out=, or pass "
+            "force=True to write over it"
+        )
 
 
 def _finished(

@@ -1,0 +1,64 @@
+"""What the library says of its arguments, as a command says it of its options: `levels=1` is `--levels 1` there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from typing import Any
+
+# Arguments whose options are called otherwise.
+RENAMED = {"example": "shape", "inputs": "data", "file": "small", "c": "l1inf"}
+LIST = re.compile(r"'([^']*)'|\"([^\"]*)\"|([^\s,\[\]()]+)")
+# A text in quotes is the user's own, and stays; a value after an equals sign may be quoted, too.
+VALUE = r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\([^)]*\)|-?[0-9.][0-9.e+-]*(?<![.,])|-?[A-Za-z_][\w.]*|"
+ARGUMENT = re.compile(rf"(?<![\w'-])'[^']*'|(?<![\w.'-])([a-z][a-z_0-9]*) ?=(?!=) ?({VALUE})(?![\w'])")
+SUBJECT = re.compile(r"(^|[:;] )([a-z][a-z_0-9]*)(?= (?:must|needs|cannot|should|goes|go|takes|names)\b)")
+BUDGET = re.compile(r"^recipe: budget\.(\w+): it\b")  # of a recipe that is in no file: what was asked for beside one
+CALL = re.compile(r"(?<![\w.`])tamis\.([a-z]+)(?![\w.(:`-])")
+JOINED = re.compile(r"(?<![\w.'/:@-])[a-z]+(?:_[a-z0-9]+)+(?![\w.'/(=])")
+
+
+def options_of(command: Any) -> dict[str, str]:
+    """The options of a click command, or of all commands of a group, by the names of their arguments."""
+    below = [options_of(each) for each in getattr(command, "commands", {}).values()]
+    own = {each.name: _longest(each.opts) for each in command.params if _longest(each.opts).startswith("--")}
+    return {name: option for options in (*below, own) for name, option in options.items()}
+
+
+def _longest(names: list[str]) -> str:
+    return max(names, key=len)
+
+
+def in_options(message: str, options: Mapping[str, str], commands: Container[str] = ()) -> str:
+    """A message with options in the place of arguments, and commands in the place of calls.
+
+    Example:
+        >>> in_options("levels=1 must be 2 or more", {"levels": "--levels"})
+        '--levels 1 must be 2 or more'
+    """
+    known = {name: options[said] for name, said in RENAMED.items() if said in options} | dict(options)
+
+    def argument(found: re.Match[str]) -> str:
+        option = known.get(found[1]) if found[1] else None
+        return found[0] if option is None else _with_value(option, found[2])
+
+    def subject(found: re.Match[str]) -> str:
+        return found[1] + known.get(found[2], found[2])
+
+    message = BUDGET.sub(lambda found: known.get(found[1], found[1]), message)
+    message = CALL.sub(lambda found: f"`tamis {found[1]}`" if found[1] in commands else found[0], message)
+    message = ARGUMENT.sub(argument, message)
+    message = SUBJECT.sub(subject, message)
+    return JOINED.sub(lambda found: known.get(found[0], found[0]), message)
+
+
+def _with_value(option: str, value: str) -> str:
+    """An option as it is typed, with the value that Python prints for it."""
+    if value in ("None", "False"):
+        return f"no {option}"
+    if value in ("True", ""):
+        return option
+    if value[0] in "[(":
+        return " ".join(f"{option} {next(filter(None, each.groups()), '')}" for each in LIST.finditer(value[1:-1]))
+    plain = value[1:-1] if value[0] in "'\"" else value
+    return f"{option} {plain}" if plain and " " not in plain else f"{option} '{plain}'"
