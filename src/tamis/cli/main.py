@@ -626,8 +626,8 @@ def certify(
     """
     from tamis.cli.certify import certify
 
-    asked = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius, "boxed": boxed}
-    asked |= {"sequential": sequential, "sign": sign}
+    asked: dict[str, Any] = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius}
+    asked |= {"boxed": boxed, "sequential": sequential, "sign": sign}
     required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
     certify(model, weights, shape, trust, small, data, training, device, out, as_json, **required, **asked)
 
