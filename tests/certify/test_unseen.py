@@ -232,4 +232,5 @@ def test_guessing_is_where_chance_would_do_as_well(right: int, said: bool) -> No
     """1,000 samples, 100 of the most frequent class: 130 right are more than the limit of 1% (124), 120 are not."""
     data = {"given": 1000, "samples": 1000}
     accuracy = {"before": right / 1000, "after": 0.5, "guessing": 0.1}
-    assert bool(notes_of({"data": data, "training": None, "accuracy": accuracy})) is said
+    content = {"network": {"just_initialised": False}, "data": data, "training": None, "accuracy": accuracy}
+    assert bool(notes_of(content)) is said

@@ -25,7 +25,7 @@ def of_version_1(content: Content) -> Content:
     old = copy.deepcopy(content) | {"certificate": 1}
     for name in ("command", "requirements", "accuracy", "notes"):
         del old[name]
-    del old["data"]["given"]
+    del old["data"]["given"], old["network"]["just_initialised"]
     for part in ("network", "data"):
         del old[part]["name"]
     del old["settings"]["sequential"]

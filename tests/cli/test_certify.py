@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 from typer.testing import CliRunner
 
 import tamis
 from tamis.binary import binarize, packed
 from tamis.cli.main import app
-from tamis.cli.model_argument import load_network
+from tamis.cli.model_argument import load_network, warn_of_drawn_weights
 from tamis.kronecker import monarch, patterns_of, replace
 from tamis.train.data import load_data
 from tamis.train.models import example_input, mlp
@@ -50,8 +51,39 @@ def test_the_certificate_is_the_librarys(net: tamis.Network) -> None:
     printed = run(*CERTIFY)
     cert = tamis.Certificate.load("small.json")
     names = {"called": MLP, "data_called": DATA, "command": shlex.join(["tamis", *CERTIFY])}
+    names |= {"just_initialised": True}
     assert cert.content == tamis.certify(net, "small.tamis", load_data(DATA), **names).content
     assert " ".join(cert["disagreement"].sentence.split()) in " ".join(printed.split())
+
+
+def test_weights_that_were_just_drawn_are_said_to_be_so(net: tamis.Network) -> None:
+    result = invoke(*CERTIFY)
+    warning = f"warning: the weights of '{MLP}' were just initialised at random; pass --weights for trained ones"
+    assert warning in result.stderr and "! The weights of the original network were just initialised" in result.stdout
+    assert tamis.Certificate.load("small.json").notes[0].startswith("The weights of the original network were just")
+    safetensors.torch.save_file(net.state_dict(), "mlp.safetensors")
+    result = invoke(*CERTIFY, "--weights", "mlp.safetensors")
+    assert "initialised" not in result.stderr + result.stdout
+
+
+def test_a_factory_that_brings_its_weights_is_not_said_to_draw_them() -> None:
+    Path("fixed_weights.py").write_text(
+        "import torch\n\n\ndef net():\n    model = torch.nn.Linear(64, 10)\n"
+        "    torch.nn.init.ones_(model.weight)\n    torch.nn.init.zeros_(model.bias)\n    return model\n"
+    )
+    assert not warn_of_drawn_weights("fixed_weights:net", None)
+
+
+def test_what_was_trained_on_is_refused_after_any_number_of_commands() -> None:
+    """The samples of training go with the weights, and from there into the file."""
+    trained = ("train", MLP, "--data", "digits:train[:64]", "--epochs", 1, "-o", "dense.safetensors")
+    run(*trained, "--directory", "run")
+    run("quantize", MLP, "--weights", "dense.safetensors", "--calibration", "digits:train[64:96]", "-o", "q.tamis")
+    for data, purposes in (("digits:train[:64]", "training and calibration"), ("digits:train[64:96]", "calibration")):
+        result = invoke("certify", MLP, "q.tamis", "--weights", "dense.safetensors", "--data", data, "-o", "q.json")
+        assert result.exit_code == 2 and "held-out samples were used to make 'q.tamis'" in result.stderr
+        assert purposes in " ".join(result.stderr.split())
+    run("certify", MLP, "q.tamis", "--weights", "dense.safetensors", "--data", "digits:train[96:160]", "-o", "q.json")
 
 
 def test_json_is_the_certificate() -> None:

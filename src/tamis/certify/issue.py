@@ -59,6 +59,7 @@ def certify(
     called: str | None = None,
     data_called: str | None = None,
     command: str | None = None,
+    just_initialised: bool = False,
     progress: Listener = False,
 ) -> Certificate:
     """Read a small network's file, and certify how it differs from the original.
@@ -97,6 +98,7 @@ def certify(
         called, data_called: what the certificate calls the original and the data; by default the class of the module
             and the name of the dataset.
         command: what issued it, as one would type it again; the certificate repeats it.
+        just_initialised: whether the weights of the original are random ones, which the certificate then notes.
         progress: True, False, or a function of a `Progress`.
 
     Raises:
@@ -138,7 +140,11 @@ def certify(
         "command": command and printable(command),
         "requirements": judge(asked, claims),
         "settings": vars(settings),
-        "network": {"name": printable(called or _name_of_network(original, rebuilt)), **network_facts(net)},
+        "network": {
+            "name": printable(called or _name_of_network(original, rebuilt)),
+            "just_initialised": just_initialised,
+            **network_facts(net),
+        },
         "file": file_facts(stored),
         "data": {"name": printable(data_called or name_of(inputs)), **seen},
         "training": trained and {"name": printable(name_of(training)), **data_facts(trained)},

@@ -9,13 +9,19 @@ from typing import Any
 from tamis.bounds.binomial import smallest_rate
 from tamis.certify.claim import whole
 
+INITIALISED = "The weights of the original network were just initialised at random: nothing was trained."
 DOUBT = 0.01  # the probability that a network which only guesses is taken for one that does better
 
 
 def notes_of(content: Mapping[str, Any]) -> list[str]:
     """Notes that follow from what a certificate says of its data, and so can be made again by whoever has it."""
-    notes = [_copies(content[part], called) for part, called in (("data", "held-out"), ("training", "training"))]
-    return [*filter(None, notes), *filter(None, [_guessing(content)])]
+    notes = [
+        INITIALISED if content["network"]["just_initialised"] else None,
+        _guessing(content),
+        _copies(content["data"], "held-out"),
+        _copies(content["training"], "training"),
+    ]
+    return [note for note in notes if note is not None]
 
 
 def _copies(data: Mapping[str, Any] | None, called: str) -> str | None:

@@ -156,7 +156,7 @@ VERSION_2: dict[str, Check] = VERSION_1 | {
     "command": maybe(is_text),
     "requirements": listed(REQUIREMENT),
     "settings": fields(SETTINGS | {"sequential": is_flag}),
-    "network": fields(NAME | NETWORK),
+    "network": fields(NAME | {"just_initialised": is_flag} | NETWORK),
     "data": fields(NAME | DATA | GIVEN),
     "training": maybe(fields(NAME | DATA | GIVEN)),
     "accuracy": maybe(fields({"before": is_rate, "after": is_rate, "guessing": is_rate})),

@@ -14,7 +14,7 @@ from tamis.certify.samples import load_named
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
-from tamis.cli.model_argument import load_network
+from tamis.cli.model_argument import load_network, warn_of_drawn_weights
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.train.data import load_data
@@ -44,6 +44,7 @@ def certify(
         inputs = load_held_out(data)
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}
+    options |= {"just_initialised": warn_of_drawn_weights(model, weights)}
     options |= {"called": as_written(model, weights), "data_called": data, "command": command_line()}
     cert = certify_network(loaded.network, small, inputs, progress=True, **options)
     if team.leads:

@@ -15,7 +15,7 @@ from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.interruption import resumes_from
-from tamis.cli.model_argument import load_module, load_network
+from tamis.cli.model_argument import load_module, load_network, warn_of_drawn_weights
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
@@ -55,6 +55,7 @@ def compress(
     done = compress_model(
         given, recipe, data, out, test=test, target_bytes=target_bytes, **required, **places, progress=True
     )
+    warn_of_drawn_weights(model, weights)
     if as_json:
         print(json.dumps(as_plain_data(done), indent=2, allow_nan=False))
     else:

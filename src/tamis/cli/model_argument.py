@@ -9,6 +9,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from rich.console import Console
+from rich.text import Text
 from torch import nn
 
 from tamis.artifact.compressed import Compressed, load
@@ -93,6 +95,18 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
         compressed, built = load_rebuilding(weights, built)
         return LoadedModule(compressed.apply_to(built), _described(weights, compressed), compressed)
     return LoadedModule(built, load_weights(built, weights))
+
+
+def warn_of_drawn_weights(model: str, weights: Path | None) -> bool:
+    """Whether the weights of a model were just drawn at random, as with another seed others would be; if so, say it."""
+    if weights is not None or model.endswith(".pt2"):
+        return False
+    one, other = (_build(model, seed).state_dict().values() for seed in (SEED, SEED + 1))
+    drawn = not all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
+    if drawn:
+        said = f"warning: the weights of '{model}' were just initialised at random; pass --weights for trained ones"
+        Console(stderr=True).print(Text(said, style="yellow"), soft_wrap=True)
+    return drawn
 
 
 # -- .tamis ------------------------------------------------------------------------------------------------------------
