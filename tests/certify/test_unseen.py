@@ -16,7 +16,7 @@ from tamis.bounds.deviation_quantile import deviation_quantile
 from tamis.bounds.disagreement import disagreement
 from tamis.certify.certificate import Certificate
 from tamis.certify.evidence import Evidence, gather_evidence
-from tamis.certify.issue import file_facts
+from tamis.certify.issue import file_facts, read_once
 from tamis.certify.notes import notes_of
 from tamis.certify.unseen import CHANCE, refuse_seen, refuse_training
 from tamis.errors import AssumptionViolated, VerificationFailed
@@ -79,7 +79,7 @@ def test_verify_refuses_what_certify_would(net: tamis.Network, file: Path, tmp_p
     forgotten.save(path)
     content = tamis.certify(forgetful(net), path, TRAIN).content
     small.save(path)
-    content |= {"file": file_facts(path)}
+    content |= {"file": file_facts(read_once(path))}
     content.pop("digest")
     with pytest.raises(AssumptionViolated, match=r"held-out samples were used to make 'small\.tamis'"):
         tamis.verify(Certificate.issued(content), path, forgetful(net), TRAIN)
