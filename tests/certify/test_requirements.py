@@ -64,7 +64,8 @@ def test_the_certificate_says_it_first(most: str, passed: bool, net: tamis.Netwo
     assert cert.passed is passed
     first, second, *_ = str(cert).splitlines()
     assert first == ("PASS" if passed else "FAIL") and second.startswith(f"  {first}  different answers: at most")
-    assert tamis.verify(cert, file, net, data).ok  # what it says is true either way
+    found = tamis.verify(cert, file, net, data)
+    assert found.ok and found.passed is passed and f"required of it: {first}" in str(found)  # it is true either way
 
 
 def test_nothing_required_is_no_verdict(cert: tamis.Certificate) -> None:

@@ -253,8 +253,9 @@ def accuracy_facts(evidence: Evidence) -> dict[str, float] | None:
 
 
 def _name_of_network(original: Network | nn.Module, rebuilt: Network | nn.Module | None) -> str:
-    """The class of the module, where there is one."""
-    return type(rebuilt if isinstance(rebuilt, nn.Module) and isinstance(original, Network) else original).__name__
+    """The class of the module, where there is one; a graph alone is called by its size."""
+    module = original if isinstance(original, nn.Module) else rebuilt
+    return type(module).__name__ if isinstance(module, nn.Module) else repr(original)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from tamis.certify.issue import (
 )
 from tamis.certify.notes import notes_of
 from tamis.certify.rebuilt import load_beside
-from tamis.certify.requirements import judge
+from tamis.certify.requirements import judge, verdict
 from tamis.certify.samples import Inputs
 from tamis.certify.shares import share_out
 from tamis.certify.signature import check_signature
@@ -51,12 +51,14 @@ class Verification:
         vouched: claims that need data which was not there, in a certificate signed by the key that was asked for.
         unchecked: claims that need data which was not there, and that nobody vouches for.
         signed_by: the public key that signed it, as hexadecimal digits; None if nobody did.
+        passed: whether what was required holds, as far as the claims do; None where nothing was required.
     """
 
     recomputed: tuple[str, ...]
     vouched: tuple[str, ...]
     unchecked: tuple[str, ...]
     signed_by: str | None
+    passed: bool | None = None
 
     @property
     def ok(self) -> bool:
@@ -69,6 +71,8 @@ class Verification:
             lines.append(f"vouched for by the signature only: {', '.join(self.vouched)}")
         if self.unchecked:
             lines.append(f"not checked, for want of data: {', '.join(self.unchecked)}")
+        if self.passed is not None:
+            lines.append(f"what was required of it: {'PASS' if self.passed else 'FAIL'}")
         lines.append(f"signed by the key {self.signed_by}" if self.signed_by else "not signed")
         return "\n".join(lines)
 
@@ -128,7 +132,13 @@ def verify(
     _check_requirements(content)
     _check_notes(content)
     trusted = signer is not None and signed_by is not None
-    return Verification(recomputed, missing if trusted else (), () if trusted else missing, signer)
+    return Verification(
+        recomputed,
+        missing if trusted else (),
+        () if trusted else missing,
+        signer,
+        verdict(content.get("requirements", ())),
+    )
 
 
 def _read(certificate: str | Path | Certificate) -> dict[str, Any]:
