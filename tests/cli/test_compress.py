@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
@@ -15,11 +16,13 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 import tamis
 import tamis.report.comparison
 from tamis.cli.command_line import as_written
+from tamis.cli.compress import tries
 from tamis.cli.main import app
 from tamis.recipe.catalogue import shipped
 from tamis.recipe.schema import recipe_of
@@ -58,6 +61,7 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
     assert "step 1 of 2: prune\nstep 2 of 2: quantize\n" in result.stderr
     assert "With 95% confidence" in result.stdout
     assert "certificate.json, recipe.lock.yaml, report.html, small.tamis" in result.stdout
+    assert "stayed float  74 weights of linear1, linear2, linear3: a bias, " in result.stdout
     small = tamis.load("out/small.tamis", MODELS["mlp"]())
     assert [step["step"] for step in small.recipe] == ["prune", "quantize"]
     for rate, code, word in (("100%", 0, "PASS"), ("0.01pt", 3, "FAIL")):  # certified again, without a step run again
@@ -73,6 +77,7 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
     shown = json.loads(again.stdout)
     assert shown["lock"]["result"]["sha256"] == json.loads(Path("out/certificate.json").read_text())["file"]["sha256"]
     assert shown["lock"]["model"]["name"] == MLP and shown["met"] is None
+    assert [each["layer"] for each in shown["stayed_float"]] == ["linear1", "linear2", "linear3"]
     assert Path("again/small.tamis").read_bytes() == Path("out/small.tamis").read_bytes()
 
 
@@ -82,12 +87,27 @@ def test_the_command_that_repeats_a_run_can_be_pasted() -> None:
         assert shlex.split(as_written(MLP, Path(name))) == [MLP, "--weights", name]
 
 
+def test_the_search_says_what_won_and_how_each_try_did() -> None:
+    tried = [
+        {"start": "as it is", "bytes": 4100, "different": 1, "moved": 0.0123, "chosen": False},
+        {"start": "prune amount 0.1", "bytes": 2900, "different": 4, "moved": None, "chosen": True},
+    ]
+    out = Console(file=io.StringIO(), width=100)
+    out.print(tries(tried, 50))
+    heading, _, first, second = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert heading.split() == ["tried", "bytes", "differs,", "of", "50", "held", "out", "outputs", "moved"]
+    assert first.split() == ["won", "prune", "amount", "0.1", "2,900", "4", "(8.00%)", "–"]
+    assert second.split() == ["as", "it", "is", "4,100", "1", "(2.00%)", "0.0123"]
+
+
 @pytest.mark.slow
 def test_a_budget_that_is_not_met_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tamis.recipe.fit.promised", lambda different, *_: 0.0)  # a search that believes anything
     result = invoke("compress", MLP, "--max-disagreement", "1%", *QUICK)
     assert result.exit_code == 3
     assert result.stdout.startswith("FAIL\n  FAIL  different answers: at most 1% required, at most ")
+    (won,) = [line for line in result.stdout.splitlines() if line.startswith("won ")]
+    assert f"{Path('out/small.tamis').stat().st_size:,}" in won
 
 
 @pytest.mark.slow

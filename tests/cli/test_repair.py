@@ -153,7 +153,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
     ("arguments", "part"),
     [
         ([*QUICK, "-o", "r.safetensors"], "-o must end in .tamis, got 'r.safetensors'"),
-        ([*QUICK, "--damping", "0"], "damping=0.0 must be a positive number"),
+        ([*QUICK, "--damping", "0"], "--damping 0.0 must be a positive number"),
         ([*QUICK, "--calibration", "no_such_data"], "there is no dataset 'no_such_data:train'"),
         ([*QUICK, "--calibration", "large.npz"], "those of 'large.npz' have shape (batch, 1, 9, 9)"),
         ([*QUICK, "--data", "large.npz"], f"{MLP} does not take 'large.npz', of shape (1, 1, 9, 9)"),

@@ -277,7 +277,7 @@ def test_the_shape_comes_from_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
         (MLP, {"--epochs": 0}, "epochs must be a whole number ≥ 1, got 0"),
         (MLP, {"--optimizer": "adam"}, "optimizer must be sgd or adamw, got 'adam'"),
         (MLP, {"--milestones": "1,x"}, "--milestones must be epochs, such as 30,60,80; got '1,x'"),
-        (MLP, {"--schedule": "multistep"}, "milestones must be given with schedule='multistep'"),
+        (MLP, {"--schedule": "multistep"}, "--milestones must be given with --schedule multistep"),
         (MLP, {"--data": "no_such_data"}, "there is no dataset 'no_such_data:train'"),
         (MLP, {"--test": "digits:test[9:9]"}, "'digits:test[9:9]' is empty"),
         (MLP, {"--device": "gpu"}, "--device must be cpu or cuda, got 'gpu'"),

@@ -181,7 +181,7 @@ def test_two_processes_write_one_file_within_the_ball() -> None:
         (["=0.1"], "got '=0.1'\n"),
         (["0.1", "0.2"], "got '0.1' among 2 of them"),
         (["linear1=1", "linear1=2"], "--l1inf names 'linear1' twice"),
-        (["linear9=1"], "c names 'linear9', which is no layer; these are: linear1, linear2, linear3"),
+        (["linear9=1"], "--l1inf names 'linear9', which is no layer; these are: linear1, linear2, linear3"),
     ],
 )
 def test_errors_are_one_line_and_come_before_training(given: list[str], part: str) -> None:

@@ -21,6 +21,7 @@ from tamis.artifact.file import File
 from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.masks import Masks
 from tamis.artifact.summary import summary_of, weights_of
+from tamis.artifact.untouched import Untouched, untouched
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
 from tamis.graph.network import Network
 from tamis.graph.seen_samples import SeenSamples, remember
@@ -219,7 +220,12 @@ class Compressed:
 
     def summary(self) -> str:
         """What became of each pruned or quantized parameter, and of the whole, in a table and in words."""
-        return summary_of(self.params, self.masks, self.codes, self.recipe, self.nbytes)
+        return summary_of(self.params, self.masks, self.codes, self.recipe, self.nbytes, self.untouched)
+
+    @cached_property
+    def untouched(self) -> tuple[Untouched, ...]:
+        """The layers whose parameters are neither pruned nor quantized, and why."""
+        return untouched(self.network, self.masks.keys() | self.codes.keys())
 
     @cached_property
     def _about(self) -> dict[str, Any]:

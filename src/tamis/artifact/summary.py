@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tamis.artifact.codes import Codes
 from tamis.artifact.masks import Masks
+from tamis.artifact.untouched import Untouched, sentences
 
 NOTHING = "–"
 
@@ -19,8 +20,9 @@ def summary_of(
     codes: Mapping[str, Codes],
     recipe: Sequence[Mapping[str, Any]],
     nbytes: int,
+    left: Sequence[Untouched] = (),
 ) -> str:
-    """A row for each pruned or quantized parameter, and the totals.
+    """A row for each pruned or quantized parameter, the totals, and what stayed float.
 
     Columns that would be empty are left out. The error is what the last step of the recipe says of the layer, under
     "layers", the parameter's name and "error".
@@ -35,7 +37,8 @@ def summary_of(
         "zeros": {name: f"{_zeros(params[name]) / max(params[name].numel(), 1):.1%}" for name in names},
         "error": {name: f"{error:.3g}" for name, error in errors_of(recipe[-1:]).items() if name in names},
     }
-    return "\n".join([*_table(columns, names), *_totals(params, masks, codes), _size(params, nbytes)])
+    stayed = [f"stayed float: {line}" for line in sentences(left)] if names else []
+    return "\n".join([*_table(columns, names), *_totals(params, masks, codes), *stayed, _size(params, nbytes)])
 
 
 def weights_of(codes: Mapping[str, Codes]) -> int:

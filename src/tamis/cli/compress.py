@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
+from tamis.artifact.summary import NOTHING
+from tamis.artifact.untouched import sentences
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import parse_device
-from tamis.cli.display import console, facts
+from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import load_module, load_network, warn_of_drawn_weights
 from tamis.cli.requirement_options import end_with, parse_requirements
@@ -83,6 +88,7 @@ def as_plain_data(done: Compression) -> dict[str, Any]:
         "folder": str(done.folder),
         "files": sorted(path.name for path in done.folder.iterdir() if not path.name.startswith(".")),
         "lock": done.lock.content,
+        "stayed_float": [asdict(each) for each in done.small.untouched],
         "certificate": done.certificate.content,
         "met": done.met,
     }
@@ -92,5 +98,26 @@ def show(done: Compression, out: Console) -> None:
     """Print the certificate, and where everything is."""
     out.print(str(done.certificate))
     out.print()
+    if tried := done.lock.content["result"].get("tried"):
+        out.print(tries(tried, done.lock.content["result"]["held_out"]))
+        out.print()
     files = sorted(path.name for path in done.folder.iterdir() if not path.name.startswith("."))
-    out.print(facts({"folder": str(done.folder), "files": ", ".join(files)}))
+    lines = {"folder": str(done.folder), "files": ", ".join(files)}
+    if done.small.untouched:
+        lines["stayed float"] = "\n".join(sentences(done.small.untouched))
+    out.print(facts(lines))
+
+
+def tries(tried: Sequence[Mapping[str, Any]], held_out: int) -> Table:
+    """What a budget's search made, the smallest file first, and which of them won."""
+    rows = table()
+    rows.add_column("")
+    rows.add_column("tried", overflow="fold")
+    for heading in ("bytes", f"differs, of {held_out:,} held out", "outputs moved"):
+        rows.add_column(heading, justify="right")
+    for each in sorted(tried, key=lambda each: (each["bytes"], each["different"])):
+        mark = Text("won", style="bold green") if each["chosen"] else ""
+        moved = NOTHING if each["moved"] is None else f"{each['moved']:.3g}"
+        different = f"{each['different']:,} ({each['different'] / held_out:.2%})"
+        rows.add_row(mark, Text(each["start"]), f"{each['bytes']:,}", different, moved)
+    return rows

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.summary import NOTHING, errors_of, weights_of
+from tamis.artifact.untouched import sentences
 from tamis.cli.data_argument import accuracy
 from tamis.cli.display import console, facts, table
 from tamis.graph.network import Network
@@ -114,6 +115,7 @@ def as_plain_data(found: LayerReport) -> dict[str, Any]:
         "layers": [asdict(layer) for layer in layers],
         "total": {"weights": sum(each.weights for each in layers), "zeros": sum(each.zeros for each in layers)},
         "quantized": {"weights": found.quantized, "bits": found.bits},
+        "stayed_float": [asdict(each) for each in found.small.untouched],
         "bytes": found.small.nbytes,
         "float_bytes": found.float_bytes,
         "accuracy": None if accuracies is None else {"data": accuracies.data, **accuracies.values},
@@ -132,6 +134,8 @@ def show(found: LayerReport, origin: dict[str, str], out: Console) -> None:
         lines["quantized"] = f"{found.quantized:,} weights, to {found.bits:.2f} bits on average"
     if small.masks:
         lines["pruned"] = f"{small.masks.pruned:,} of {small.masks.total:,} weights"
+    if small.untouched:
+        lines["stayed float"] = "\n".join(sentences(small.untouched))
     ratio = f"{small.nbytes / found.float_bytes:.1%}"
     lines["bytes"] = f"{small.nbytes:,} on disk, {ratio} of the {found.float_bytes:,} of its floats"
     if found.accuracies is not None:

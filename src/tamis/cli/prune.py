@@ -18,6 +18,7 @@ from rich.text import Text
 
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.summary import NOTHING, errors_of
+from tamis.artifact.untouched import sentences
 from tamis.cli.data_argument import load_calibration
 from tamis.cli.display import console, facts, from_logarithm, table
 from tamis.cli.model_argument import load_network
@@ -162,6 +163,7 @@ def as_plain_data(found: Pruning) -> dict[str, Any]:
         "recipe": list(found.small.recipe),
         "layers": [{**asdict(layer), "pruned": layer.pruned} for layer in found.layers],
         "total": {"weights": total.weights, "left": total.left, "pruned": total.pruned},
+        "stayed_float": [asdict(each) for each in found.small.untouched],
         "bytes": found.small.nbytes,
         "float_bytes": found.float_bytes,
         "bound": None if bound is None else _bound_as_plain_data(bound),
@@ -184,6 +186,7 @@ def show(found: Pruning, origin: dict[str, str], out: Console) -> None:
     lines = {
         **origin,
         "pruned": f"{found.total.weights - found.total.left:,} of {found.total.weights:,} weights",
+        "stayed float": "\n".join(sentences(found.small.untouched)) or "nothing",
         "bytes": f"{found.small.nbytes:,} on disk, {ratio} of the {found.float_bytes:,} of its floats",
     }
     if found.bound is not None:
