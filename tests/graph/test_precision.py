@@ -28,7 +28,9 @@ def test_quantize_repair_certify_and_verify_do_without(tmp_path: Path) -> None:
 
     def made(name: str) -> tuple[bytes, dict[str, object]]:
         file = tmp_path / name
-        small = tamis.quantize(tamis.prune(net, 0.3, by="magnitude"), inputs[:100], levels=4, progress=False)
+        small = tamis.quantize(
+            tamis.prune(net, 0.3, by="magnitude"), inputs[:100], levels=4, c_alpha=2.0, progress=False
+        )
         tamis.repair(net, small, inputs[:100], progress=False).save(file)
         cert = tamis.certify(net, file, inputs[100:], radius=0.01, boxed=1)
         assert tamis.verify(cert, file, net, inputs[100:]).ok
