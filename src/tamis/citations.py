@@ -139,6 +139,12 @@ CITATIONS: dict[str, str] = {
   pages   = {273--306},
   year    = {2005}
 }""",
+    "maurer2004pacbayes": """@misc{maurer2004pacbayes,
+  author = {Andreas Maurer},
+  title  = {A Note on the {PAC} {Bayesian} Theorem},
+  note   = {arXiv:cs/0411099},
+  year   = {2004}
+}""",
     "lotfi2022pacbayes": """@inproceedings{lotfi2022pacbayes,
   author    = {Sanae Lotfi and Marc Finzi and Sanyam Kapoor and Andres Potapczynski and Micah Goldblum
                and Andrew Gordon Wilson},

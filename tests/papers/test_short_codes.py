@@ -9,21 +9,22 @@ import pytest
 import torch
 from torch.nn import functional
 
-from tamis.artifact.codelength import decode, message
+from tamis.artifact.codelength import message
 from tamis.artifact.compressed import load
 from tamis.bounds.occam import occam
 from tamis.errors import DataNotFound
-from tamis.graph.trace import trace
 from tamis.papers import short_codes, short_codes_refinement
 from tamis.papers.short_codes import CANDIDATES, DELTA, GUESSING, PLANS, PUBLISHED, STORED, certified, small_network
 from tamis.papers.short_codes_network import SHIFT, Shape, ShortNetwork, Stage, cosines, prepared
 from tamis.papers.short_codes_refinement import refined
 from tamis.papers.short_codes_search import change_errors, chernoff, code_bits
+from tamis.papers.short_codes_ternary import bits_of, encode
 from tamis.papers.short_codes_training import Plan, Trainer, code_length, drawn_outputs, errors_of, trained
 from tamis.train.data import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
+TERNARY = {"mnist": 9.94, "fashion_mnist": 24.26, "cifar10": 60.01}  # per cent, with an alphabet fixed in advance
 BELOW_PUBLISHED = ("mnist", "fashion_mnist")  # for CIFAR-10, see test_short_codes_randomised.py
 
 
@@ -181,14 +182,14 @@ def test_chernoff_is_the_root() -> None:
 def test_certificate_counts_every_bit() -> None:
     data, weights = tiny_data(), ternary_weights(TINY)
     small = small_network(TINY, weights, prepared(data.inputs[:1]))
-    told = message(small)
+    bits = bits_of(encode(small.params)[1])
     figures = certified(small, TINY, data, data)
-    assert figures["bits"] == told.bits + 10 == sum(figures["bits by part"].values())
+    assert figures["bits"] == bits + 10
+    assert 0 <= figures["bits"] - sum(figures["bits by part"].values()) < 1  # rounded up once
     assert set(small.params) == set(weights)  # nothing but ternary weights is learned, and all of it is told
-    received = decode(told.data, trace(ShortNetwork(TINY), prepared(data.inputs[:1])))
-    assert all(torch.equal(received[name], weights[name]) for name in weights)
     errors = figures["training errors"]
-    assert figures["bound"] == occam(errors, len(data), told.bits + 10, DELTA).value
+    assert figures["bound"] == occam(errors, len(data), bits + 10, DELTA).value
+    assert figures["bound, all together"] == occam(errors, len(data), bits + 10, DELTA / 4).value
     assert figures["test error"] == errors / len(data)
 
 
@@ -204,16 +205,17 @@ def test_a_run_trains_stores_and_certifies(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_shown_table_has_both_bounds(capsys: pytest.CaptureFixture[str]) -> None:
-    figures = {"bound": 0.1, "published": 0.116, "training error": 0.02, "test error": 0.03, "bits": 900}
-    short_codes.show({"mnist": figures})
-    assert "10.0    11.6       2.0     3.0     900" in capsys.readouterr().out
+    figures = {"published": 0.116, "training error": 0.02, "test error": 0.03, "bits": 900}
+    short_codes.show({"mnist": {**figures, "bound": 0.10001, "bound, all together": 0.101}})
+    assert "10.01     10.10    11.6       2.0     3.0     900" in capsys.readouterr().out  # bounds are rounded up
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_stored_figures_are_consistent(name: str) -> None:
     figures = json.loads(STORED.with_suffix(".json").read_text())["figures"][name]
     small = load(STORED / f"{name}.tamis", ShortNetwork(PLANS[name].shape))
-    assert message(small).bits + 10 == figures["bits"]
+    assert bits_of(encode(small.params)[1]) + 10 == figures["bits"] < message(small).bits  # which tells scales, too
+    assert 100 * figures["bound"] <= TERNARY[name]
     assert figures["bound"] < (PUBLISHED[name] if name in BELOW_PUBLISHED else GUESSING)
     assert figures["bound"] == pytest.approx(
         occam(figures["training errors"], figures["training samples"], figures["bits"] - 10, DELTA, CANDIDATES).value

@@ -90,7 +90,8 @@ def chernoff(rate: float, divergence: float) -> float:
             break
         first = rate * math.log(rate / middle) if rate else 0.0
         second = (1 - rate) * math.log((1 - rate) / (1 - middle)) if rate < 1 else 0.0
-        low, high = (low, middle) if first + second > divergence else (middle, high)
+        # Only what is proved to be too far away ends the search: rounding is less than this.
+        low, high = (low, middle) if first + second > divergence + 1e-12 else (middle, high)
     return high
 
 
