@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 import tamis
+from tamis.artifact.untouched import sentences
 from tamis.binary import binarize, packed
 from tamis.citations import CITATIONS
 from tamis.cli.main import app
@@ -179,6 +180,11 @@ def test_layers_take_the_whole_data_of_the_file(case: SimpleNamespace) -> None:
     taken = tamis.artifact.format.stored_bytes(case.folder / "small.tamis", case.net.params)
     assert sum(taken.values()) == len(load_file(case.folder / "small.tamis")["data"])
     assert set(taken) == set(case.net.params)
+
+
+def test_what_stayed_float_is_listed(case: SimpleNamespace, page: Path) -> None:
+    lines = sentences(tamis.load(case.folder / "small.tamis", case.net).untouched)
+    assert lines and set(lines) <= {text.strip() for text in parsed(page).texts["li"]}
 
 
 def test_without_the_original_it_says_what_is_missing(case: SimpleNamespace, tmp_path: Path) -> None:

@@ -308,8 +308,10 @@ def quantize(
 
     how = {"bits": bits, "method": method, "per": per, "conv": conv, "order": order, "biases": biases}
     which = {"include": include, "exclude": exclude}
-    numbers = (levels, c_alpha, prune or [])
-    quantize(model, weights, shape, trust, calibration, data, *numbers, device, out, as_json, **how, **which)
+    first = prune or []
+    quantize(
+        model, weights, shape, trust, calibration, data, levels, c_alpha, first, device, out, as_json, **how, **which
+    )
 
 
 @app.command()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.file import File
+from tamis.artifact.untouched import sentences
 from tamis.certify.certificate import Certificate
 from tamis.certify.claim import part, percent
 from tamis.certify.issue import as_network, network_facts
@@ -93,7 +94,8 @@ def report(
     cert = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
     cert.check()
     content = cert.content
-    parts: dict[str, Any] = {"rows": certified_rows(content), "more_rows": [], "layers": (), "figures": [], "steps": ()}
+    parts: dict[str, Any] = {"rows": certified_rows(content), "more_rows": [], "figures": []}
+    parts |= {"layers": (), "steps": (), "stayed_float": ()}
     if original is not None:
         net = as_network(original, example, None, "report")
         _same_network(content, net)
@@ -148,6 +150,7 @@ def _about_networks(net: Network, small: Compressed, file: File, batch: int) -> 
         "layers": layers,
         "figures": [*([_layer_figure(layers)] if layers else []), *_cost_figure(net)],
         "steps": [_as_line(step) for step in small.recipe],
+        "stayed_float": sentences(small.untouched),
     }
 
 

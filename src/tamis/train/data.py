@@ -126,7 +126,8 @@ def parse_spec(text: str) -> Spec:
     parts = _SPEC.fullmatch(text)
     if parts is None:
         raise InvalidInput(f"a dataset must be a name or a path, got '{text}'")
-    slices, settings = [], {}
+    slices: list[slice] = []
+    settings: dict[str, Any] = {}
     for start, stop, step, name, value in _ENDING.findall(parts["ending"]):
         if name:
             settings[name] = _sizes(value, text) if name == "resize" else _per_channel(name, value, text)
