@@ -30,6 +30,7 @@ def test_bytes(trained: nn.Module, quick: dict[str, Any]) -> None:
     assert Path("out/small.tamis").stat().st_size <= 3500
     assert done.lock.content["recipe"]["data"]["held_out_from"] == "test"
     assert done.certificate.content["data"]["samples"] == 50  # the other half was searched on
+    assert "search" in done.small.seen.purposes
     assert done.met is None
 
 

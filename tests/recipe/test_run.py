@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tamis
 import tamis.recipe.run
 from tamis.certify.certificate import Certificate
-from tamis.errors import CorruptArtifact, DataNotFound, InvalidInput, TamisError
+from tamis.errors import AssumptionViolated, CorruptArtifact, DataNotFound, InvalidInput, TamisError
 from tamis.layerwise.journal import Journal
 from tamis.recipe.catalogue import recipe_path, shipped
 from tamis.recipe.located import RecipeError
@@ -30,7 +30,7 @@ from tamis.recipe.splits import Splits
 from tamis.recipe.workspace import FOLDER, Workspace
 from tamis.train.checkpoint import Journal as Checkpoints
 from tamis.train.data import as_data, load_data
-from tamis.train.models import digits_cnn
+from tamis.train.models import digits_cnn, mlp
 
 CHAIN: dict[str, Any] = {
     "steps": [
@@ -66,6 +66,16 @@ def whole(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("whole") / "out"
     compress(model, CHAIN, "digits:train[:200]", out, test="digits:test[:100]", progress=False)
     return str(out)
+
+
+def test_what_its_steps_have_seen_cannot_certify_a_file(quick: dict[str, Any]) -> None:
+    """Training and calibration go into the file, as far as there is room: this one is large enough for a few."""
+    steps = [{"step": "retrain", "epochs": 1, "batch": 64}, {"step": "quantize", "levels": 3, "c_alpha": 2.0}]
+    model = mlp((64, 128, 10))
+    compress(model, {"steps": steps}, out="out", **quick)
+    assert tamis.load("out/small.tamis", model).seen.purposes == ("training", "calibration")
+    with pytest.raises(AssumptionViolated, match=r"about \d+ of 200 held-out samples were used to make 'small\.tamis'"):
+        tamis.certify(model, "out/small.tamis", DATA)
 
 
 def test_what_a_run_leaves(model: nn.Module, whole: str) -> None:

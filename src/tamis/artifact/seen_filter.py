@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tamis.artifact.file import File
 from tamis.errors import CorruptArtifact
 from tamis.graph.seen_samples import CELL_BITS, CELLS, NOTHING_SEEN, PURPOSES, Array, SeenSamples
 
@@ -60,7 +61,7 @@ def written(seen: SeenSamples) -> str:
     return base64.b64encode(head + bits.tobytes()).decode()
 
 
-def read(path: str | Path, text: Any) -> SeenSamples:
+def read(path: str | Path | File, text: Any) -> SeenSamples:
     """What `written` wrote; a file without it has seen nothing that it knows of.
 
     Raises:
