@@ -12,6 +12,7 @@ import torch
 
 import tamis
 from tamis.artifact.compressed import Compressed
+from tamis.bounds.accuracy_change import accuracy_change
 from tamis.bounds.deviation_quantile import deviation_quantile
 from tamis.bounds.disagreement import disagreement
 from tamis.certify.certificate import Certificate
@@ -185,6 +186,8 @@ def test_bounds_from_copies_are_no_smaller_than_from_all_draws_or_from_distinct_
         assert rates[0] >= max(rates[1:])
     assert worst.better(0) <= once.better(0) and worst.better(0) <= given.better(0)
     assert worst.better(0) + worst.worse(0) <= worst.samples
+    lost = [accuracy_change(e.worse(0), e.better(0), e.samples, 0.05).value for e in (worst, once, given)]
+    assert lost[0] >= max(lost[1:])
     far = [deviation_quantile(e.largest_distances(), 0.8, 0.05).value for e in (worst, once, given)]
     assert far[0] >= max(far[1:])
     assert replace(worst.as_given(), samples=1).given == worst.given

@@ -74,6 +74,7 @@ def test_a_factory_that_brings_its_weights_is_not_said_to_draw_them() -> None:
     assert not warn_of_drawn_weights("fixed_weights:net", None)
 
 
+@pytest.mark.slow
 def test_what_was_trained_on_is_refused_after_any_number_of_commands() -> None:
     """The samples of training go with the weights, and from there into the file."""
     trained = ("train", MLP, "--data", "digits:train[:64]", "--epochs", 1, "-o", "dense.safetensors")
