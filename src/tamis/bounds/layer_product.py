@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.bounds.bound import Bound, exp_of
 from tamis.graph.network import Network
-from tamis.paths.norm import path_norm, product_norm
+from tamis.paths.norm import log_product_above, path_norm
 
 CLOSE = 1e-9  # in the logarithm: rounding of two forward passes
 
@@ -28,7 +28,7 @@ def layer_product(net: Network, q: float = 1.0, r: float = 1.0) -> Bound:
 
     Reference: gonon2024thesis.
     """
-    log_value = product_norm(net, q, r, log=True)
+    log_value = log_product_above(net, q, r)
     log_norm = path_norm(net, q, r, log=True)
     return Bound(
         value=exp_of(log_value),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tamis.bounds.bound import Bound, exp_of
 from tamis.graph.network import Network
-from tamis.paths.norm import path_norm
+from tamis.paths.norm import log_norm_above
 
 
 def lipschitz_input(net: Network, r: float = 1.0) -> Bound:
@@ -26,12 +26,12 @@ def lipschitz_input(net: Network, r: float = 1.0) -> Bound:
 
     Reference: gonon2024thesis.
     """
-    log_value = path_norm(net, 1, r, log=True, part="input")
+    log_value = log_norm_above(net, 1, r, part="input")
     return Bound(
         value=exp_of(log_value),
         log_value=log_value,
         informative=True,
         source="gonon2024thesis, Theorem 3.3.1",
         checked=("every operation is a neuron of a DAG ReLU network",),
-        terms={"r": r, "log_input_path_norm": log_value, "log_path_norm": path_norm(net, 1, r, log=True)},
+        terms={"r": r, "log_input_path_norm": log_value, "log_path_norm": log_norm_above(net, 1, r)},
     )

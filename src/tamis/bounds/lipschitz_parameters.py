@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tamis.bounds.arguments import check_number
-from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.graph.ops import Capability, capability
@@ -40,7 +40,7 @@ def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, triv
     if trivial is not None and not trivial >= 0:
         raise InvalidInput(f"lipschitz_parameters needs a trivial bound ≥ 0, got {trivial!r}")
     log_metric = float(path_metric(net, other, log=True))
-    log_value = log_metric + log_reach(radius)
+    log_value = log_of_product(log_metric, log_reach(radius))
     log_trivial = log_both_outputs(net, other, radius) if trivial is None else log_of(trivial)
     known = {} if log_trivial is None else {"log_trivial": log_trivial}
     return Bound(
@@ -55,8 +55,8 @@ def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, triv
 
 
 def log_reach(radius: float) -> float:
-    """log max(1, radius)."""
-    return math.log(max(1.0, radius))
+    """log max(1, radius), rounded up."""
+    return math.nextafter(math.log(radius), math.inf) if radius > 1 else 0.0
 
 
 def log_both_outputs(net: Network, other: Network, radius: float) -> float | None:

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_number
-from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.bound import Bound, exp_of, log_of_product
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.lipschitz_parameters import log_both_outputs, log_reach
 from tamis.errors import AssumptionViolated, InvalidInput, listed
 from tamis.graph.network import Network
-from tamis.paths.cost import path_costs
+from tamis.graph.ops import Capability, require
+from tamis.paths.cost import log_cost_above
 from tamis.paths.metric import path_metric
 
 
@@ -39,13 +40,12 @@ def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) 
     """
     check_number("radius", radius)
     pruned = _pruned_entries(net, masks)
-    costs = path_costs(net)
-    total = sum(float(costs.values[name][entries].sum()) for name, entries in pruned.items())
-    log_cost = log_of(total) + costs.log_scale
+    require(net, Capability.HOMOGENEOUS, "phi_pruning")
+    log_cost = log_cost_above(net, pruned)
     other = net.with_params({name: net.params[name].masked_fill(entries, 0.0) for name, entries in pruned.items()})
     log_trivial = log_both_outputs(net, other, radius)
-    assert log_trivial is not None  # path_costs has refused networks that are not homogeneous
-    log_value = log_cost + log_reach(radius)
+    assert log_trivial is not None  # the network is homogeneous
+    log_value = log_of_product(log_cost, log_reach(radius))
     return Bound(
         value=exp_of(log_value),
         log_value=log_value,

@@ -18,7 +18,10 @@ from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node, references_in, resolve
 from tamis.graph.ops import Capability, describe, require
 from tamis.graph.ops.rearrange import Rearrange
-from tamis.paths.scaled import Lookup, Powers, adding_nodes, gather, is_weight, magnitude, ones_input, walk
+from tamis.paths.norm import PathNorms
+from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
+from tamis.paths.scaled import Scaled, is_weight, shifted
+from tamis.paths.weights import Magnitudes, Weights, sources
 
 aten = torch.ops.aten
 ENTRYWISE_PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.neg.default)
@@ -70,7 +73,7 @@ def each_path_cost(net: Network, visit: Callable[[str, Tensor], None]) -> float:
     folded = fold_batch_norm(net)
     _refuse_repeated(folded)
     backward = _Backward(folded)
-    routes = _Routes(folded, backward.derivatives)
+    routes = _Routes(folded, backward)
     log_scale = backward.run(lambda finished: routes.visit_known(finished, backward.unfinished, visit))
     for name in net.params:
         if name in net.trainable and name not in routes.visited:
@@ -78,17 +81,59 @@ def each_path_cost(net: Network, visit: Callable[[str, Tensor], None]) -> float:
     return log_scale
 
 
+def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
+    """At least the logarithm of the sum of Φ-costs over some coordinates, all rounding paid for.
+
+    Where parameters are factors of the weights that data meets, Σ_{i∈I} |θ_i| ∂‖Φ‖₁/∂|θ_i| is the derivative of the
+    norm in the direction of these coordinates: one pass of two streams, of the path-norms M and of their derivatives T,
+
+        T_v = Σ_u |w_uv| T_u + |w_uv with only the coordinates of I left| M_u, and the same of a bias.
+
+    Args:
+        net: a network that `path_costs` takes.
+        entries: for each parameter, which is a factor (see `path_coordinates`), a boolean tensor, True at coordinates.
+    """
+    folded = fold_batch_norm(net)
+    _refuse_repeated(folded)
+    entries = {name: where for name, where in entries.items() if bool(where.any())}
+    alone = {name: folded.params[name].masked_fill(~where, 0.0) for name, where in entries.items()}
+    weights, parts = Weights(folded), Weights(folded.with_params(alone))
+    adding = adding_nodes(folded, weights)
+
+    def part_of(name: str) -> Any:
+        value = parts.above(name)
+        return value if not is_weight(value) or sources(folded, name) & entries.keys() else torch.zeros_like(value)
+
+    def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
+        derivative, norm = lookups
+        fixed = [name for name in node.references if name not in folded.carries_data]
+        whole = Operation(folded, node, {name: weights.above(name) for name in fixed})
+        part = Operation(folded, node, {name: part_of(name) for name in fixed})
+        adds = node.name in adding
+        through = whole.magnitude(derivative, False)
+        met = any(sources(folded, name) & entries.keys() for name in fixed)
+        return [through + part.change(norm, adds) if met else through, whole.magnitude(norm, adds)]
+
+    ones = ones_input(folded)
+    nothing = {name: torch.zeros_like(value) for name, value in ones.items()}
+    mantissas, exponents, roundings = gather(folded, walk(folded, [nothing, ones], step)[0])
+    return PathNorms(mantissas[0], exponents[0], roundings).log_above(1)
+
+
 class _Backward:
     """One forward and one backward pass on |θ|, for the derivative of the path-norm by every weight that meets data.
 
     Weights are computed when a pass asks for them, and again in the backward pass, instead of being kept: that is
-    cheap, while fresh memory for all of them would cost as much as the arithmetic.
+    cheap, while fresh memory for all of them would cost as much as the arithmetic. A weight that met data in parts
+    (see `Scaled`) has, beside its derivative, its share |E| ⊙ ∂‖Φ‖₁/∂|E|, whose two factors may lie outside float64.
     """
 
     def __init__(self, net: Network) -> None:
         self.net = net
-        self.weights = Powers(net, 1, "path_costs")
+        self.weights = Magnitudes(net)
         self.derivatives: dict[str, Tensor] = {}
+        self.shares_of_parts: dict[str, Tensor] = {}
+        self.derivatives_of_parts: dict[str, Tensor] = {}
         self.unfinished: Counter[str] = Counter()  # how many nodes' contributions to a derivative are missing
 
     def run(self, finished: Callable[[str], None]) -> float:
@@ -97,22 +142,32 @@ class _Backward:
         token = torch.zeros((), dtype=torch.float64, requires_grad=True)  # what makes autograd follow the weights
         adding = adding_nodes(self.net, self.weights)
 
-        def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
-            met = {name: self.weights[name] for name in node.references if name not in self.net.carries_data}
+        def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
             # A bias that is zero is left out of the sum: no derivative by it will ever come.
             idle = () if node.name in adding else references_in([node.arguments.get(a) for a in describe(node).addends])
-            recorded = {name for name, value in met.items() if is_weight(value)} - {*idle}
-            self.unfinished.update(recorded)
-            for name in recorded:
-                met[name] = _Recorded.apply(met[name], token, self, name)
-            with self._forgetting(met):
-                return [magnitude(self.net, node, lookups[0], met, 1, one)]
+            left_out, places, begun = {*idle}, {}, set()
+
+            def watch(name: str, value: Tensor, exponent: int | None) -> Tensor:
+                if name in left_out:
+                    return value
+                self.unfinished[name] += 1
+                if exponent is None:
+                    places[value.data_ptr()] = name
+                place = None if exponent is None else (exponent, name not in begun)
+                if place:
+                    begun.add(name)
+                watched: Tensor = _Recorded.apply(value, token, self, name, place)
+                return watched
+
+            with self._forgetting(places):
+                operation = Operation(self.net, node, self.weights, watch=watch)
+                return [operation.magnitude(lookups[0], node.name in adding)]
 
         with torch.enable_grad():
-            outputs = walk(self.net, [ones_input(self.net)], step, adding)
-            total, exponent = gather(self.net, outputs, 0)
+            (outputs,) = walk(self.net, [ones_input(self.net)], step)
+            total, exponent = _total([outputs[name] for name in self.net.output_names])
             if total.requires_grad:
-                torch.autograd.grad(total.sum(), token)
+                torch.autograd.grad(total, token)
         del self.finished  # whatever it refers to may refer to us: memory would wait for the garbage collector
         return exponent * math.log(2)
 
@@ -120,13 +175,27 @@ class _Backward:
         """Add what one node contributes to a derivative."""
         before = self.derivatives.get(name)
         self.derivatives[name] = derivative if before is None else before + derivative
+        self._count(name)
+
+    def record_part(self, name: str, part: Tensor, place: tuple[int, bool], derivative: Tensor) -> None:
+        """Add what 2^exponent · part contributes; `place` holds the exponent, and whether the part is the first."""
+        exponent, first = place
+        zeros = torch.zeros_like(part)
+        self.derivatives.setdefault(name, zeros)
+        self.shares_of_parts[name] = self.shares_of_parts.get(name, zeros) + part * derivative
+        # An entry's derivative comes from the part it lies in; where it is zero, it lies in the first.
+        inside = (part > 0) | (self.weights[name] == 0) if first else part > 0
+        own = shifted(derivative.where(inside, 0.0), -exponent).clamp(max=torch.finfo(torch.float64).max)
+        self.derivatives_of_parts[name] = self.derivatives_of_parts.get(name, zeros) + own
+        self._count(name)
+
+    def _count(self, name: str) -> None:
         self.unfinished[name] -= 1
         if self.unfinished[name] == 0:
             self.finished(name)
 
-    def _forgetting(self, met: dict[str, Any]) -> AbstractContextManager[None]:
-        """Autograd keeps the names of these weights, and computes them again when it needs them."""
-        places = {value.data_ptr(): name for name, value in met.items() if is_weight(value)}
+    def _forgetting(self, places: Mapping[int, str]) -> AbstractContextManager[None]:
+        """Autograd keeps the names of the weights at these places, and computes them again when it needs them."""
 
         def pack(value: Tensor) -> Any:
             name = places.get(value.data_ptr())
@@ -142,18 +211,32 @@ class _Backward:
         return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
+def _total(outputs: Sequence[Scaled]) -> tuple[Tensor, int]:
+    """The sum of all outputs and its exponent."""
+    parts = [part for each in outputs for part in each.parts]
+    largest = max((e for value, e in parts if bool((value > 0).any())), default=0)
+    return torch.stack([shifted(value, exponent - largest).sum() for value, exponent in parts]).sum(), largest
+
+
 class _Recorded(torch.autograd.Function):
-    """The identity on a weight; its gradient goes into a record."""
+    """The identity on a weight, or on a part of it that has a place; its gradient goes into a record."""
 
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, token: Tensor, record: _Backward, name: str) -> Tensor:
-        ctx.record, ctx.name = record, name
+    def forward(
+        ctx: Any, weight: Tensor, token: Tensor, record: _Backward, name: str, place: tuple[int, bool] | None
+    ) -> Tensor:
+        ctx.record, ctx.name, ctx.place = record, name, place
+        if place is not None:
+            ctx.save_for_backward(weight)
         return weight.view_as(weight)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        ctx.record.record(ctx.name, gradient)
-        return None, torch.zeros((), dtype=torch.float64), None, None
+        if ctx.place is None:
+            ctx.record.record(ctx.name, gradient)
+        else:
+            ctx.record.record_part(ctx.name, *ctx.saved_tensors, ctx.place, gradient)
+        return None, torch.zeros((), dtype=torch.float64), None, None, None
 
 
 def _refuse_repeated(net: Network) -> None:
@@ -197,8 +280,9 @@ class _Routes:
     Σ (|E_k| − |E_k with the parameter at zero|) · ∂‖Φ‖₁/∂|E_k| over the entries E_k that depend on it.
     """
 
-    def __init__(self, net: Network, derivatives: dict[str, Tensor]) -> None:
-        self.net, self.derivatives = net, derivatives
+    def __init__(self, net: Network, backward: _Backward) -> None:
+        self.net, self.derivatives = net, backward.derivatives
+        self.shares_of_parts, self.derivatives_of_parts = backward.shares_of_parts, backward.derivatives_of_parts
         self.sources = _sources(net)
         self.fixed = FixedValues(net, dtype=torch.float64)
         self.shares: dict[str, Tensor] = {}
@@ -215,8 +299,8 @@ class _Routes:
                 self.visited.add(param)
                 visit(param, self.cost(param))
         for other in [other for other in self.derivatives if self._sources_of(other) <= self.visited]:
-            del self.derivatives[other]
-            self.shares.pop(other, None)
+            for known in (self.derivatives, self.shares, self.shares_of_parts, self.derivatives_of_parts):
+                known.pop(other, None)
 
     def _sources_of(self, name: str) -> frozenset[str]:
         return self.sources.get(name, frozenset())
@@ -233,7 +317,7 @@ class _Routes:
         """What the path-norm loses at each entry of a tensor when the parameter is set to zero."""
         if not self._is_product(param, name):
             lost = self.fixed[name].abs_() - self.fixed.evaluated(name, zeroed=param).abs_()
-            return lost * self.derivatives[name]
+            return lost * (self.derivatives[name] + self.derivatives_of_parts.get(name, 0.0))
         if name not in self.shares:
             self.shares[name] = self._share(name)
         return self.shares[name]
@@ -241,7 +325,8 @@ class _Routes:
     def _share(self, name: str) -> Tensor:
         """|E| ⊙ ∂‖Φ‖₁/∂|E|; in a place of its own, because autograd may still need the derivative."""
         share: Tensor = self.fixed[name].abs_()
-        return share.mul_(self.derivatives[name])
+        share.mul_(self.derivatives[name])
+        return share.add_(self.shares_of_parts[name]) if name in self.shares_of_parts else share
 
     def _input(self, param: str, node: Node) -> str:
         """The argument through which a node depends on the parameter, entry by entry and affinely."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,23 +15,14 @@ from tamis.errors import InvalidInput
 from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
-from tamis.graph.ops import Capability, describe, require
+from tamis.graph.ops import Capability, require
 from tamis.graph.rescale import choose_scales, layer_weights, symmetries
 from tamis.graph.same import check_one_graph
 from tamis.graph.symmetry import Layer
-from tamis.paths.norm import exponential
-from tamis.paths.scaled import Lookup, adding_nodes, gather, is_weight, magnitude, ones_input, walk
-
-Weights = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class _Logs:
-    """For each sample: the log of a distance, and of the path-norms it was computed from; and whether it is exact."""
-
-    distance: Tensor
-    size: Tensor
-    exact: bool
+from tamis.paths.norm import log_above, number
+from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
+from tamis.paths.scaled import UNIT, Scaled, is_weight, powers_of_two
+from tamis.paths.weights import SMALLEST, SMALLEST_NORMAL, Weights, sources
 
 
 def path_metric(
@@ -70,35 +62,56 @@ def path_metric(
     """
     _check(net, other)
     starts = _starts(net, x)
+    if net.batched and not len(starts[net.inputs[0]]):
+        return torch.empty(0, dtype=torch.float64, device=starts[net.inputs[0]].device)
+    bound = _least(net, other, starts)
     if x is None or not net.batched:
-        return float(_exponential(_log_metric(net, other, starts), log)[0])
-    first = starts[net.inputs[0]]
-    logs = torch.empty(len(first), dtype=torch.float64, device=first.device)
-    for samples in _of_like_size(starts):
-        logs[samples] = _log_metric(net, other, {name: start[samples] for name, start in starts.items()})
-    return _exponential(logs, log)
+        return bound.log_above(0) if log else bound.above(0)
+    found = [bound.log_above(i) if log else bound.above(i) for i in range(len(bound.mantissas))]
+    return torch.tensor(found, dtype=torch.float64, device=bound.mantissas.device)
 
 
-def _log_metric(net: Network, other: Network, starts: dict[str, Tensor]) -> Tensor:
-    """The log of the bound for each sample."""
+@dataclass(frozen=True)
+class _Totals:
+    """A distance for each sample, mantissa · 2^exponent, and how many roundings each is off by at most."""
+
+    mantissas: Tensor
+    exponents: Tensor
+    roundings: float
+    exact: bool = False  # in real arithmetic
+
+    def log_above(self, sample: int) -> float:
+        """At least the logarithm of the distance in real arithmetic."""
+        return log_above(float(self.mantissas[sample]), int(self.exponents[sample]), self.roundings)
+
+    def above(self, sample: int) -> float:
+        """At least the distance in real arithmetic."""
+        raised = float(self.mantissas[sample]) * (1 + (self.roundings + 4) * UNIT * (1 + 2.0**-20))
+        value = number(raised, int(self.exponents[sample]), "path_metric")
+        # A subnormal number may have been rounded by as much as the smallest one.
+        return value if value == 0 or value >= SMALLEST_NORMAL else value + SMALLEST
+
+    def below(self, other: _Totals) -> Tensor:
+        """Where this is the smaller of two."""
+        same = self.exponents == other.exponents
+        return (self.exponents < other.exponents) | (same & (self.mantissas < other.mantissas))
+
+
+def _least(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
+    """The smaller of the bounds before and after aligning scales."""
     batch = len(starts[net.inputs[0]])
     folded = fold_batch_norm(net)
-    weights, others = (FixedValues(each, batch, torch.float64) for each in (folded, fold_batch_norm(other)))
+    weights, others = (Weights(each, batch) for each in (folded, fold_batch_norm(other)))
     bound = _distance(folded, weights, others, starts)
     if bound.exact:
-        return bound.distance
+        return bound
     aligned = _aligned_distance(folded, weights, other, starts)
-    # An aligned bound that overflowed is NaN, and not smaller.
-    return torch.where(aligned < bound.distance, aligned, bound.distance)
-
-
-def _of_like_size(starts: dict[str, Tensor]) -> list[Tensor]:
-    """Samples in groups of like magnitude, because those of a batch share one exponent."""
-    if not len(next(iter(starts.values()))):
-        return []
-    largest = torch.stack([value.reshape(len(value), -1).amax(1) for value in starts.values()]).amax(0)
-    exponents = torch.frexp(largest).exponent // 256
-    return [(exponents == each).nonzero().flatten() for each in exponents.unique()]
+    if aligned is None:
+        return bound
+    smaller = aligned.below(bound)
+    mantissas = torch.where(smaller, aligned.mantissas, bound.mantissas)
+    exponents = torch.where(smaller, aligned.exponents, bound.exponents)
+    return _Totals(mantissas, exponents, max(aligned.roundings, bound.roundings))
 
 
 def _check(net: Network, other: Network) -> None:
@@ -146,24 +159,29 @@ class _Relation:
         return not self.flips and (self.shrinks or self.grows)
 
 
-def _relation(weights: Weights, others: Weights) -> _Relation:
+def _relation(weights: Signed, others: Signed) -> _Relation:
     shrinks = grows = True
     for name, weight in weights.items():
         if not is_weight(weight):
             continue
         other = others[name]
-        if bool((weight * other < 0).any()):
+        if bool(_flips(weight, other).any()):
             return _Relation(True, False, False)
         shrinks = shrinks and bool((other.abs() <= weight.abs()).all())
         grows = grows and bool((other.abs() >= weight.abs()).all())
     return _Relation(False, shrinks, grows)
 
 
+def _flips(weight: Tensor, other: Tensor) -> Tensor:
+    """Where signs differ; a product of the weights themselves would underflow."""
+    return weight.sign() * other.sign() < 0
+
+
 class _Between(Mapping[str, Any]):
     """θ'': the weights of one network with those set to zero whose sign differs in the other."""
 
     def __init__(self, weights: Weights, others: Weights) -> None:
-        self.weights, self.others = weights, others
+        self.net, self.weights, self.others = weights.net, weights, others
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.weights)
@@ -172,71 +190,113 @@ class _Between(Mapping[str, Any]):
         return len(self.weights)
 
     def __getitem__(self, name: str) -> Any:
-        weight = self.weights[name]
-        return weight.masked_fill(weight * self.others[name] < 0, 0.0) if is_weight(weight) else weight
+        return self._kept(name, self.weights[name])
+
+    def above(self, name: str) -> Any:
+        """At least the exact magnitudes."""
+        return self._kept(name, self.weights.above(name))
+
+    def allowance(self, name: str) -> Tensor | None:
+        """At least |computed − exact|; None where they are the same."""
+        allowance = self.weights.allowance(name)
+        return None if allowance is None else self._kept(name, allowance)
+
+    def removed(self, name: str) -> Any:
+        """At least the magnitudes of what was set to zero."""
+        value = self.weights.above(name)
+        return value.where(self.flips(name), 0.0) if is_weight(value) else value
+
+    def flips(self, name: str) -> Tensor:
+        """Where signs differ."""
+        return _flips(self.weights[name], self.others[name])
+
+    def _kept(self, name: str, value: Any) -> Any:
+        return value.masked_fill(self.flips(name), 0.0) if is_weight(value) else value
 
 
-def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Logs:
+Signed = Weights | _Between
+
+
+def _apart(mine: Signed, theirs: Signed, name: str) -> Any:
+    """At least |θ − θ'|, exactly; all zero where both are computed from equal parameters."""
+    if isinstance(theirs, _Between) and theirs.weights is mine:
+        return theirs.removed(name)
+    weight = mine[name]
+    if not is_weight(weight):
+        return weight
+    if _read_alike(mine, theirs, name):
+        return torch.zeros_like(weight)
+    apart: Tensor = weight.sub_(theirs[name]).abs_()
+    for each in (mine, theirs):
+        allowance = each.allowance(name)
+        if allowance is not None:
+            apart.add_(allowance)
+    return apart
+
+
+def _read_alike(mine: Signed, theirs: Signed, name: str) -> bool:
+    """Whether a computed weight comes from parameters that are equal, so that it is equal but for rounding."""
+    if name not in mine.net.node:
+        return False  # a parameter itself: the difference says it
+    tensors = [{**each.net.params, **each.net.constants} for each in (mine, theirs)]
+    return all(torch.equal(tensors[0][source], tensors[1][source]) for source in sources(mine.net, name))
+
+
+def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Totals:
     """The bound for each sample, through θ'' where signs differ."""
     relation = _relation(weights, others)
     if not relation.flips:
-        return _distance_same_signs(net, weights, others, relation, starts)
+        return _summed(net, [_distances(net, weights, others, relation, starts)], relation.dominated)
     between = _Between(weights, others)
-    there = _distance_same_signs(net, weights, between, _Relation(False, shrinks=True, grows=False), starts)
-    rest = _distance_same_signs(net, between, others, _relation(between, others), starts)
-    both = torch.logaddexp(there.distance, rest.distance), torch.logaddexp(there.size, rest.size)
-    return _Logs(*both, exact=False)
+    there = _distances(net, weights, between, _Relation(False, shrinks=True, grows=False), starts)
+    rest = _distances(net, between, others, _relation(between, others), starts)
+    return _summed(net, [there, rest], exact=False)
 
 
-def _distance_same_signs(
-    net: Network, weights: Weights, others: Weights, relation: _Relation, starts: dict[str, Tensor]
-) -> _Logs:
+def _distances(
+    net: Network, weights: Signed, others: Signed, relation: _Relation, starts: dict[str, Tensor]
+) -> dict[str, Scaled]:
     """The recursion of `path_metric` on streams D, M', M. Where one network dominates, the smaller one's is enough."""
     if relation.grows and not relation.shrinks:
         weights, others = others, weights
     one_sided = relation.dominated
+    adding = adding_nodes(net, weights, others)
 
-    def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
+    def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
         distance, m_other, *m = lookups
         fixed = [name for name in node.references if name not in net.carries_data]
-        mine, theirs = ({name: values[name] for name in fixed} for values in (weights, others))
-        apart = {name: (w - theirs[name]).abs_() if is_weight(w) else w for name, w in mine.items()}
+        apart = {name: _apart(weights, others, name) for name in fixed}
+        mine = Operation(net, node, {name: weights.above(name) for name in fixed})
+        theirs = Operation(net, node, {name: others.above(name) for name in fixed})
+        moved = Operation(net, node, apart)
         differs = any(is_weight(value) and bool(value.any()) for value in apart.values())
-        mine, theirs = _magnitudes(mine), _magnitudes(theirs)
+        adds = node.name in adding
 
-        new_distance = magnitude(net, node, distance, mine, 1, 0.0)
+        new_distance = mine.magnitude(distance, False)
         if differs:
-            new_distance = new_distance + _change(net, node, m_other, apart, one)
+            new_distance = new_distance + moved.change(m_other, adds)
         if differs and not one_sided:
-            reverse = magnitude(net, node, distance, theirs, 1, 0.0) + _change(net, node, m[0], apart, one)
-            new_distance = torch.minimum(new_distance, reverse)
-        new_m = [magnitude(net, node, each, mine, 1, one) for each in m]
-        return [new_distance, magnitude(net, node, m_other, theirs, 1, one), *new_m]
+            reverse = theirs.magnitude(distance, False) + moved.change(m[0], adds)
+            new_distance = new_distance.minimum(reverse)
+        new_m = [mine.magnitude(each, adds) for each in m]
+        return [new_distance, theirs.magnitude(m_other, adds), *new_m]
 
     nothing = {name: torch.zeros_like(value) for name, value in starts.items()}
     streams = [nothing, starts] if one_sided else [nothing, starts, starts]
-    outputs = walk(net, streams, step, adding_nodes(net, weights, others))
-    logs = [_log_total(net, outputs, stream) for stream in range(len(streams))]
-    return _Logs(logs[0], torch.stack(logs).logsumexp(0), exact=one_sided)
+    return walk(net, streams, step)[0]
 
 
-def _log_total(net: Network, outputs: Mapping[str, tuple[list[Any], int]], stream: int) -> Tensor:
-    total, exponent = gather(net, outputs, stream)
-    return total.sum(1).log() + exponent * math.log(2)
+def _summed(net: Network, legs: Sequence[Mapping[str, Scaled]], exact: bool) -> _Totals:
+    """The sum over all output neurons, and over the legs of the way, for each sample."""
+    each = [gather(net, outputs) for outputs in legs]
+    mantissas, exponents = torch.cat([leg[0] for leg in each], 1), torch.cat([leg[1] for leg in each], 1)
+    top = exponents.amax(1)
+    total = (mantissas * powers_of_two(exponents - top[:, None])).sum(1)
+    roundings = max(leg[2] for leg in each) + mantissas.shape[1]
+    return _Totals(total, top.where(total > 0, 0), roundings, exact)
 
 
-def _change(net: Network, node: Node, data: Lookup, apart: Weights, one: float) -> Any:
-    """|θ − θ'| applied to the magnitudes at hand; a node that only adds its parameters lets no data through here."""
-    multiplies = any(node.arguments.get(name) is not None for name in describe(node).multipliers)
-    through = data if multiplies else (lambda name: torch.zeros_like(data(name)))
-    return magnitude(net, node, through, apart, 1, one)
-
-
-def _magnitudes(weights: Weights) -> dict[str, Any]:
-    return {name: value.abs_() if is_weight(value) else value for name, value in weights.items()}
-
-
-def _aligned_distance(folded: Network, weights: Weights, other: Network, starts: dict[str, Tensor]) -> Tensor:
+def _aligned_distance(folded: Network, weights: Weights, other: Network, starts: dict[str, Tensor]) -> _Totals | None:
     """The bound after scaling `other` to match `folded`, layer by layer, which does not change its function."""
     scales = symmetries(other.to(torch.float64))
 
@@ -252,16 +312,24 @@ def _aligned_distance(folded: Network, weights: Weights, other: Network, starts:
         return torch.where(meeting > 0, meeting / size / unit, math.inf)
 
     chosen, _ = choose_scales(scales, matching)
-    matched = fold_batch_norm(scales.apply(chosen))
-    batch = len(starts[folded.inputs[0]])
-    bound = _distance(folded, weights, FixedValues(matched, batch, torch.float64), starts)
-    # Each rescaled weight is rounded, by a few units in its last place: that much of the path-norms is added.
-    slack = math.log(8 * len(folded.nodes) * torch.finfo(torch.float64).eps)
-    return torch.logaddexp(bound.distance, bound.size + slack)
+    # Any scales will do. These are far from where their quotients would underflow.
+    matched = scales.apply(chosen.clamp(2.0**-500, 2.0**500))
+    if not _rounded_only(scales.net, matched):
+        return None
+    # Each time that a parameter is rescaled it is rounded: an inverse, a quotient and a product.
+    times = Counter(rescaling.param for rescaling in scales.rescalings)
+    rescaled = Weights(
+        fold_batch_norm(matched), len(starts[folded.inputs[0]]), roundings=4.0 * max(times.values(), default=0)
+    )
+    return _distance(folded, weights, rescaled, starts)
 
 
-def _exponential(logs: Tensor, log: bool) -> Tensor:
-    """The numbers themselves, unless their logarithms were asked for."""
-    if not log and logs.numel():
-        exponential(float(logs.max()), "path_metric")  # says so if float64 does not reach
-    return logs if log else logs.exp()
+def _rounded_only(before: Network, after: Network) -> bool:
+    """Whether rescaling has moved no parameter out of float64's range of normal numbers."""
+    for name, value in before.params.items():
+        if value.is_floating_point():
+            moved = after.params[name]
+            lost = (value != 0) & (moved.abs() < SMALLEST_NORMAL) & (moved != value)
+            if bool(lost.any()) or not bool(torch.isfinite(moved).all()):
+                return False
+    return True

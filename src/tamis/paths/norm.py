@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,36 +13,76 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
-from tamis.graph.ops import Call, Capability, describe, require
-from tamis.paths.scaled import Lookup, Powers, adding_nodes, gather, magnitude, magnitude_step, ones_input, walk
+from tamis.graph.ops import Capability, require
+from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
+from tamis.paths.scaled import NOTHING, UNIT, Scaled, mapped, powers_of_two
+from tamis.paths.weights import Above, Magnitudes
 
 Part = Literal["all", "input", "hidden"]
-LARGEST_LOG = 709.78  # of a float64
+Weights = Mapping[str, Any]
+MOST_EXACT_ROOT = 500  # m^(1/q) of a mantissa m is computed as it is up to this 1/q
 
 
 @dataclass(frozen=True)
 class PathNorms:
-    """‖Φ^{→v}(θ)‖_q for every output neuron v: `values` · exp(`log_scale`), in the order of the flattened outputs."""
+    """‖Φ^{→v}(θ)‖_q for every output neuron v: mantissa · 2^exponent, in the order of the flattened outputs.
 
-    values: Tensor
-    log_scale: float
+    Attributes:
+        mantissas: in [1/2, 1), or 0.
+        exponents: whole numbers.
+        roundings: each norm is off by at most so many units of 2^-53, relatively.
+    """
+
+    mantissas: Tensor
+    exponents: Tensor
+    roundings: float
+
+    @property
+    def log_scale(self) -> float:
+        """The logarithm of what `values` are in units of: 0 where float64 holds all norms."""
+        return self._unit * math.log(2)
+
+    @property
+    def values(self) -> Tensor:
+        """The norms in units of exp(`log_scale`); what is positive but too small for float64 there is 2^-1022."""
+        return self.mantissas * powers_of_two(self.exponents - self._unit)
+
+    @property
+    def _unit(self) -> int:
+        positive = self.exponents[self.mantissas > 0]
+        if not positive.numel():
+            return 0
+        low, high = int(positive.min()), int(positive.max())
+        return 0 if low > -1000 and high < 1000 else high
 
     def mixed(self, r: float, log: bool = False) -> float:
         """The ℓ^r-norm over output neurons, or its natural logarithm."""
-        largest, log_scale = float(self.values.max()), self.log_scale
-        if r == 1:
-            value = float(self.values.sum())
-        elif math.isinf(r) or largest == 0:
-            value = largest
-        else:
-            value, ratios = largest, float(((self.values / largest) ** r).sum())
-            if max(math.log(largest), 0) + math.log(ratios) / r < LARGEST_LOG:
-                value *= ratios ** (1 / r)
-            else:
-                log_scale += math.log(ratios) / r
+        mantissa, exponent = self._mixed(r)
         if log:
-            return math.log(value) + log_scale if value > 0 else -math.inf
-        return value if log_scale == 0 or value == 0 else exponential(math.log(value) + log_scale, "the norm")
+            return math.log(mantissa) + exponent * math.log(2) if mantissa > 0 else -math.inf
+        return number(mantissa, exponent, "the norm")
+
+    def log_above(self, r: float) -> float:
+        """At least the logarithm of the exact ℓ^r-norm."""
+        mantissa, exponent = self._mixed(r)
+        spread = float((self.exponents.clamp(min=-(2**20)).max() - self.exponents.clamp(min=-(2**20))).max())
+        sums = (len(self.mantissas) + spread + 32) / min(r, 1)
+        return log_above(mantissa, exponent, self.roundings + sums)
+
+    def _mixed(self, r: float) -> tuple[float, int]:
+        top = int(self.exponents.max())
+        if top <= NOTHING:
+            return 0.0, 0
+        ratios = self.mantissas * powers_of_two(self.exponents - top)
+        largest = float(ratios.max())
+        if r == 1:
+            return _normal(float(ratios.sum()), top)
+        if math.isinf(r):
+            return largest, top
+        # Σ (v / largest)^r, exponents apart from mantissas, because a small r brings back what is far below.
+        terms = (self.mantissas / largest) ** r * torch.exp2(r * (self.exponents - top).double())
+        power = math.log2(float(terms.sum())) / r
+        return _normal(largest * 2 ** (power - math.floor(power)), top + math.floor(power))
 
 
 def path_norm(
@@ -51,7 +91,7 @@ def path_norm(
     """The mixed path-norm ‖Φ(θ)‖_{q,r} (thesis, Definition 3.1.1), from one forward pass in float64.
 
     By Theorem 3.1.1, ‖Φ(θ)‖_{q,r} = ‖ |R̃_{|θ|^q}(1)|^{1/q} ‖_r, where R̃ has its k-max-pooling neurons replaced
-    by sums. A running exponent keeps any depth from overflowing.
+    by sums. Each neuron has an exponent of its own, so that nothing overflows or vanishes at any depth.
 
     Args:
         net: a network of homogeneous operations.
@@ -74,14 +114,34 @@ def path_norm(
 
 def path_norms(net: Network, q: float = 1, fold: bool = True, part: Part = "all") -> PathNorms:
     """The path-norm of each output neuron; arguments as for `path_norm`."""
+    return _path_norms(net, q, fold, part, Magnitudes)
+
+
+def log_norm_above(net: Network, q: float = 1, r: float = 1, part: Part = "all") -> float:
+    """At least the logarithm of the exact path-norm, all rounding paid for; arguments as for `path_norm`."""
+    _check_exponent("r", r, inclusive=True)
+    return _path_norms(net, q, True, part, Above).log_above(r)
+
+
+def log_product_above(net: Network, q: float = 1, r: float = 1) -> float:
+    """At least the logarithm of the exact Π_{q,r}; arguments as for `product_norm`."""
+    _check_exponent("r", r, inclusive=True)
+    return _product_norms(net, q, True, Above).log_above(r)
+
+
+def _path_norms(net: Network, q: float, fold: bool, part: Part, weights_of: Callable[[Network], Weights]) -> PathNorms:
     if part not in ("all", "input", "hidden"):
         raise InvalidInput(f"part must be 'all', 'input' or 'hidden', got {part!r}")
-    folded, weights = _prepared(net, q, fold, "path_norm")
-    start = ones_input(folded)
+    folded = _prepared(net, q, fold, "path_norm")
+    weights, start = weights_of(folded), ones_input(folded)
     adding = frozenset() if part == "input" else adding_nodes(folded, weights)
     if part == "hidden":
         start = {name: torch.zeros_like(value) for name, value in start.items()}
-    return _per_output(folded, walk(folded, [start], magnitude_step(folded, weights, q), adding), q)
+
+    def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
+        return [Operation(folded, node, weights, q).magnitude(lookups[0], node.name in adding)]
+
+    return _per_output(folded, walk(folded, [start], step)[0], q)
 
 
 def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fold: bool = True) -> float:
@@ -95,40 +155,53 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
     zero are edges all the same: their sources count in the maximum.
     """
     _check_exponent("r", r, inclusive=True)
-    folded, powers = _prepared(net, q, fold, "product_norm")
-    carries, weights = folded.carries_data, dict(powers)
-
-    def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
-        def with_data(value: Any) -> Lookup:
-            return lambda name: _like(lookups[0](name), value)
-
-        bias = magnitude(folded, node, with_data(0.0), weights, q, one)
-        incoming = magnitude(folded, node, with_data(1.0), weights, q, 0.0)
-        lookup = lambda name: lookups[0](name) if name in carries else weights[name]  # noqa: E731
-        return [_combine(bias, incoming, describe(node).reach(Call(node, lookup, carries)))]
-
-    outputs = walk(folded, [ones_input(folded)], step, adding_nodes(folded, weights))
-    return _per_output(folded, outputs, q).mixed(r, log)
+    return _product_norms(net, q, fold, Magnitudes).mixed(r, log)
 
 
-def exponential(log_value: float, what: str) -> float:
-    """exp, or an error that says how to get the logarithm where float64 does not reach."""
-    if log_value > LARGEST_LOG:
+def _product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Network], Weights]) -> PathNorms:
+    folded = _prepared(net, q, fold, "product_norm")
+    weights = weights_of(folded)
+    adding = adding_nodes(folded, weights)
+
+    def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
+        def full(value: float) -> Lookup:
+            return lambda name: _full_like(lookups[0](name), value)
+
+        operation = Operation(folded, node, weights, q)
+        incoming = operation.magnitude(full(1.0), False) * operation.reach(lookups[0])
+        return [incoming + operation.magnitude(full(0.0), True)] if node.name in adding else [incoming]
+
+    return _per_output(folded, walk(folded, [ones_input(folded)], step)[0], q)
+
+
+def number(mantissa: float, exponent: int, what: str) -> float:
+    """mantissa · 2^exponent, never 0 where it is positive; an error that says what to do where float64 ends."""
+    try:
+        return max(math.ldexp(mantissa, exponent), math.ulp(0.0)) if mantissa > 0 else 0.0
+    except OverflowError:
+        log_value = math.log(mantissa) + exponent * math.log(2)
         raise OverflowError(
             f"{what} is e^{log_value:.6g} = 10^{log_value / math.log(10):.6g}, beyond float64: pass log=True"
-        )
-    return math.exp(log_value)
+        ) from None
 
 
-def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> tuple[Network, Powers]:
-    """Checks, the network without batch-norm nodes, and |θ|^q in float64."""
+def log_above(mantissa: float, exponent: int, roundings: float) -> float:
+    """At least the logarithm of the exact number, which is mantissa · 2^exponent up to so many roundings."""
+    if mantissa == 0:
+        return -math.inf
+    # Two logarithms, a product and two sums, each rounded relatively to what it gives.
+    own = 8 * (1 + abs(math.log(mantissa)) + abs(exponent))
+    return math.log(mantissa) + exponent * math.log(2) + (roundings + own) * UNIT * (1 + 2.0**-20)
+
+
+def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> Network:
+    """Checks, and the network without batch-norm nodes."""
     if not isinstance(net, Network):
         raise InvalidInput(f"{wanted_by} needs a Network, got {type(net).__name__}: trace the model first")
     _check_exponent("q", q, inclusive=False)
     require(net, Capability.HOMOGENEOUS, wanted_by)
     net.check_finite()
-    folded = fold_batch_norm(net, fold)
-    return folded, Powers(folded, q, wanted_by)
+    return fold_batch_norm(net, fold)
 
 
 def _check_exponent(name: str, value: float, inclusive: bool) -> None:
@@ -136,23 +209,26 @@ def _check_exponent(name: str, value: float, inclusive: bool) -> None:
         raise InvalidInput(f"{name} must be in (0, ∞{']' if inclusive else ')'}, got {name} = {value}")
 
 
-def _per_output(net: Network, outputs: dict[str, tuple[list[Any], int]], q: float) -> PathNorms:
-    total, exponent = gather(net, outputs, 0)
-    sums, log_scale = total[0], exponent * math.log(2) / q
-    largest = float(sums.max())
-    if largest > 0 and abs(math.log(largest)) / q >= LARGEST_LOG:  # for a small q its root leaves float64
-        sums, log_scale = sums / largest, log_scale + math.log(largest) / q
-    return PathNorms(sums ** (1 / q), log_scale)
+def _per_output(net: Network, outputs: Mapping[str, Scaled], q: float) -> PathNorms:
+    """The q-th roots of the sums at the output neurons."""
+    mantissas, exponents, roundings = gather(net, outputs)
+    mantissas, exponents = mantissas[0], exponents[0]
+    if q == 1:
+        return PathNorms(mantissas, exponents, roundings)
+    positive = mantissas > 0
+    power = exponents.double() / q
+    if 1 / q > MOST_EXACT_ROOT:
+        power, mantissas = power + mantissas.log2() / q, torch.ones_like(mantissas)
+    whole = torch.floor(power.where(positive, 0.0)).long()
+    roots, own = torch.frexp(mantissas ** (1 / q) * torch.exp2(power.where(positive, 0.0) - whole))
+    roundings = roundings / q + 8 * (1 + float(power.where(positive, 0.0).abs().max()))
+    return PathNorms(roots.where(positive, 0.0), (own + whole).where(positive, NOTHING), roundings)
 
 
-def _like(value: Any, number: float) -> Any:
-    if isinstance(value, (tuple, list)):
-        return type(value)(_like(item, number) for item in value)
-    return None if value is None else torch.full_like(value, number)
+def _normal(value: float, exponent: int) -> tuple[float, int]:
+    mantissa, own = math.frexp(value)
+    return mantissa, own + exponent
 
 
-def _combine(bias: Any, incoming: Any, reach: Any) -> Any:
-    """b + n · m, for one result or several."""
-    if isinstance(bias, (tuple, list)):
-        return type(bias)(_combine(*parts) for parts in zip(bias, incoming, reach, strict=True))
-    return None if bias is None else bias + incoming * reach
+def _full_like(scaled: Scaled, number: float) -> Scaled:
+    return Scaled(((mapped(lambda leaf: torch.full_like(leaf, number), scaled.parts[0][0]), 0),))

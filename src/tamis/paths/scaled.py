@@ -1,178 +1,206 @@
-"""Passes over a network on magnitudes, with a running exponent so that no depth overflows (ERRATA 20).
+"""Non-negative numbers of any size: each entry is a float64 times a power of two of its own (ERRATA 20 and 33).
 
-Every node's values are kept as value · 2^exponent. Exponents are integers, so that rescaling rounds nothing.
+A tensor is kept as a few parts, 2^e · value, with disjoint supports: an entry that is not zero lies in one part, and
+there between 2^-REACH and 2^REACH. Ordinary networks need one part. However far apart its entries are, nothing that is
+positive becomes zero, and since powers of two round nothing, only sums and products do, each entry relative to itself.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from tamis.errors import InvalidParameters
-from tamis.graph.fixed import FixedValues
-from tamis.graph.network import Network, Node, Ref
-from tamis.graph.ops import Call, describe
+REACH = 300  # a product of three numbers within 2^-300 … 2^300 is a normal number, and so is a sum of many of them
+LOWEST, HIGHEST = 2.0**-REACH, 2.0**REACH
+UNIT = 2.0**-53  # what one operation of float64 rounds, relatively
+NOTHING = -(2**40)  # the exponent of zero, below all others
 
-COMFORT = 400  # values are brought back to about 1 once they leave 2^-400 … 2^400
-DEEPEST = -1000  # the smallest exponent at which the number 1 can be written as 1 · 2^-exponent
-
-Lookup = Callable[[str], Any]
-Step = Callable[[Node, Sequence[Lookup], float], list[Any]]
+Part = tuple[Any, int]
+"""A tensor, or several in a tuple or list, and the exponent of the power of two that multiplies all of it."""
 
 
-class Powers(Mapping[str, Any]):
-    """|θ|^q in float64 for every weight that data meets, each computed when it is asked for; sizes stay integers.
+@dataclass(frozen=True)
+class Scaled:
+    """Σ 2^e · value over disjoint parts.
 
-    Args:
-        net: the network.
-        q: the power.
-        wanted_by: who asks, for the message when |θ|^q leaves float64's range.
+    Attributes:
+        parts: values and exponents, at least one.
+        roundings: each entry is off by at most so many units `UNIT` of its own size, to first order.
     """
 
-    def __init__(self, net: Network, q: float, wanted_by: str) -> None:
-        self.fixed, self.q, self.wanted_by = FixedValues(net, dtype=torch.float64), q, wanted_by
+    parts: tuple[Part, ...]
+    roundings: float = 0.0
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.fixed)
+    def __add__(self, other: Scaled) -> Scaled:
+        roundings = max(self.roundings, other.roundings) + 1
+        (x, e), (y, f) = self.parts[0], other.parts[0]
+        if len(self.parts) == len(other.parts) == 1 and e == f:
+            return Scaled(((x + y, e),), roundings)
+        return settle((*self.parts, *other.parts), roundings)
 
-    def __len__(self) -> int:
-        return len(self.fixed)
+    def __mul__(self, other: Scaled) -> Scaled:
+        products = [(paired(torch.mul, x, y), e + f) for x, e in self.parts for y, f in other.parts]
+        return settle(products, self.roundings + other.roundings + 1)
 
-    def __getitem__(self, name: str) -> Any:
-        value = self.fixed[name]
-        if not is_weight(value):
-            return value
-        magnitude = value.abs_()
-        return magnitude if self.q == 1 or not value.numel() else self._power(name, magnitude)
+    def minimum(self, other: Scaled) -> Scaled:
+        """The smaller of both, entry by entry."""
+        roundings = max(self.roundings, other.roundings)
+        (x, e), (y, f) = self.parts[0], other.parts[0]
+        if len(self.parts) == len(other.parts) == 1 and e == f:
+            return Scaled(((torch.minimum(x, y), e),), roundings)
+        (m, e_all), (n, f_all) = self.unpacked(), other.unpacked()
+        mine = (e_all < f_all) | ((e_all == f_all) & (m < n))
+        chosen = [(value.where(mine, 0.0), exponent) for value, exponent in self.parts]
+        chosen += [(value.where(~mine, 0.0), exponent) for value, exponent in other.parts]
+        return settle(chosen, roundings)
 
-    def _power(self, name: str, magnitude: Tensor) -> Tensor:
-        result = magnitude.pow_(self.q)
-        largest = float(result.max())
-        was = float(self.fixed[name].abs_().max()) if not 0 < largest < math.inf else largest
-        if was > 0 and not 0 < largest < math.inf:
-            raise InvalidParameters(
-                f"{self.wanted_by} with q = {self.q:g} leaves float64's range: the largest of |{name}| is {was:.3g}"
-            )
-        return result
+    def unpacked(self) -> tuple[Tensor, Tensor]:
+        """Mantissas in [1/2, 1) and exponents of every entry of one tensor; those of zero are 0 and `NOTHING`."""
+        mantissas = torch.zeros_like(self.parts[0][0])
+        exponents = torch.full(mantissas.shape, NOTHING, dtype=torch.int64, device=mantissas.device)
+        for value, exponent in self.parts:
+            mantissa, own = torch.frexp(value)
+            mantissas = mantissas + mantissa
+            exponents = exponents.where(value <= 0, own + exponent)
+        return mantissas, exponents
+
+
+def settle(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor] = torch.add) -> Scaled:
+    """The sum of terms 2^e · value ≥ 0, all finite, as parts; or, with `torch.maximum`, the largest of them."""
+    if len(terms) == 1:
+        (value, exponent) = terms[0]
+        low, high, _ = extent(value)
+        if high == 0 or (low >= LOWEST and high <= HIGHEST):
+            return Scaled(((value, exponent),), roundings)
+        first, last = math.frexp(low)[1], math.frexp(high)[1]
+        if last - first < 2 * REACH:
+            middle = (first + last) // 2
+            return Scaled(((shifted(value, -middle), exponent + middle),), roundings)
+    return _in_groups(terms, roundings + len(terms) + 1, combine)
+
+
+def _in_groups(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor]) -> Scaled:
+    """Parts by the exponent of each entry's largest term, in groups of 2·REACH exponents from the largest on.
+
+    What lies 2·REACH and more below that largest term of its own entry may be lost: less than one rounding.
+    """
+    leaves = [(list(_leaves(value)), exponent) for value, exponent in terms]
+    tops = [_top_exponents([(values[i], exponent) for values, exponent in leaves]) for i in range(len(leaves[0][0]))]
+    highest = max((int(top.max()) for top in tops if top.numel()), default=NOTHING)
+    if highest <= NOTHING:
+        return Scaled((terms[0],), roundings)
+    groups = [torch.where(top > NOTHING, (highest - top) // (2 * REACH), -1) for top in tops]
+    parts = []
+    for group in sorted({int(g) for each in groups for g in each.unique()} - {-1}):
+        centre = highest - 2 * REACH * group - REACH
+        gathered = []
+        for i, each in enumerate(groups):
+            inside = each == group
+            moved = [_moved(v[i], inside, exponent - centre) for v, exponent in leaves]
+            total = moved[0]
+            for one in moved[1:]:
+                total = combine(total, one)
+            gathered.append(total)
+        parts.append((_rebuilt(terms[0][0], iter(gathered)), centre))
+    return Scaled(tuple(parts), roundings)
+
+
+def _moved(value: Tensor, inside: Tensor, shift: int) -> Tensor:
+    """Some entries times 2^shift. Where a shift is so large that they must be tiny, zeros have no derivative by it."""
+    return shifted(value.where(inside if shift <= 2 * REACH else inside & (value > 0), 0.0), shift)
+
+
+def _top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
+    """The exponent of the largest term at each entry."""
+    value, _ = terms[0]
+    top = torch.full(value.shape, NOTHING, dtype=torch.int64, device=value.device)
+    for value, exponent in terms:
+        own = torch.frexp(value.detach()).exponent.long() + exponent
+        top = torch.maximum(top, own.where(value.detach() > 0, NOTHING))
+    return top
+
+
+def joined(inputs: Mapping[str, Scaled]) -> list[tuple[dict[str, Any], int]]:
+    """What several tensors hold at each of their exponents, zeros where one holds nothing."""
+    parts = {name: {exponent: value for value, exponent in scaled.parts} for name, scaled in inputs.items()}
+    exponents = sorted({exponent for each in parts.values() for exponent in each}, reverse=True)
+    zeros = {name: mapped(torch.zeros_like, scaled.parts[0][0]) for name, scaled in inputs.items()}
+    return [({name: each.get(e, zeros[name]) for name, each in parts.items()}, e) for e in exponents]
+
+
+class Extent(NamedTuple):
+    """The smallest and the largest positive entry, ∞ and 0 where there is none, and whether there are zeros."""
+
+    low: float
+    high: float
+    zeros: bool
+
+
+def extent(value: Any) -> Extent:
+    """Between which numbers the entries of non-negative tensors lie; what is not a number counts as ∞."""
+    low, high, zeros = math.inf, 0.0, False
+    for leaf in _leaves(value):
+        if not leaf.numel():
+            continue
+        smallest, largest = (float(end) for end in torch.aminmax(leaf.detach()))
+        if math.isnan(largest):
+            return Extent(0.0, math.inf, True)
+        if smallest == 0:
+            smallest = float(leaf.detach().where(leaf > 0, math.inf).min()) if largest > 0 else math.inf
+            zeros = True
+        low, high = min(low, smallest), max(high, largest)
+    return Extent(low, high, zeros)
+
+
+def shifted(value: Any, exponent: int) -> Any:
+    """A value times 2^exponent, exactly, as long as the result is a normal number."""
+    exponent = max(-3000, min(3000, exponent))  # beyond, nothing of a float64 is left
+    while exponent:  # in steps, because 2^exponent itself may not be representable
+        step = max(-1000, min(1000, exponent))
+        value, exponent = _times(value, math.ldexp(1.0, step)), exponent - step
+    return value
+
+
+def _times(value: Any, factor: float) -> Any:
+    return mapped(lambda leaf: leaf * factor, value)
+
+
+def powers_of_two(exponents: Tensor) -> Tensor:
+    """2^n for whole numbers n ≤ 1023, exactly; 2^-1022 for all n below."""
+    return ((exponents.clamp(-1022, 1023) + 1023) << 52).view(torch.float64)
+
+
+def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
+    """A function of every tensor inside nested results; None, which stands for indices, stays."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(mapped(function, item) for item in value)
+    return None if value is None else function(value)
+
+
+def paired(function: Callable[[Tensor, Tensor], Any], first: Any, second: Any) -> Any:
+    """A function of the tensors at the same places of two nested results."""
+    if isinstance(first, (tuple, list)):
+        return type(first)(paired(function, a, b) for a, b in zip(first, second, strict=True))
+    return None if first is None else function(first, second)
+
+
+def _leaves(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, (tuple, list)):
+        for item in value:
+            yield from _leaves(item)
+    elif value is not None:
+        yield value
+
+
+def _rebuilt(like: Any, leaves: Iterator[Tensor]) -> Any:
+    return mapped(lambda _: next(leaves), like)
 
 
 def is_weight(value: Any) -> bool:
     """Whether a fixed value is a tensor of weights, not a size or an index."""
     return isinstance(value, Tensor) and value.is_floating_point()
-
-
-def walk(
-    net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step, adding: frozenset[str]
-) -> dict[str, tuple[list[Any], int]]:
-    """Pass one or several streams of non-negative values through the nodes that carry data.
-
-    Args:
-        net: the network.
-        starts: for each stream, the values at the inputs.
-        step: given a node, a lookup per stream and what the number 1 is worth at the current exponent, the node's
-            value in each stream.
-        adding: names of the nodes at which the number 1 matters, because something fixed is added (see `adding_nodes`).
-
-    Returns:
-        For each output name the streams' values and their common exponent.
-    """
-    values: dict[str, list[Any]] = {name: [start[name] for start in starts] for name in net.inputs}
-    exponents: dict[str, int] = dict.fromkeys(net.inputs, 0)
-    finished = dict(zip((node.name for node in net.nodes), net.finished_after, strict=True))
-    for node in net.data_nodes:
-        carried = [name for name in node.references if name in values]
-        adds = node.name in adding
-        exponent = max([exponents[name] for name in carried] + [DEEPEST] * adds)
-        aligned = {name: [_shifted(v, exponents[name] - exponent) for v in values[name]] for name in carried}
-        lookups = [{name: streams[i] for name, streams in aligned.items()}.__getitem__ for i in range(len(starts))]
-        results = step(node, lookups, math.ldexp(1.0, -exponent) if adds else 0.0)
-        if describe(node).grows:
-            results, exponent = _comfortable(results, exponent)
-        values[node.name], exponents[node.name] = results, exponent
-        for name in finished[node.name]:
-            values.pop(name, None)
-    return {name: (values[name], exponents[name]) for name in net.output_names}
-
-
-def adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
-    """Nodes that add something fixed and not zero, in any of several sets of weights."""
-
-    def adds(value: Any) -> bool:
-        if isinstance(value, (list, tuple)):
-            return any(adds(item) for item in value)
-        if not isinstance(value, Ref):
-            return bool(value)
-        if value.name in net.carries_data:
-            return False
-        return any(bool(torch.as_tensor(each[value.name]).any()) for each in weights)
-
-    def node_adds(node: Node) -> bool:
-        return any(adds(node.arguments.get(name)) for name in describe(node).addends)
-
-    return frozenset(node.name for node in net.data_nodes if node_adds(node))
-
-
-def magnitude_step(net: Network, weights: Mapping[str, Any], q: float) -> Step:
-    """The step of a single stream: each operation on |θ|^q, `weights` holding those powers."""
-
-    def step(node: Node, lookups: Sequence[Lookup], one: float) -> list[Any]:
-        return [magnitude(net, node, lookups[0], weights, q, one)]
-
-    return step
-
-
-def magnitude(net: Network, node: Node, data: Lookup, weights: Mapping[str, Any], q: float, one: float) -> Any:
-    """One node on |θ|^q."""
-
-    def lookup(name: str) -> Any:
-        return data(name) if name in net.carries_data else weights[name]
-
-    return describe(node).magnitude(Call(node, lookup, net.carries_data), q, one)
-
-
-def gather(net: Network, outputs: Mapping[str, tuple[list[Any], int]], stream: int) -> tuple[Tensor, int]:
-    """All output neurons of a stream side by side at one exponent: (batch, neurons), batch 1 where there is none."""
-    exponent = max(e for _, e in outputs.values())
-    each = [outputs[name] for name in net.output_names]  # one that is returned twice counts twice
-    parts = [_shifted(values[stream], e - exponent) for values, e in each]
-    return torch.cat([part.reshape(len(part) if net.batched else 1, -1) for part in parts], 1), exponent
-
-
-def ones_input(net: Network) -> dict[str, Tensor]:
-    """The input full of ones, in float64, where the parameters are."""
-    device = next((value.device for value in (*net.params.values(), *net.constants.values())), None)
-    shapes = zip(net.inputs, net.input_shapes, strict=True)
-    return {name: torch.ones(shape, dtype=torch.float64, device=device) for name, shape in shapes}
-
-
-def _shifted(value: Any, exponent: int) -> Any:
-    if exponent == 0 or value is None:
-        return value
-    if isinstance(value, (tuple, list)):
-        return type(value)(_shifted(item, exponent) for item in value)
-    return value * (math.ldexp(1.0, exponent) if exponent > -1074 else 0.0)
-
-
-def _comfortable(streams: list[Any], exponent: int) -> tuple[list[Any], int]:
-    """The same values with their exponent moved so that the largest is near 1, if it has strayed too far."""
-    largest = max((_largest(value) for value in streams), default=0.0)
-    if largest == 0:
-        return streams, exponent
-    shift = math.frexp(largest)[1]
-    if abs(shift) <= COMFORT:
-        return streams, exponent
-    # In two steps, because 2^-shift itself may not be representable.
-    half = shift // 2
-    return [_shifted(_shifted(value, -half), half - shift) for value in streams], exponent + shift
-
-
-def _largest(value: Any) -> float:
-    if isinstance(value, (tuple, list)):
-        return max((_largest(item) for item in value), default=0.0)
-    if value is None or not value.numel():
-        return 0.0
-    return float(value.detach().max())

@@ -101,6 +101,13 @@ class Op:
         scales.fix_all(call)
         return scales.fixed(call.node)
 
+    def summands(self, call: Call) -> int:
+        """At most how many numbers an output neuron adds up in `magnitude`: what rounding can amount to.
+
+        The call's tensors need only have shapes.
+        """
+        return sum(x.numel() for x in call.data())
+
     def macs(self, call: Call) -> int:
         """Multiply-accumulates for one sample; the call's tensors need only have shapes."""
         return 0

@@ -49,6 +49,10 @@ class Conv(Op):
         outgoing = scales.layer(call.node, "weight", self.channel_axes, incoming, bias="bias", groups=call["groups"])
         return scales.spread(outgoing, axis, call.shape)
 
+    def summands(self, call: Call) -> int:
+        weight = call["weight"]
+        return weight.numel() // max(1, weight.shape[self.channel_axes[0]]) + 1
+
     def macs(self, call: Call) -> int:
         return call.run().numel() * call["weight"][0].numel()
 

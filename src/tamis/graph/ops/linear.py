@@ -38,6 +38,9 @@ class Linear(Op):
         outgoing = scales.layer(call.node, "weight", (0, 1), incoming, bias="bias")
         return outgoing.expand(call.shape)
 
+    def summands(self, call: Call) -> int:
+        return call["weight"].shape[-1] + 1
+
     def macs(self, call: Call) -> int:
         return call.run(bias=None).numel() * call["weight"].shape[-1]
 
@@ -74,6 +77,10 @@ class MatMul(Op):
         incoming = scales.along(call[left], -1)
         return scales.layer(call.node, right, (1, 0), incoming).expand(call.shape)
 
+    def summands(self, call: Call) -> int:
+        left, _ = self._sides(call)
+        return call[left].shape[-1]
+
     def macs(self, call: Call) -> int:
         left, _ = self._sides(call)
         return call.run().numel() * call[left].shape[-1]
@@ -104,6 +111,9 @@ class AddMM(Op):
     def ties(self, call: Call, scales: Scales) -> Tensor:
         incoming = scales.along(call["mat1"], -1)
         return scales.layer(call.node, "mat2", (1, 0), incoming, bias="self").expand(call.shape)
+
+    def summands(self, call: Call) -> int:
+        return call["mat2"].shape[0] + 1
 
     def macs(self, call: Call) -> int:
         return call["mat1"].numel() * call["mat2"].shape[-1]

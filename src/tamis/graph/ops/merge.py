@@ -39,6 +39,9 @@ class Add(Op):
         largest = torch.maximum(*data) if len(data) == 2 else data[0]
         return largest * torch.ones_like(call.run())
 
+    def summands(self, call: Call) -> int:
+        return 2
+
     def ties(self, call: Call, scales: Scales) -> Tensor:
         if call.is_data("self") and call.is_data("other"):
             return scales.same(call["self"], call["other"])
@@ -62,6 +65,9 @@ class Multiply(Op):
     def reach(self, call: Call) -> Tensor:
         data = call["self"] if call.is_data("self") else call["other"]
         return data * torch.ones_like(call.run())
+
+    def summands(self, call: Call) -> int:
+        return 2
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         data = call["self"] if call.is_data("self") else call["other"]
@@ -95,6 +101,9 @@ class Maximum(Op):
     def reach(self, call: Call) -> Tensor:
         return torch.maximum(call["self"], call["other"])
 
+    def summands(self, call: Call) -> int:
+        return 2
+
     def ties(self, call: Call, scales: Scales) -> Tensor:
         return scales.same(call["self"], call["other"])
 
@@ -113,6 +122,9 @@ class Join(Op):
 
     def reach(self, call: Call) -> Tensor:
         return self.magnitude(call, 1.0, 0.0)
+
+    def summands(self, call: Call) -> int:
+        return 2
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         # A fixed entry cannot be rescaled: its scale variable is the one that stays 1.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -38,6 +39,9 @@ class Order(Op):
 
     def reach(self, call: Call) -> Any:
         return self._spread(call, call["self"].amax(self._dims(call), keepdim=True))
+
+    def summands(self, call: Call) -> int:
+        return math.prod(call["self"].shape[dim] for dim in self._dims(call))
 
     def ties(self, call: Call, scales: Scales) -> Any:
         return self._spread(call, scales.reduced(call["self"], self._dims(call), True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -22,6 +23,9 @@ class _Pool(Op):
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS
+
+    def summands(self, call: Call) -> int:
+        return math.prod(call["self"].shape[-_rank(call) :])
 
     def ties(self, call: Call, scales: Scales) -> Any:
         axis = call["self"].dim() - _rank(call) - 1  # 1, or 0 without a batch
@@ -129,6 +133,10 @@ class Reduce(Op):
         if not call.node.op.startswith("aten.mean") or q == 1:
             return result
         return result * (x.numel() / result.numel()) ** (1 - q)
+
+    def summands(self, call: Call) -> int:
+        x, dims = call["self"], call.node.arguments.get("dim")
+        return math.prod(x.shape[dim] for dim in (dims or range(x.dim())))
 
     def reach(self, call: Call) -> Tensor:
         x, named = call["self"], call.node.arguments

@@ -41,6 +41,9 @@ class Upsample(Op):
             x = (x.movedim(axis, -1).unsqueeze(-2) * feeds).amax(-1).movedim(-1, axis)
         return x
 
+    def summands(self, call: Call) -> int:
+        return sum(self._input(call).shape[2:])
+
     def ties(self, call: Call, scales: Scales) -> Tensor:
         channels = scales.along(self._input(call), 1)
         return scales.spread(channels, 1, call.shape)

@@ -1,0 +1,323 @@
+"""Forward passes over a network on magnitudes, in numbers of any size.
+
+Every operation is linear in its data and in its weights, and adds nothing negative. So it runs once, as it is, where
+float64 holds everything at once, and on parts of the data and parts of the weights where it does not (see `Scaled`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tamis.errors import InvalidInput, InvalidParameters
+from tamis.graph.network import Network, Node, Ref, references_in
+from tamis.graph.ops import Call, describe
+from tamis.paths.scaled import (
+    HIGHEST,
+    LOWEST,
+    REACH,
+    Extent,
+    Part,
+    Scaled,
+    extent,
+    joined,
+    mapped,
+    powers_of_two,
+    settle,
+    shifted,
+)
+
+FURTHEST = 1000  # the largest exponent at which the number 1 is worth a normal number
+NEGLIGIBLE = 2.0**-700  # what underflows is far below a rounding of a number from here on
+LARGEST_POWER = 500  # so that m^q for a mantissa m ≥ 1/2 is far from underflow
+PER_NODE = 16  # roundings of a node beside its sum: powers, divisors, factors, the weights' own
+
+Lookup = Callable[[str], Scaled]
+Step = Callable[[Node, Sequence[Lookup]], list[Scaled]]
+Watch = Callable[[str, Tensor, int | None], Tensor]
+
+
+def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> list[dict[str, Scaled]]:
+    """Pass one or several streams of non-negative values through the nodes that carry data.
+
+    Args:
+        net: the network.
+        starts: for each stream, the values at the inputs.
+        step: given a node and a lookup per stream, the node's value in each stream.
+
+    Returns:
+        For each stream the values of the outputs, by name.
+    """
+    values = {name: [settle([(start[name], 0)], 0) for start in starts] for name in net.inputs}
+    finished = dict(zip((node.name for node in net.nodes), net.finished_after, strict=True))
+    for node in net.data_nodes:
+        lookups = [lambda name, i=i: values[name][i] for i in range(len(starts))]
+        values[node.name] = step(node, lookups)
+        for name in finished[node.name]:
+            values.pop(name, None)
+    return [{name: values[name][i] for name in net.output_names} for i in range(len(starts))]
+
+
+def adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
+    """Nodes that add something fixed and not zero, in any of several sets of weights."""
+
+    def adds(value: Any) -> bool:
+        if isinstance(value, (list, tuple)):
+            return any(adds(item) for item in value)
+        if not isinstance(value, Ref):
+            return bool(value)
+        if value.name in net.carries_data:
+            return False
+        return any(bool(torch.as_tensor(each[value.name]).any()) for each in weights)
+
+    def node_adds(node: Node) -> bool:
+        return any(adds(node.arguments.get(name)) for name in describe(node).addends)
+
+    return frozenset(node.name for node in net.data_nodes if node_adds(node))
+
+
+class Operation:
+    """One node with the magnitudes of its weights, ready for data.
+
+    Args:
+        net: the network.
+        node: the node.
+        weights: |θ|, by name; only what the node reads is asked for.
+        q: the power that weights are raised to.
+        watch: called with the name, the value and the exponent of each part of a weight that meets data, the exponent
+            None for a weight that meets it whole; what it returns is used in its place.
+    """
+
+    def __init__(
+        self, net: Network, node: Node, weights: Mapping[str, Any], q: float = 1, watch: Watch | None = None
+    ) -> None:
+        self.net, self.node, self.q, self.op = net, node, q, describe(node)
+        self.weights, self.watch = weights, watch or (lambda name, value, exponent: value)
+        self.data = [name for name in node.references if name in net.carries_data]
+        self.factors = self._fixed_tensors(self.op.multipliers)
+        self.addends = self._fixed_tensors(self.op.addends)
+
+    def magnitude(self, data: Lookup, adds: bool) -> Scaled:
+        """The operation on |θ|^q (thesis, Theorem 3.1.1); without what it adds, unless it `adds`."""
+        inputs = {name: data(name) for name in self.data}
+        roundings = max(each.roundings for each in inputs.values())
+        if not self.op.grows:
+            return Scaled(tuple((self._run(values, {}, 0.0), e) for values, e in joined(inputs)), roundings)
+        roundings += PER_NODE + self._summands(inputs)
+        result = self._at_once(inputs, adds, roundings)
+        if result is not None:
+            return result
+        powers = 0 if self.q == 1 else 2048 * (self.q + 1)  # 2^(exponent · q), whose exponent is rounded
+        return settle(self._terms(inputs, adds), roundings + powers)
+
+    def change(self, data: Lookup, adds: bool) -> Scaled:
+        """The operation on data where its weights are changes of weights: one without factors lets no data through."""
+        return self.magnitude(data if self.factors else _nothing(data), adds)
+
+    def reach(self, data: Lookup) -> Scaled:
+        """For each output neuron the largest value among those that feed it."""
+        inputs = {name: data(name) for name in self.data}
+        terms = [(self.op.reach(self._call(values, {})), exponent) for values, exponent in joined(inputs)]
+        roundings = max(each.roundings for each in inputs.values())
+        return settle(terms, roundings, torch.maximum)
+
+    # -- all at once, where float64 holds everything ------------------------------------------------------------------
+
+    def _at_once(self, inputs: Mapping[str, Scaled], adds: bool, roundings: float) -> Scaled | None:
+        """The operation in one go, or None where something might have left float64's range that matters."""
+        aligned = _aligned(inputs)
+        if aligned is None or (adds and abs(aligned[1]) > FURTHEST):
+            return None
+        values, exponent = aligned
+        one = math.ldexp(1.0, -exponent) if adds else 0.0
+        result = self._run(values, self._watched, one)
+        seen = extent(result)
+        if not seen.zeros and seen.low >= LOWEST and seen.high <= HIGHEST:
+            return Scaled(((result, exponent),), roundings)
+        fine = not seen.zeros and seen.low >= NEGLIGIBLE and seen.high < math.inf
+        # Where a result is tiny or zero, nothing may have underflowed on the way to it.
+        if fine or self._fit(values, one):
+            return settle([(result, exponent)], roundings)
+        return None
+
+    def _fit(self, values: Mapping[str, Any], one: float) -> bool:
+        """Whether all products of data, weights and numbers are normal numbers."""
+        data = [extent(value) for value in values.values()]
+        if all(each.high == 0 for each in data) and not one:
+            return True
+        added = [each for each in self._addend_extents if each.high] if one else []
+        return (
+            all(_within(each, 2 * REACH) for each in data)
+            and all(_within(each, REACH) for each in self._factor_extents)
+            and all(_within(Extent(each.low * one, each.high * one, False), 2 * REACH) for each in added)
+            and all(2.0**-100 <= _power(abs(number), self.q) <= 2.0**100 for number in self._numbers)
+        )
+
+    @cached_property
+    def _watched(self) -> dict[str, Any]:
+        """|θ|^q, watched; an additive term that is left out is not."""
+        fixed = {name: self.weights[name] for name in self._fixed}
+        for name in self.factors + self.addends:
+            powered = fixed[name] if self.q == 1 else fixed[name].pow_(self.q)
+            fixed[name] = self.watch(name, powered, None)
+        return fixed
+
+    @cached_property
+    def _factor_extents(self) -> list[Extent]:
+        return [self._extent(name) for name in self.factors]
+
+    @cached_property
+    def _addend_extents(self) -> list[Extent]:
+        numbers = [_power(abs(number), self.q) for number in self._numbers]
+        return [self._extent(name) for name in self.addends] + [Extent(each, each, False) for each in numbers]
+
+    def _extent(self, name: str) -> Extent:
+        """Between which numbers |θ|^q lies; from |θ|, whose power may have underflowed."""
+        found = extent(self._watched[name] if self.q == 1 else self.weights[name])
+        if self.q == 1 or not found.high:
+            return found
+        return Extent(_power(found.low, self.q), _power(found.high, self.q), found.zeros)
+
+    # -- part by part -------------------------------------------------------------------------------------------------
+
+    def _terms(self, inputs: Mapping[str, Scaled], adds: bool) -> list[Part]:
+        """What parts of the data and parts of the weights contribute to the result, each with its exponent."""
+        self._check_numbers()
+        fixed = {name: self.weights[name] for name in self._fixed}
+        zeros = {name: mapped(torch.zeros_like, each.parts[0][0]) for name, each in inputs.items()}
+        terms = []
+        for values, exponent in joined(inputs):
+            for chosen, shift in self._choices(self.factors):
+                terms.append((self._run(values, {**fixed, **chosen}, 0.0), exponent + shift))
+        if adds:
+            for chosen, shift in self._choices(self.addends):
+                terms.append((self._run(zeros, {**fixed, **chosen}, 1.0), shift))
+        return terms
+
+    def _choices(self, names: Sequence[str]) -> list[tuple[dict[str, Tensor], int]]:
+        """One part of each of these weights; numbers in their place need no parts."""
+        parts = [[(name, part, exponent) for part, exponent in self._parts(name)] for name in names]
+        return [
+            ({name: part for name, part, _ in choice}, sum(exponent for *_, exponent in choice))
+            for choice in itertools.product(*parts)
+        ]
+
+    def _parts(self, name: str) -> list[Part]:
+        """|θ|^q in parts, watched."""
+        weight = self.weights[name]
+        if not math.isfinite(extent(weight).high):
+            raise InvalidParameters(
+                f"the weight '{name}' of '{self.node.op.removesuffix('.default')}' at "
+                f"{self.node.module or 'the top level'} is computed from parameters and leaves float64's range: "
+                "a batch-norm's scale, or that of the layer before it, is too large"
+            )
+        return [(self.watch(name, part, e), e) for part, e in powered(settle([(weight, 0)], 0), self.q)]
+
+    def _check_numbers(self) -> None:
+        for number in self._numbers:
+            if not LOWEST <= _power(abs(number), self.q) <= HIGHEST:
+                raise InvalidParameters(
+                    f"the number {number:g} of '{self.node.op.removesuffix('.default')}' at "
+                    f"{self.node.module or 'the top level'} is too far from 1 for path passes: make it a parameter"
+                )
+
+    # -- the call itself ----------------------------------------------------------------------------------------------
+
+    def _run(self, values: Mapping[str, Any], fixed: Mapping[str, Any], one: float) -> Any:
+        return self.op.magnitude(self._call(values, fixed), self.q, one)
+
+    def _call(self, values: Mapping[str, Any], fixed: Mapping[str, Any]) -> Call:
+        def lookup(name: str) -> Any:
+            if name in values:
+                return values[name]
+            return fixed[name] if name in fixed else self.weights[name]
+
+        return Call(self.node, lookup, self.net.carries_data)
+
+    def _summands(self, inputs: Mapping[str, Scaled]) -> int:
+        return self.op.summands(self._call({name: each.parts[0][0] for name, each in inputs.items()}, self._watched))
+
+    @property
+    def _fixed(self) -> list[str]:
+        return [name for name in self.node.references if name not in self.net.carries_data]
+
+    def _fixed_tensors(self, arguments: Sequence[str]) -> list[str]:
+        """Names of what is fixed among some arguments."""
+        named = references_in([self.node.arguments.get(argument) for argument in arguments])
+        return [name for name in dict.fromkeys(named) if name not in self.net.carries_data]
+
+    @cached_property
+    def _numbers(self) -> list[float]:
+        """Numbers, not zero, that are written into the call and multiply data or are added to it."""
+        named = (*self.op.multipliers, *self.op.addends, "alpha", "beta", "negative_slope")
+        values = [self.node.arguments.get(name) for name in named]
+        return [value for value in values if isinstance(value, (int, float)) and value]
+
+
+def powered(scaled: Scaled, q: float) -> list[Part]:
+    """The q-th power of weights, part by part; a power of two that is not whole goes into the values."""
+    if q == 1:
+        return list(scaled.parts)
+    if q > LARGEST_POWER:
+        raise InvalidInput(f"weights as far from 1 as these need q ≤ {LARGEST_POWER}, got q = {q:g}")
+    result: list[Part] = []
+    for value, exponent in scaled.parts:
+        mantissa, own = torch.frexp(value)
+        power = (own + exponent).double() * q
+        whole = torch.floor(power).long()
+        group = whole // REACH  # a large q spreads exponents further than one part reaches
+        near = mantissa**q * torch.exp2(power - whole) * powers_of_two(whole - group * REACH)
+        for each in group[value > 0].unique().tolist():
+            result.append((near.where((value > 0) & (group == each), 0.0), each * REACH))
+    return result or [(scaled.parts[0][0], 0)]
+
+
+def ones_input(net: Network) -> dict[str, Tensor]:
+    """The input full of ones, in float64, where the parameters are."""
+    device = next((value.device for value in (*net.params.values(), *net.constants.values())), None)
+    shapes = zip(net.inputs, net.input_shapes, strict=True)
+    return {name: torch.ones(shape, dtype=torch.float64, device=device) for name, shape in shapes}
+
+
+def gather(net: Network, outputs: Mapping[str, Scaled]) -> tuple[Tensor, Tensor, float]:
+    """Mantissas and exponents of all output neurons, (batch, neurons), batch 1 where there is none; and roundings."""
+    each = [outputs[name].unpacked() for name in net.output_names]  # one that is returned twice counts twice
+    rows = [[part.reshape(len(part) if net.batched else 1, -1) for part in pair] for pair in each]
+    mantissas, exponents = (torch.cat(list(side), 1) for side in zip(*rows, strict=True))
+    return mantissas, exponents, max(outputs[name].roundings for name in net.output_names)
+
+
+def _aligned(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
+    """All data at one exponent, if that takes no large step."""
+    if any(len(each.parts) > 1 for each in inputs.values()):
+        return None
+    parts = {name: each.parts[0] for name, each in inputs.items()}
+    exponents = [exponent for _, exponent in parts.values()]
+    if max(exponents) - min(exponents) > REACH:
+        return None
+    return {name: shifted(value, e - max(exponents)) for name, (value, e) in parts.items()}, max(exponents)
+
+
+def _nothing(data: Lookup) -> Lookup:
+    def zeros(name: str) -> Scaled:
+        return Scaled(((mapped(torch.zeros_like, data(name).parts[0][0]), 0),))
+
+    return zeros
+
+
+def _within(seen: Extent, reach: int) -> bool:
+    return seen.high == 0 or (seen.low >= math.ldexp(1.0, -reach) and seen.high <= math.ldexp(1.0, reach))
+
+
+def _power(value: float, q: float) -> float:
+    """The power of a positive number, which is never 0."""
+    try:
+        return max(value**q, math.ulp(0.0))
+    except OverflowError:
+        return math.inf
