@@ -15,6 +15,7 @@ import pytest
 import torch
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from exact_paths import forged
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -733,3 +734,22 @@ def test_floats_are_floats(scene: Scene) -> None:
     for claim in scene.cert.content["claims"]:
         for value in claim["measured"].values():
             assert struct.pack("d", json.loads(json.dumps(value))) == struct.pack("d", value)
+
+
+def test_a_dead_chain_proves_no_equality(tmp_path: Path) -> None:
+    """Weights of 3e38 on the way to nowhere once made every other neuron vanish: "differ by at most 0"."""
+    net, other = forged()
+    file = tmp_path / "small.tamis"
+    tamis.Compressed(other).save(file)
+    inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(2))
+    cert = tamis.certify(net, file, inputs)
+    (claim,) = [entry for entry in cert.content["claims"] if entry["claim"] == "path_metric"]
+    apart = float((net(inputs) - other(inputs)).abs().sum(1).max())
+    assert apart > 29 and math.exp(claim["measured"]["log_bound"]) >= apart
+    assert "differ by at most 0 " not in claim["sentence"]
+    assert tamis.verify(cert, file, net, inputs=inputs).ok
+    nothing = copy.deepcopy(cert.content)
+    (entry,) = [each for each in nothing["claims"] if each["claim"] == "path_metric"]
+    entry["measured"]["log_bound"] = None
+    with pytest.raises(VerificationFailed):
+        tamis.verify(rederived(nothing), file, net, inputs=inputs)
