@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import tamis
 from tamis.artifact.compressed import Compressed
@@ -24,6 +26,7 @@ from tamis.errors import AssumptionViolated, VerificationFailed
 from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
 from tamis.report.page import report
 from tamis.train.data import Data, load_data
+from tamis.train.loop import Settings, train
 from tamis.train.models import digits_cnn
 
 TRAIN = load_data("digits:train[:600]")  # what the network of the fixtures was trained and calibrated on
@@ -41,8 +44,17 @@ def forgetful(net: tamis.Network) -> tamis.Network:
 # -- what the file was made with ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[tamis.Network, Path]:
+    """A network, and a file made of it that has room for a good part of its calibration data."""
+    torch.manual_seed(0)
+    net, path = tamis.trace(digits_cnn(64), TRAIN.example), tmp_path_factory.mktemp("wide") / "small.tamis"
+    tamis.quantize(net, TRAIN, levels=4, method="msq", c_alpha=2.0, progress=False).save(path)
+    return net, path
+
+
 @pytest.mark.parametrize("given", ["all", "permuted", "half new", "a loader"])
-def test_calibration_data_of_the_file_is_refused(net: tamis.Network, file: Path, data: Data, given: str) -> None:
+def test_calibration_data_of_the_file_is_refused(wide: tuple[tamis.Network, Path], data: Data, given: str) -> None:
     order = torch.randperm(600, generator=torch.Generator().manual_seed(0))
     some = {
         "all": TRAIN,
@@ -52,7 +64,7 @@ def test_calibration_data_of_the_file_is_refused(net: tamis.Network, file: Path,
     }[given]
     message = r"about \d+ of \d+ held-out samples were used to make 'small\.tamis' \(.*calibration; it remembers one in"
     with pytest.raises(AssumptionViolated, match=message):
-        tamis.certify(forgetful(net), file, some)
+        tamis.certify(*wide, some)
 
 
 def test_the_original_remembers_as_well(net: tamis.Network, data: Data, tmp_path: Path) -> None:
@@ -63,6 +75,27 @@ def test_the_original_remembers_as_well(net: tamis.Network, data: Data, tmp_path
     ):
         tamis.certify(net, path, TRAIN[:100])
     assert tamis.certify(net, path, data)["disagreement"].measured["samples"] == 300
+
+
+def test_a_network_that_was_made_one_of_float64_remembers(model: nn.Module, tmp_path: Path) -> None:
+    wide = copy.deepcopy(model).double()
+    net, path = tamis.trace(wide, TRAIN.example.double()), tmp_path / "wide.tamis"
+    tamis.prune(forgetful(net), 0.1).save(path)
+    for some in (TRAIN, TRAIN.normalised().double()):
+        with pytest.raises(AssumptionViolated, match=r"600 of 600 held-out samples were used to make the original"):
+            tamis.certify(net, path, some)
+
+
+def test_numbers_of_words_that_were_trained_on_are_refused(tmp_path: Path) -> None:
+    words = torch.randint(0, 50, (200, 4), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    untrained = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(16, 2))
+    trained = train(untrained, Data(words, words[:, 0] % 2, "words"), Settings(epochs=1), progress=False).model
+    net, path = tamis.trace(trained, words[:2]), tmp_path / "words.tamis"
+    tamis.prune(forgetful(net), 0.1, by="magnitude").save(path)
+    for some in (words, words.int()):
+        with pytest.raises(AssumptionViolated, match=r"200 of 200 held-out samples were used to make the original"):
+            tamis.certify(net, path, some)
 
 
 def test_one_in_a_thousand_is_found_where_the_file_remembers_all(net: tamis.Network, data: Data) -> None:

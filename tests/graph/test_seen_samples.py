@@ -37,12 +37,13 @@ def test_a_sample_has_one_digest_in_any_batch_place_and_layout() -> None:
         np.testing.assert_array_equal(found, digests, err_msg=way)
 
 
-def test_zeros_of_both_signs_are_one_sample_and_shapes_and_dtypes_are_not() -> None:
+def test_zeros_of_both_signs_are_one_sample_and_shapes_and_kinds_of_numbers_are_not() -> None:
     zeros = torch.zeros(1, 4)
     (digest,) = sample_digests((zeros,), FLOAT)
     assert sample_digests((-zeros,), FLOAT) == [digest]
     assert sample_digests((zeros.view(1, 2, 2),), FLOAT) != [digest]
     assert sample_digests((zeros,), (torch.int32,)) != [digest]
+    assert sample_digests((zeros,), (torch.float64,)) == [digest]
     assert len(sample_digests((torch.empty(3, 0),), FLOAT)) == 3
 
 
@@ -61,6 +62,25 @@ def test_images_stored_as_bytes_have_the_digests_of_what_a_network_is_fed() -> N
     by_hand = (stored / 255 - torch.tensor(mean).view(-1, 1, 1)) / torch.tensor(std).view(-1, 1, 1)
     np.testing.assert_array_equal(data.sample_digests, sample_digests((by_hand,), FLOAT))
     np.testing.assert_array_equal(data[1:3].sample_digests, data.sample_digests[1:3])
+
+
+def test_a_sample_has_one_digest_in_every_dtype_that_holds_it() -> None:
+    eighths = torch.randint(-40, 40, (5, 3), generator=torch.Generator().manual_seed(0)) / 8
+    digests = sample_digests((eighths,), FLOAT)
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        np.testing.assert_array_equal(sample_digests((eighths.to(dtype),), (dtype,)), digests, err_msg=str(dtype))
+    numbers = torch.randint(0, 100, (5, 3), generator=torch.Generator().manual_seed(0))
+    for dtype in (torch.uint8, torch.int32):
+        np.testing.assert_array_equal(
+            sample_digests((numbers.to(dtype),), (dtype,)), sample_digests((numbers,), (torch.int64,))
+        )
+
+
+def test_numbers_of_words_are_what_a_network_is_fed() -> None:
+    words = torch.tensor([[2**24, 1], [2**24 + 1, 1]])  # which float32 takes for equal
+    data = Data(words, torch.zeros(2, dtype=torch.int64), "words")
+    np.testing.assert_array_equal(data.sample_digests, sample_digests((words,), (torch.int64,)))
+    assert len(set(data.sample_digests.tolist())) == 2
 
 
 @given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 40), st.integers(0, 40), st.integers(0, 10**6))

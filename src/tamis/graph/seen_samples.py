@@ -1,8 +1,8 @@
 """Which samples a network was made with, remembered by digests: what it has seen cannot say how it does on new data.
 
-A sample is what the network is fed: one input of it, in the dtype that it takes. So the same sample has the same digest
-whatever batch, loader or dataset it comes from, as long as it is normalised by the same arithmetic. Digests of training
-data are those before augmentation.
+A sample is what the network is fed: one input of it, its numbers as the network takes them. So the same sample has the
+same digest whatever batch, loader, dataset or dtype it comes in, as long as it is normalised by the same arithmetic.
+Digests of training data are those before augmentation.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ CELL_BITS = 40  # of a digest that are remembered: 10,000 new samples hit one of
 CELLS = 2**CELL_BITS
 PURPOSES: tuple[Purpose, ...] = ("training", "calibration", "search")
 ATTRIBUTE = "_tamis_seen_samples"  # of a module
+# Of numpy's dtypes by their kinds, those that hold all others exactly: a number has the same bytes in a network of
+# float32, and in one of float64 that was made of it.
+WIDEST = {"f": np.float64, "c": np.complex128, "i": np.int64, "u": np.int64, "b": np.int64}
 
 
 def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batched: bool = True) -> Array:
@@ -39,24 +42,26 @@ def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batc
         (2,)
     """
     as_fed = [_as_fed(value if batched else value[None], dtype) for value, dtype in zip(inputs, dtypes, strict=True)]
-    kinds = "; ".join(f"{value.dtype} {tuple(value.shape[1:])}" for value in as_fed)
-    start = hashlib.sha256(kinds.encode())
-    rows = [value.reshape(len(value), -1).view(torch.uint8).numpy() for value in as_fed]
-    found = np.empty(len(rows[0]), dtype=np.uint64)
-    for place, parts in enumerate(zip(*rows, strict=True)):
+    wide = [WIDEST[value.dtype.kind] for value in as_fed]
+    kinds = (f"{dtype.__name__} {value.shape[1:]}" for dtype, value in zip(wide, as_fed, strict=True))
+    start = hashlib.sha256("; ".join(kinds).encode())
+    found = np.empty(len(as_fed[0]), dtype=np.uint64)
+    for place, parts in enumerate(zip(*as_fed, strict=True)):
         digest = start.copy()
-        for part in parts:
-            digest.update(part.data)
+        for part, dtype in zip(parts, wide, strict=True):
+            digest.update(np.ascontiguousarray(part, dtype).data)  # a sample at a time: a batch would fill the memory
         found[place] = int.from_bytes(digest.digest()[: DIGEST_BITS // 8], "little")
     return found
 
 
-def _as_fed(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """The same numbers in the same bytes: +0.0 for −0.0, on the CPU, and a byte at least for each sample."""
+def _as_fed(value: Tensor, dtype: torch.dtype) -> Array:
+    """The numbers that the network takes, on the CPU: +0.0 for −0.0, and one number at least for each sample."""
     value = value.detach().to("cpu", dtype)
     if dtype.is_floating_point or dtype.is_complex:
         value = value + 0.0
-    return value.contiguous() if value[:1].numel() else torch.zeros(len(value), 1, dtype=torch.uint8)
+    if dtype.is_floating_point and dtype.itemsize < 4:  # numpy has no bfloat16
+        value = value.float()
+    return value.numpy() if value[:1].numel() else np.zeros((len(value), 1), dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

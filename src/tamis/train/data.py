@@ -250,7 +250,7 @@ class Data:
         """A number for each sample, by which equal ones are found; see `tamis.graph.seen_samples`."""
         here = self.to("cpu")  # a GPU may round x/255 otherwise, and one sample would have two digests
         some = (here._normalise(inputs) for inputs in here.inputs.split(DIGESTED_AT_ONCE))
-        return np.concatenate([sample_digests((inputs,), (torch.float32,)) for inputs in some])
+        return np.concatenate([sample_digests((inputs,), (inputs.dtype,)) for inputs in some])
 
     def normalised(self) -> Tensor:
         """All inputs, as `batch` gives them; a new tensor."""
