@@ -113,7 +113,8 @@ def test_a_module_that_loads_a_file_has_seen_what_the_file_has(tmp_path: Path) -
     Compressed(net).having_seen(seen_of(20, purpose="training")).save(tmp_path / "small.tamis")
     small = tamis.load(tmp_path / "small.tamis", model)
     assert len(small.seen.cells) == len(small.network.seen.cells) == 20
-    assert len(tamis.trace(small.apply_to(model), torch.zeros(1, 64)).seen.cells) == 20
+    for module in (small.apply_to(model), small.to_module()):
+        assert len(tamis.trace(module, torch.zeros(1, 64)).seen.cells) == 20
 
 
 def test_files_without_it_have_seen_nothing(tmp_path: Path) -> None:

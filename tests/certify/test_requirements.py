@@ -1,12 +1,15 @@
 """What is required of a certificate: how people write it, what it is judged by, and where the verdict stands."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tamis
+from tamis.certify.certificate import Certificate
 from tamis.certify.requirements import in_words, judge, rate_of, verdict
-from tamis.errors import InvalidInput
+from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.train.data import Data
 
 CLAIMS = [{"claim": "disagreement", "value": 0.0123001}, {"claim": "accuracy_change", "value": -0.004}]
@@ -66,6 +69,30 @@ def test_the_certificate_says_it_first(most: str, passed: bool, net: tamis.Netwo
     assert first == ("PASS" if passed else "FAIL") and second.startswith(f"  {first}  different answers: at most")
     found = tamis.verify(cert, file, net, data)
     assert found.ok and found.passed is passed and f"required of it: {first}" in str(found)  # it is true either way
+
+
+FORGERIES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "what fails": lambda content: content["requirements"][0].update(holds=True),
+    "twice the same": lambda content: content["requirements"].append(content["requirements"][0]),
+    "what nobody can require": lambda content: content["requirements"][0].update(claim="error_rate"),
+    "what is not claimed": lambda content: content.update(claims=content["claims"][1:]),
+    "a bound that is no number": lambda content: content["claims"][0].update(value=None),
+}
+
+
+@pytest.mark.parametrize("what", FORGERIES)
+def test_a_verdict_that_does_not_follow_is_not_even_read(
+    what: str, net: tamis.Network, file: Path, data: Data, tmp_path: Path
+) -> None:
+    content = tamis.certify(net, file, data, max_disagreement="0.1%").content
+    FORGERIES[what](content)
+    del content["digest"]
+    forged = Certificate.issued(content)
+    forged.save(tmp_path / "forged.json")
+    with pytest.raises(CorruptArtifact, match="whether it passes does not follow from what it claims"):
+        Certificate.load(tmp_path / "forged.json")
+    with pytest.raises(CorruptArtifact, match="whether it passes does not follow from what it claims"):
+        tamis.verify(forged, file, net, data)
 
 
 def test_nothing_required_is_no_verdict(cert: tamis.Certificate) -> None:

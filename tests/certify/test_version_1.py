@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tamis
 from tamis.certify import version_1
@@ -93,6 +94,15 @@ def test_a_bound_that_is_smaller_than_now_is_refused_and_said_why(
 ) -> None:
     with pytest.raises(VerificationFailed, match=rf"{why}.*certificate is of version 1, when not every bound rounded"):
         tamis.verify(written(old, change), file, net, data)
+
+
+def test_one_sample_many_times_is_refused_and_said_why(
+    old: Content, file: Path, net: tamis.Network, data: Data
+) -> None:
+    """Version 1 counted them all: whoever writes it still must not make 300 samples of 20."""
+    copies = data[torch.arange(300) % 20]
+    with pytest.raises(VerificationFailed, match=r"of 300 samples given, 20 are distinct, and the certificate, of ver"):
+        tamis.verify(written(old), file, net, copies)
 
 
 FORGERIES: dict[str, Callable[[Content], Any]] = {

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 from tamis.artifact.atomic import replacing
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph.network import Network, Ref
+from tamis.graph.seen_samples import remember
 from tamis.graph.trace import quietly
 
 CONTAINERS = (tuple, list, dict)  # what a plain module can return tensors in
@@ -44,6 +45,7 @@ def to_module(net: Network) -> fx.GraphModule:
     for name, place in places.items():
         _register(module, place, net.constants[name].detach().clone(), persistent=False)
     module.graph = _graph(net, module, places)
+    remember(module, net.seen)
     return module.eval()
 
 

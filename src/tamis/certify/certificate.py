@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from tamis.artifact.atomic import replacing
 from tamis.bounds.bound import Bound
 from tamis.certify.claim import Claim
-from tamis.certify.requirements import in_words, verdict
+from tamis.certify.requirements import in_words, is_judgement, verdict
 from tamis.certify.schema import check_form
 from tamis.certify.signature import signed
 from tamis.citations import cite
@@ -46,7 +46,7 @@ class Certificate:
 
     @classmethod
     def load(cls, path: str | Path) -> Certificate:
-        """Read one, and check that not a byte of it was changed since it was written.
+        """Read one, and check that not a byte of it was changed since it was written, and that its verdict follows.
 
         Raises:
             CorruptArtifact: it is no certificate, or it was changed.
@@ -158,6 +158,8 @@ def _check(content: Any, called: str) -> None:
     check_form(content, called)
     if digest_of(content) != content["digest"]:
         raise CorruptArtifact(f"{called} was changed: its digest is {digest_of(content)}, it says {content['digest']}")
+    if not is_judgement(content.get("requirements", ()), content["claims"]):
+        raise CorruptArtifact(f"{called} was changed: whether it passes does not follow from what it claims")
 
 
 def _written(content: Mapping[str, Any]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -124,10 +124,6 @@ class Evidence:
     def largest_distances(self) -> Tensor:
         """Those that count."""
         return self.distances.topk(self.samples).values if self.samples < self.given else self.distances
-
-    def as_given(self) -> Evidence:
-        """With every sample that was given counted, as certificates of version 1 did."""
-        return replace(self, samples=self.given)
 
     def _worst(self, bad: Tensor) -> int:
         """How many of the samples that count are bad, the best ones being left out."""

@@ -51,10 +51,16 @@ def judge(asked: Mapping[str, float], claims: Sequence[Mapping[str, Any]]) -> li
         if claim not in bounds:
             limit = part(Decimal(repr(most)))
             raise InvalidInput(f"{WORDS[claim]}: at most {limit} was required, which needs {NEEDS[claim]}")
-    return [
-        {"claim": claim, "at_most": most, "holds": bounds[claim] is not None and bounds[claim] <= most}
-        for claim, most in asked.items()
-    ]
+    return [{"claim": claim, "at_most": most, "holds": bounds[claim] <= most} for claim, most in asked.items()]
+
+
+def is_judgement(requirements: Sequence[Mapping[str, Any]], claims: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether requirements are such as `judge` gives for claims; a file may say anything."""
+    bounds = {claim["claim"]: claim["value"] for claim in claims}
+    asked = {each["claim"]: each["at_most"] for each in requirements}
+    if any(claim not in REQUIRED.values() or bounds.get(claim) is None for claim in asked):
+        return False
+    return judge(asked, claims) == list(requirements)
 
 
 def verdict(requirements: Sequence[Mapping[str, Any]]) -> bool | None:

@@ -31,7 +31,7 @@ from tamis.certify.issue import (
 )
 from tamis.certify.notes import notes_of
 from tamis.certify.rebuilt import load_beside
-from tamis.certify.requirements import judge, verdict
+from tamis.certify.requirements import verdict
 from tamis.certify.samples import Inputs
 from tamis.certify.shares import share_out
 from tamis.certify.signature import check_signature
@@ -129,7 +129,7 @@ def verify(
     kinds = _promised(content, case)
     case = _with_data(case, content, file, inputs, labels, training)
     recomputed, missing = _check_claims(kinds, content, case)
-    _check_requirements(content)
+    _check_that_accuracy_is_said(content)
     _check_notes(content)
     trusted = signer is not None and signed_by is not None
     return Verification(
@@ -196,14 +196,15 @@ def _with_data(
     held_out, trained = None, None
     if inputs is not None:
         keep = case.settings.boxed if case.settings.radius is not None else 1
-        held_out = _counted(gather_evidence(net, small, inputs, labels, keep=keep), content)
+        held_out = gather_evidence(net, small, inputs, labels, keep=keep)
+        _check_copies(held_out, content)
         _same_data("data", content["data"], held_out)
     if training is not None:
         if content["training"] is None:
             raise VerificationFailed("the certificate says nothing of training data; leave training= out")
         trained = training_evidence(net, small, training)
         assert trained is not None
-        trained = _counted(trained, content)
+        _check_copies(trained, content)
         _same_data("training", content["training"], trained)
     if held_out is not None:
         check_unseen(held_out, trained, net, case.small, file)
@@ -212,9 +213,13 @@ def _with_data(
     return replace(case, held_out=held_out, training=trained)
 
 
-def _counted(evidence: Evidence, content: Mapping[str, Any]) -> Evidence:
-    """With equal samples counted as the certificate's version counts them."""
-    return evidence.as_given() if content["certificate"] == 1 else evidence
+def _check_copies(evidence: Evidence, content: Mapping[str, Any]) -> None:
+    """Raise VerificationFailed where version 1 counted one sample several times; since version 2 each counts once."""
+    if content["certificate"] == 1 and evidence.samples < evidence.given:
+        raise VerificationFailed(
+            f"of {evidence.given:,} samples given, {evidence.samples:,} are distinct, and the certificate, of version "
+            "1, counts each as often as it came: have the file certified again"
+        )
 
 
 def _same_data(what: str, said: Mapping[str, Any], evidence: Evidence) -> None:
@@ -329,16 +334,11 @@ def _check_derived(kind: Kind, entry: Mapping[str, Any], settings: Settings, sha
             )
 
 
-def _check_requirements(content: Mapping[str, Any]) -> None:
-    """Raise VerificationFailed where a verdict is not what follows from the claims."""
-    requirements = content.get("requirements", [])
-    asked = {each["claim"]: each["at_most"] for each in requirements}
-    try:
-        found = judge(asked, content["claims"])
-    except (InvalidInput, KeyError) as error:
-        raise VerificationFailed(f"the certificate judges what it does not claim: {', '.join(asked)}") from error
-    if found != requirements:
-        raise VerificationFailed(f"the verdict does not follow from the claims: it is {requirements}, and not {found}")
+def _check_that_accuracy_is_said(content: Mapping[str, Any]) -> None:
+    """Raise VerificationFailed where it is left out, and with it the note that the original guesses."""
+    if content["certificate"] > 1 and (content["accuracy"] is None) is not (content["data"]["labels"] is None):
+        said, has = ("no accuracy", "has") if content["accuracy"] is None else ("an accuracy", "has no")
+        raise VerificationFailed(f"the certificate says {said}, and its data {has} labels")
 
 
 def _check_notes(content: Mapping[str, Any]) -> None:
