@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import mpmath
 import pytest
 import torch
 from hypothesis import given
@@ -126,6 +127,21 @@ def test_classifiers_fitted_to_noise_stay_below() -> None:
         failures += float(wrong) > bound.value
         informative += bound.informative
     assert failures == 0 and informative > 0
+
+
+@pytest.mark.parametrize("gamma", [5e-324, 1e-300, 0.1, 1e300])
+@pytest.mark.parametrize("delta", [5e-324, 0.05, 1 - 2**-53])
+def test_the_bound_rounds_up(gamma: float, delta: float) -> None:
+    """Against 60 digits, at margins and scales from the smallest number to near the largest."""
+    margins = [-1.0, 0.0, 5e-324, 1e-300, 1 / 3, 1.0, 1e300]
+    for log_complexity in (-700.0, 0.0, 1.0):
+        with mpmath.workdps(60):
+            losses = [min(max(1 - mpmath.mpf(m) / gamma, 0), 1) for m in margins]
+            middle = 4 * mpmath.sqrt(2) * mpmath.exp(log_complexity) / (7 * mpmath.mpf(gamma))
+            true = sum(losses) / 7 + middle + 3 * mpmath.sqrt(mpmath.log(2 / mpmath.mpf(delta)) / 14)
+            bound = margin_bound(complexity(log_complexity), margins, 7, delta, gamma)
+            assert true <= bound.value
+            assert bound.value <= (true + mpmath.mpf(10) ** -12) * (1 + mpmath.mpf(10) ** -9) or true > 1e308
 
 
 def test_errors() -> None:

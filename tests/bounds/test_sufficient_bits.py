@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.bounds.coordinates import path_coordinates
-from tamis.bounds.sufficient_bits import MOST_SEARCHED, sufficient_bits, sufficient_bits_by_paths
-from tamis.errors import AssumptionViolated, InvalidInput, UnsupportedOp
+from tamis.bounds.sufficient_bits import MOST_SEARCHED, _moves, sufficient_bits, sufficient_bits_by_paths
+from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters, UnsupportedOp
 
 
 class Residual(nn.Module):
@@ -185,6 +185,28 @@ def test_theorem_6_1_1_by_hand() -> None:
     assert (bound.terms["width"], bound.terms["layers"]) == (4, 2)
     larger = net.with_params({"0.weight": torch.full_like(net.params["0.weight"], 4.1)})
     assert sufficient_bits(larger, epsilon=0.25).terms["k"] == 2
+
+
+def test_powers_of_two_are_told_apart() -> None:
+    """−log₂ ε of an ε just below 2^−10 is 10 in float64, and above 10; the step must be the smaller one."""
+    net = network("two layers", 0)
+    at, below = (sufficient_bits(net, epsilon).terms for epsilon in (2.0**-10, math.nextafter(2.0**-10, 0)))
+    assert at["log2_step"] / at["m"] == -10 and below["log2_step"] / below["m"] == -11
+    wide = (
+        sufficient_bits(net, 0.25, radius=2.0**60).terms["m"],
+        sufficient_bits(net, 0.25, radius=2.0**60 + 2**9).terms["m"],
+    )
+    assert wide[1] == wide[0] + 1
+
+
+def test_steps_that_underflow_are_not_zero() -> None:
+    """Half of the smallest number moves entries, though float64 has no such step; the largest cannot move further."""
+    values = torch.tensor([3 * 2.0**-1074, 2.0**-1074], dtype=torch.float64)
+    assert [2.0**-1074 * k for k in (2, 1)] <= _moves(values, 2, capped=True).tolist()
+    net = network("two layers", 0).to(torch.float64)
+    huge = net.with_params({"0.weight": torch.full_like(net.params["0.weight"], 1.7e308)})
+    with pytest.raises(InvalidParameters, match=r"the largest of \|0\.weight\| is 1\.7e\+308"):
+        sufficient_bits_by_paths(huge, 0.1)
 
 
 def test_errors() -> None:

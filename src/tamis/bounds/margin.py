@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_count, check_delta, check_positive
-from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.bound import Bound, above, exp_of, log_of, log_of_product
 from tamis.bounds.rademacher_arguments import BALL, UP_TO_CONSTANTS
 from tamis.errors import InvalidInput
 
+LOST = 2.0**-50  # more than a quotient, a difference and their mean lose of a loss between 0 and 1
 LOG_FACTOR = math.log(4 * math.sqrt(2))  # 2√2 times the Lipschitz constant 2/γ of the γ-margin-loss, without γ
 GAMMA_FIXED = "gamma was fixed before the samples were seen"
 SIGMA_FIXED = "sigma was fixed before the samples were seen"
@@ -48,16 +49,16 @@ def margin_bound(
     Reference: gonon2024thesis.
     """
     values = _checked(margins, n, delta, gamma)
-    log_scale = rademacher.log_value + LOG_FACTOR - math.log(n)  # the middle term is exp(log_scale) / γ
+    log_scale = log_of_product(rademacher.log_value, LOG_FACTOR, -math.log(n))  # the middle term is exp(log_scale) / γ
     if gamma is not None:
         log_gammas = [math.log(gamma)]
     else:
         log_gammas = [log_scale + j * math.log(2) for j in range(1, grid_size(n) + 1)]
-    confidence = 3 * math.sqrt(math.log(2 * len(log_gammas) / delta) / (2 * n))
+    confidence = above(3 * math.sqrt((math.log(2 * len(log_gammas)) - math.log(delta)) / (2 * n)), 16)
     losses = [margin_loss(values, log_gamma) for log_gamma in log_gammas]
-    middles = [exp_of(log_scale - log_gamma) if log_scale > -math.inf else 0.0 for log_gamma in log_gammas]
+    middles = [exp_of(log_of_product(log_scale, -log_gamma)) for log_gamma in log_gammas]
     best = min(range(len(log_gammas)), key=lambda j: losses[j] + middles[j])
-    value = losses[best] + middles[best] + confidence
+    value = above(losses[best] + middles[best] + confidence)
     # The grid is proportional to the path-norm, so that the norm need not be fixed beforehand: only σ must be.
     kept = [each for each in rademacher.assumptions if each != BALL or gamma is not None]
     assumptions = (*kept, SIGMA_FIXED if gamma is None else GAMMA_FIXED)
@@ -86,11 +87,12 @@ def grid_size(n: int) -> int:
 
 
 def margin_loss(margins: Tensor, log_gamma: float) -> float:
-    """The mean of the γ-margin-loss (4.13)."""
+    """The mean of the γ-margin-loss (4.13), rounded up: it grows with γ, and γ is rounded up."""
     gamma = exp_of(log_gamma)
     if gamma == 0:
         return float((margins <= 0).double().mean())
-    return float((1 - margins / gamma).clamp(0, 1).mean())
+    losses = (1 - margins / gamma).nan_to_num(1.0).clamp(0, 1)  # no number where both are infinite
+    return min(1.0, math.fsum(losses.tolist()) / len(losses) + LOST)
 
 
 def _checked(margins: Tensor | Sequence[float], n: int, delta: float, gamma: float | None) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_number, check_positive
-from tamis.bounds.bound import Bound
+from tamis.bounds.bound import Bound, above
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.shape import fully_connected_widths
-from tamis.errors import AssumptionViolated, InvalidInput
+from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters
 from tamis.graph.network import Network
 from tamis.graph.ops import Capability, require
 from tamis.paths.metric import path_metric
@@ -55,8 +55,8 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
     k = 0
     while exact**-k < size:
         k += 1
-    m = 2 * k * layers + k + 1 + math.ceil(math.log2(max(1, math.ceil(radius))))
-    exponent = m * math.ceil(-math.log2(epsilon))
+    m = 2 * k * layers + k + 1 + _log2_up(Fraction(max(1, math.ceil(radius))))
+    exponent = m * _log2_up(1 / exact)
     points = 2 * math.floor(exact**-k * 2**exponent) + 1
     bits = (points - 1).bit_length()
     return Bound(
@@ -107,7 +107,7 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
     check_positive("epsilon", epsilon)
     check_number("radius", radius)
     rounding = _Rounding(net, radius)
-    log_epsilon = math.log(epsilon)
+    log_epsilon = -above(-math.log(epsilon))  # rounded down: bits that are enough for a little less are enough
     bits, log_error = _fewest(rounding, log_epsilon)
     return Bound(
         value=float(bits),
@@ -163,6 +163,12 @@ class _Rounding:
     def log_error(self, bits: int, capped: bool = True) -> float:
         """The log of ‖Φ(|θ| + δ)‖ − ‖Φ(|θ|)‖; one dominates the other, so the path-metric is exact."""
         larger = {name: value + _moves(value, bits, capped).copysign(value) for name, value in self.values.items()}
+        for name, value in larger.items():
+            if not bool(value.isfinite().all()):
+                raise InvalidParameters(
+                    f"sufficient_bits_by_paths leaves float64's range: the largest of |{name}| is "
+                    f"{float(self.values[name].abs().max()):.3g}, and rounding it to {bits} bits may move it beyond"
+                )
         return float(torch.as_tensor(path_metric(self.net.with_params(larger), self.net, self.x, log=True)).max())
 
     def extrapolated(self, log_epsilon: float) -> tuple[int, float]:
@@ -171,14 +177,20 @@ class _Rounding:
         Each further bit halves η at least, and with it the bound, which is zero at η = 0.
         """
         largest = self.log_error(MOST_SEARCHED, capped=False)
-        more = math.ceil((largest - log_epsilon) / math.log(2))
+        more = math.ceil(above((largest - log_epsilon) / math.log(2), 16))
         return MOST_SEARCHED + more, largest - more * math.log(2)
 
 
 def _moves(value: Tensor, bits: int, capped: bool) -> Tensor:
     """How far each entry may move: η/2 and what float64 may round away of it; where capped, not beyond zero."""
     half_step = value.abs().max() / (2 ** (bits - 1) - 1) / 2 * (1 + ROUNDING)
+    half_step = torch.nextafter(half_step, torch.full_like(half_step, math.inf))  # where it underflows
     return torch.minimum(half_step, value.abs()) if capped else half_step * (value != 0)
+
+
+def _log2_up(number: Fraction) -> int:
+    """⌈log₂ x⌉ of x ≥ 1 in exact arithmetic: float64 has no room for how little x may be above a power of two."""
+    return (math.ceil(number) - 1).bit_length()
 
 
 def _stored_bits(net: Network) -> int:
