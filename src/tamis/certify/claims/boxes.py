@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import sys
 
 from tamis.bounds.bound import Bound, exp_of, log_of
 from tamis.bounds.box_deviation import box_deviation
 from tamis.bounds.interval_affine import kind_of
 from tamis.certify.claim import PAD, PROOF, Case, Kind, Limits, Numbers, Settings, amount, whole
-from tamis.certify.schema import finite
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network
+
+# Stands in a certificate for the logarithm of an infinite bound. It is one: finite weights cannot give as much.
+ENDLESS = sys.float_info.max
 
 
 class Boxes(Kind):
@@ -29,7 +32,7 @@ class Boxes(Kind):
             "inputs": len(bounds),
             "informative": sum(bound.informative for bound in bounds),
             "largest_score": case.held_out.largest_score,
-            "log_bound": finite(max(bound.log_value for bound in bounds) + PAD),
+            "log_bound": _written(max(bound.log_value for bound in bounds) + PAD),
         }
 
     def limits(self, case: Case, delta: float) -> Limits:
@@ -47,7 +50,7 @@ class Boxes(Kind):
 
     def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
         log_bound, largest = measured.get("log_bound"), measured.get("largest_score") or 0.0
-        log_value = -math.inf if log_bound is None else log_bound
+        log_value = -math.inf if log_bound is None else math.inf if log_bound >= ENDLESS else log_bound
         return Bound(
             value=exp_of(log_value),
             log_value=log_value,
@@ -59,12 +62,22 @@ class Boxes(Kind):
         )
 
     def sentence(self, bound: Bound, measured: Numbers, settings: Settings) -> str:
+        where = f"any change of at most {settings.radius!r} in each of its entries"
+        if bound.log_value == math.inf:
+            return (
+                f"Nothing can be said of how far outputs move for each of the first {whole(measured['inputs'])} inputs "
+                f"and {where}: values on the way leave float64's range."
+            )
         some = f" For {whole(measured['informative'])} of them this is more than is trivially true."
         return (
-            f"For each of the first {whole(measured['inputs'])} inputs, and any change of at most {settings.radius!r} "
-            f"in each of its entries, no output of the small network is further than {amount(bound)} from the "
-            f"original's.{'' if bound.informative else some}"
+            f"For each of the first {whole(measured['inputs'])} inputs, and {where}, no output of the small network is "
+            f"further than {amount(bound)} from the original's.{'' if bound.informative else some}"
         )
+
+
+def _written(log_bound: float) -> float | None:
+    """As a certificate has it: None is the logarithm of zero, and so cannot be that of an infinite bound."""
+    return None if log_bound == -math.inf else min(log_bound, ENDLESS)
 
 
 def check_boxes(net: Network) -> None:
