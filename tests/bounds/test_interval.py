@@ -101,7 +101,7 @@ def test_a_product_of_data_is_refused() -> None:
 
 def test_boxes_are_checked() -> None:
     net, x = drawn("mlp", 0), torch.zeros(2, 4, dtype=torch.float64)
-    with pytest.raises(InvalidInput, match=r"8 entries that are not finite with low ≤ high"):
+    with pytest.raises(InvalidInput, match=r"8 entries that are not numbers with low ≤ high"):
         interval(net, Interval(x + 1, x))
     with pytest.raises(InvalidInput, match=r"two float64 tensors of one shape, got torch.float32"):
         interval(net, Interval(x.float(), x))
@@ -111,11 +111,11 @@ def test_boxes_are_checked() -> None:
         interval(net, Interval(x[:, :3], x[:, :3]))
 
 
-def test_leaving_float64_says_where() -> None:
+def test_leaving_float64_says_nothing() -> None:
     net = drawn("deep mlp", 0)
     huge = net.with_params({n: 1e100 * v for n, v in net.params.items()})
-    with pytest.raises(OverflowError, match=r"intervals leave float64's range at 'linear_\d'"):
-        interval(huge, around(inputs(net, 0), 1.0))
+    (found,) = interval(huge, around(inputs(net, 0), 1.0))
+    assert bool((found.low == -torch.inf).all()) and bool((found.high == torch.inf).all())
 
 
 def test_an_output_that_is_fixed_is_refused() -> None:

@@ -12,10 +12,22 @@ from torch import Tensor
 
 from tamis.bounds.box_lines import Line, Lines, lines
 from tamis.bounds.box_maxima import Winners, handed_on, winners
+from tamis.bounds.directed_rounding import EPS, FAINT, SAFE, SMALLEST, least, times_up
 from tamis.bounds.interval import Interval
-from tamis.bounds.interval_affine import Kind, adds, applied, kind_of, multiplies, transposed
-from tamis.bounds.interval_pointwise import EPS, pointwise_of
+from tamis.bounds.interval_affine import (
+    Kind,
+    adds,
+    applied,
+    indicators,
+    kind_of,
+    least_factor,
+    lost_by_underflow,
+    multiplies,
+    transposed,
+)
+from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.joint_interval import Joint, Pair, Sizes
+from tamis.bounds.weight_intervals import Weights
 from tamis.graph.network import Node
 from tamis.graph.ops import rearrange
 
@@ -39,6 +51,9 @@ class Coefficients:
 class Backward:
     """Upper bounds of linear functions of neurons and differences, carried back to the box of inputs.
 
+    Coefficients are rounded on the way. What that can change in a bound is added to it node by node, as a multiple of
+    the coefficients' magnitudes times the largest magnitudes that the node's intervals have (docs/rounding.md).
+
     Args:
         pair: the networks.
         values: the joint intervals of all nodes before those that are asked for, for one box. More may be put in later.
@@ -54,6 +69,7 @@ class Backward:
         self._lines: dict[str, Lines] = {}
         self._winners: dict[str, Winners | None] = {}
         self._wide: tuple[int, Pair] = (1, pair)
+        self._widest = 0  # neurons of a tensor
         self._rounding = 0.0  # of sums over all neurons of a tensor, relative to the sums of their magnitudes
 
     @cached_property
@@ -75,7 +91,8 @@ class Backward:
     def _interval(self, name: str, neurons: Tensor | None, upper: Callable[[Tensor], Tensor]) -> Interval:
         like: Tensor = self.values[name].mine.low
         widest = max(value.mine.low.numel() for value in self.values.values() if isinstance(value, Joint))
-        self._rounding = 2 * EPS * (widest + 64)
+        # The sums over neurons are added up, node by node.
+        self._widest, self._rounding = widest, 2 * EPS * (widest + 8 * len(self.pair.net.data_nodes) + 64)
         neurons = torch.arange(like.numel(), device=like.device) if neurons is None else neurons
         high = torch.full_like(like, torch.inf).flatten()
         low = -high
@@ -102,8 +119,7 @@ class Backward:
 
     def upper(self, name: str, start: Coefficients) -> Tensor:
         """For each row the largest value that a·z + c·d can have on the box."""
-        rows = start.a if start.a is not None else start.c
-        assert rows is not None
+        rows = next(each for each in (start.a, start.c) if each is not None)
         self._widen(1 if self.axes is None else rows.shape[self.axes[name]])
         total = rows.new_zeros(self._wide[0])
         carried: dict[str, dict[int, Coefficients]] = {name: {0: start}}
@@ -143,26 +159,44 @@ class Backward:
 
     def _affine(self, node: Node, results: dict[int, Coefficients], carry: Callable[..., None]) -> Any:
         net, pair, wide = self.pair.net, self.pair, self._wide[1]
+        if self._kind(node) is Kind.MOVING and any(name in pair.inexact for name in node.references):
+            return self._constant(node, results[0])  # what it moves there is an interval, not a number
         changes, wide_changes = pair.changes(node), wide.changes(node)
-        shapes = {name: self._shape(name) for name in node.references if name in net.carries_data}
         a, c = ([getattr(results.get(i), part, None) for i in range(max(results) + 1)] for part in ("a", "c"))
-        if any(each is not None for each in a):
-            for name, rows in transposed(net, node, wide.mine, shapes, a).items():
-                carry(name, a=rows)
-        if any(each is not None for each in c):
-            for name, rows in transposed(net, node, wide.other, shapes, c).items():
-                carry(name, c=rows)
-            if wide_changes is not None and multiplies(net, node):
-                for name, rows in transposed(net, node, wide_changes, shapes, c).items():
-                    carry(name, a=rows)
+        total = self._carried(node, wide.mine, a, "mine", carry) + self._carried(node, wide.other, c, "apart", carry)
+        if wide_changes is not None and multiplies(net, node):
+            total = total + self._carried(node, wide_changes, c, "mine", carry)
         if isinstance(self.values[node.name], list):
-            return 0.0
-        total = self._slack(node, results[0])
+            return total
+        total = total + self._slack(node, results[0])
         if adds(node):
-            nothing = {name: torch.zeros_like(self.values[name].mine.low) for name in shapes}
-            total = total + self._dot(node.name, results[0].a, applied(net, node, nothing.__getitem__, pair.mine))
-            if changes is not None:
-                total = total + self._dot(node.name, results[0].c, applied(net, node, nothing.__getitem__, changes))
+            nothing = {n: torch.zeros_like(self.values[n].mine.low) for n in node.references if n in net.carries_data}
+            for rows, weights in ((results[0].a, pair.mine), (results[0].c, changes)):
+                if weights is not None:
+                    added = applied(net, node, nothing.__getitem__, weights.values)
+                    total = total + self._dot(node.name, rows, added)
+        return total
+
+    def _carried(self, node: Node, weights: Weights, rows: list[Any], of: str, carry: Callable[..., None]) -> Any:
+        """Carry coefficients through a node's transpose, to those of z (`of` "mine") or d ("apart").
+
+        Returns what products may have lost there that underflow: 2^−1074 for each, times the largest |z| or |d|.
+        """
+        rows_met = [each for each in rows if each is not None]
+        if not rows_met:
+            return 0.0
+        net, part = self.pair.net, "a" if of == "mine" else "c"
+        shapes = {name: self._shape(name) for name in node.references if name in net.carries_data}
+        for name, moved in transposed(net, node, weights.values, shapes, rows).items():
+            carry(name, **{part: moved})
+        if self._kind(node) is Kind.MOVING or least(rows_met[0]) * least_factor(net, node, weights) >= SAFE:
+            return 0.0
+        met = transposed(net, node, indicators(net, node, weights), shapes, [(rows_met[0] != 0).double()])
+        lost = lost_by_underflow(net, node, weights, self._widest)
+        total: Any = 0.0
+        for name, count in met.items():
+            size = getattr(self.values[name], of).size
+            total = total + self._dot(name, (count != 0).double(), times_up(torch.full_like(size, lost), size))
         return total
 
     def _slack(self, node: Node, results: Coefficients) -> Any:
@@ -171,10 +205,13 @@ class Backward:
         sizes = self.sizes.get(node.name) or Sizes(
             value.mine.size, value.other.size, value.apart.size, value.apart.size
         )
-        return self._rounding * (
-            self._dot(node.name, _absolute(results.a), sizes.mine)
-            + self._dot(node.name, _absolute(results.c), sizes.apart)
-        )
+        return self._rounded(node.name, results.a, sizes.mine) + self._rounded(node.name, results.c, sizes.apart)
+
+    def _rounded(self, name: str, rows: Tensor | None, size: Tensor) -> Any:
+        """What sums of products of the rows with numbers of that size may lose, to rounding and to underflow."""
+        if rows is None or not (bool(rows.any()) and bool(size.any())):
+            return 0.0
+        return self._rounding * self._dot(name, rows.abs(), size) + FAINT * (size.numel() + 1)
 
     def _selecting(self, node: Node, result: Node, rows: Coefficients, carry: Callable[..., None]) -> Any:
         """Where one neuron wins throughout, its coefficients; elsewhere the largest value on the intervals."""
@@ -199,16 +236,14 @@ class Backward:
         total: Any = 0.0
         for rows, x in ((results.a, value.mine), (results.c, value.apart)):
             total = total + self._dot(node.name, _positive(rows), x.high) + self._dot(node.name, _negative(rows), x.low)
-            total = total + self._rounding * self._dot(node.name, _absolute(rows), x.size)
+            total = total + self._rounded(node.name, rows, x.size)
         return total
 
     def _pointwise(self, node: Node, results: Coefficients, carry: Callable[..., None]) -> Any:
         read = node.arguments["self"].name
         x: Joint = self.values[read]
         if node.name not in self._lines:
-            function = pointwise_of(node)
-            assert function is not None
-            self._lines[node.name] = lines(function, x, self.values[node.name])
+            self._lines[node.name] = lines(function_of(node), x, self.values[node.name])
         bounds = self._lines[node.name]
         terms: list[tuple[Tensor | None, Line]] = [
             (_positive(results.a), bounds.above),
@@ -221,22 +256,33 @@ class Backward:
             if rows is None:
                 continue
             carry(read, a=rows * line.z_slope, c=rows * line.d_slope)
-            size = line.z_slope.abs() * x.mine.size + line.d_slope.abs() * x.apart.size + line.offset.abs()
+            by_z, by_d = times_up(line.z_slope.abs(), x.mine.size), times_up(line.d_slope.abs(), x.apart.size)
             total = total + self._dot(node.name, rows, line.offset)
-            total = total + self._rounding * self._dot(node.name, rows.abs(), size)
+            total = total + self._rounded(node.name, rows, by_z + by_d + line.offset.abs())
+            total = total + self._underflow(node.name, rows, line.z_slope, x.mine.size)
+            total = total + self._underflow(node.name, rows, line.d_slope, x.apart.size)
         return total
+
+    def _underflow(self, name: str, rows: Tensor, slope: Tensor, size: Tensor) -> Any:
+        """What the products of rows and slopes may have lost that underflow, times the numbers that they multiply."""
+        if least(rows) * least(slope) >= SAFE:
+            return 0.0
+        lost = times_up(torch.full_like(size, SMALLEST), size)
+        return self._dot(name, ((rows != 0) & (slope != 0)).double(), lost)
 
     def _input(self, name: str, a: Tensor | None) -> Any:
         """The largest value of a·x on the box; differences are zero there."""
         box: Interval = self.values[name].mine
         linear = self._dot(name, a, box.centre) + self._dot(name, _absolute(a), box.radius)
-        return linear + self._rounding * self._dot(name, _absolute(a), box.size)
+        return linear + self._rounded(name, a, box.size)
 
     def _dot(self, name: str, rows: Tensor | None, values: Tensor) -> Any:
-        """Row by row the sum of products."""
+        """Row by row the sum of products; nothing is asked of a number, infinite or not, that a row does not have."""
         if rows is None:
             return 0.0
         product = rows * values
+        if not bool(values.isfinite().all()):
+            product = product.masked_fill(rows == 0, 0.0)
         if self.axes is None:
             return product.sum().view(1)
         return product.movedim(self.axes[name], 0).flatten(1).sum(1)
@@ -298,5 +344,5 @@ def batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | No
 def _evaluated(pair: Pair, values: dict[str, Any]) -> dict[str, Any]:
     """Every node of the first network, evaluated."""
     for node in pair.net.data_nodes:
-        values[node.name] = applied(pair.net, node, values.__getitem__, pair.mine)
+        values[node.name] = applied(pair.net, node, values.__getitem__, pair.mine.values)
     return values

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ SOURCES = {
     "path metric": "gonon2024thesis, Theorem 3.4.1",
 }
 CARRIED = 100_000_000  # outputs × neurons up to which linear bounds are carried backward
+LARGEST = torch.finfo(torch.float64).max
 ROUNDING = 1e-9  # relative: more than the passes of the path-metric, whose terms are all positive, can lose
 
 
@@ -39,8 +41,9 @@ def box_deviation(
     backward (`linear_relaxation`), and the path-metric on the largest |x'|, which bounds the sum over outputs. It
     is informative where it says more than the intervals of the two networks, each computed by itself.
 
-    The bound holds for both functions in exact arithmetic, batch-norms folded; rounding on the way to it
-    is covered, that of whoever evaluates the networks is not. Networks that are equal give exactly zero.
+    The bound holds for both functions in exact arithmetic, with parameters as they are stored; rounding on the way to
+    it is covered at any scale (docs/rounding.md), that of whoever evaluates the networks is not. Networks that are
+    equal give exactly zero. Where values leave float64's range a method says nothing: the bound is infinite if all do.
 
     Args:
         net: a network.
@@ -51,7 +54,7 @@ def box_deviation(
 
     Returns:
         One `Bound` for each input of the batch. `terms` has the number that each method gave; a method that does not
-        apply is named in `checked`, with the reason.
+        apply, or says nothing, is named in `checked`, with the reason.
 
     Raises:
         UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
@@ -65,41 +68,53 @@ def box_deviation(
     boxes = _boxes(net, x, radius, within)
     if net.batched and not len(boxes[net.inputs[0]].low):
         return []
-    found: dict[str, list[float]] = {}  # natural logarithms
+    found: dict[str, list[Size]] = {
+        "joint interval": _largest(net, joint_interval(net, other, boxes)),
+        "separate intervals": _largest(net, _separate(net, other, boxes)),
+    }
     notes: list[str] = []
-
-    def attempt(name: str, compute: Callable[[], list[float]]) -> None:
-        try:
-            found[name] = compute()
-        except OverflowError as reason:
-            notes.append(f"{name} left out: {reason}")
-
-    attempt("joint interval", lambda: _largest(net, joint_interval(net, other, boxes)))
-    attempt("separate intervals", lambda: _largest(net, _separate(net, other, boxes)))
     carried = _outputs(net) * _neurons(net)
     if carried <= CARRIED:
-        attempt("linear relaxation", lambda: _largest(net, linear_relaxation(net, other, boxes)))
+        found["linear relaxation"] = _largest(net, linear_relaxation(net, other, boxes))
     else:
         notes.append(f"linear relaxation left out: outputs × neurons is {carried:.2g}, more than {CARRIED:.2g}")
     try:
         found["path metric"] = _path_metric(net, other, boxes)
     except UnsupportedOp as reason:
         notes.append(f"path metric left out: {reason}")
-    count = len(next(iter(found.values()))) if found else 0
-    return [_bound({name: logs[i] for name, logs in found.items()}, notes) for i in range(count)]
+    each = (dict(zip(found, sizes, strict=True)) for sizes in zip(*found.values(), strict=True))
+    return [_bound(sizes, notes) for sizes in each]
 
 
-def _bound(logs: dict[str, float], notes: Sequence[str]) -> Bound:
+@dataclass(frozen=True)
+class Size:
+    """A number and its natural logarithm, both rounded up, so that either survives where the other leaves float64."""
+
+    value: float
+    log: float
+
+    @classmethod
+    def of(cls, value: float) -> Size:
+        return cls(value, log_of(value))
+
+    @classmethod
+    def from_log(cls, log: float) -> Size:
+        return cls(exp_of(log), log)
+
+
+def _bound(found: dict[str, Size], notes: Sequence[str]) -> Bound:
     """The smallest of what the methods found for one input."""
-    trivial = logs.get("separate intervals", math.inf)
-    best = min((name for name in SOURCES if name in logs), key=logs.__getitem__)
+    best = min((name for name in SOURCES if name in found), key=lambda name: found[name].log)
+    silent = [
+        f"{name} says nothing: values leave float64's range" for name, size in found.items() if size.log == math.inf
+    ]
     return Bound(
-        value=exp_of(logs[best]),
-        log_value=logs[best],
-        informative=logs[best] < trivial or logs[best] == -math.inf,
+        value=found[best].value,
+        log_value=found[best].log,
+        informative=found[best].log < found["separate intervals"].log or found[best].log == -math.inf,
         source=SOURCES[best],
-        checked=("both networks are one graph with finite parameters", *notes),
-        terms={name: exp_of(log) for name, log in logs.items()},
+        checked=("both networks are one graph with finite parameters", *notes, *silent),
+        terms={name: size.value for name, size in found.items()},
     )
 
 
@@ -146,18 +161,20 @@ def _separate(net: Network, other: Network, boxes: dict[str, Interval]) -> list[
     return [theirs - mine for mine, theirs in zip(interval(net, boxes), interval(other, boxes), strict=True)]
 
 
-def _largest(net: Network, outputs: list[Interval]) -> list[float]:
-    """For each input the logarithm of the largest magnitude over all outputs."""
+def _largest(net: Network, outputs: list[Interval]) -> list[Size]:
+    """For each input the largest magnitude over all outputs."""
     each = [output.size.flatten(1).amax(1) if net.batched else output.size.amax().view(1) for output in outputs]
-    largest = torch.stack(each).amax(0)
-    assert not bool(largest.isnan().any()), "an interval without a number"
-    return [log_of(value) for value in largest.tolist()]
+    return [Size.of(value) for value in torch.stack(each).amax(0).tolist()]
 
 
-def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> list[float]:
+def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Size]:
     """|x'| is at most the larger end of the box, and the path-metric grows with |x'| (ERRATA 19)."""
-    logs = path_metric(net, other, tuple(boxes[name].size for name in net.inputs), log=True)
-    return [log + ROUNDING for log in torch.as_tensor(logs).view(-1).tolist()]
+    sizes = tuple(boxes[name].size for name in net.inputs)
+    # Of an input that float64 does not hold nothing can be said; the largest number stands in for it on the way.
+    known = [size.isfinite().flatten(1).all(1) if net.batched else size.isfinite().all().view(1) for size in sizes]
+    logs = path_metric(net, other, tuple(size.clamp(max=LARGEST) for size in sizes), log=True)
+    said = zip(torch.as_tensor(logs).view(-1).tolist(), torch.stack(known).all(0).tolist(), strict=True)
+    return [Size.from_log(log + ROUNDING if held else math.inf) for log, held in said]
 
 
 def _outputs(net: Network) -> int:

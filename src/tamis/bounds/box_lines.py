@@ -8,14 +8,15 @@ from functools import reduce
 import torch
 from torch import Tensor
 
+from tamis.bounds.directed_rounding import rounding_of, times, times_up
 from tamis.bounds.interval import Interval
-from tamis.bounds.interval_pointwise import EPS, Pointwise
+from tamis.bounds.interval_pointwise import Pointwise
 from tamis.bounds.joint_interval import Joint, hull_slopes
 
 
 @dataclass(frozen=True)
 class Line:
-    """z ↦ z_slope · z + d_slope · d + offset, for every neuron."""
+    """z ↦ z_slope · z + d_slope · d + offset, for every neuron; an infinite offset says nothing."""
 
     z_slope: Tensor
     d_slope: Tensor
@@ -72,7 +73,8 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
     """A line above sign · f on an interval."""
     slopes = [sign * slope for slope in function.slopes(x.low, x.high)]
     smallest, largest = torch.minimum(*slopes), torch.maximum(*slopes)
-    ends = sign * function.run(x.low), sign * function.run(x.high)
+    # Where `run` rounds, f may be a little higher at an end.
+    ends = [value + function.rounding(value) for value in (sign * function.run(x.low), sign * function.run(x.high))]
     top = _constant(result.high if sign > 0 else -result.low)
     convex = function.curvature(x.low, x.high)[0 if sign > 0 else 1] & (x.high > x.low)
     candidates = [
@@ -80,16 +82,20 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
         _through(smallest, x.high, ends[1]),
         _through(largest, x.low, ends[0]),
         top,
-        _chord(x, ends).where(convex, top),
+        _chord(x, (ends[0], ends[1])).where(convex, top),
     ]
     nothing = torch.zeros_like(x.low)
     return _lowest(candidates, Joint(x, x, Interval(nothing, nothing)))
 
 
 def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
-    """The line through a point, raised by what its offset may have lost to rounding."""
-    lost = 8 * EPS * (value.abs() + (slope * place).abs())
-    return Line(slope, torch.zeros_like(slope), value - slope * place + lost)
+    """The line through a point, raised by what its offset may have lost to rounding; nothing at an infinite place."""
+    product = times(slope, place)
+    positive = (value != 0) | ((slope != 0) & (place != 0))
+    offset = value - product + rounding_of(value.abs() + product.abs(), positive)
+    known = offset.isfinite() & (place.isfinite() | (slope == 0))
+    nothing = torch.zeros_like(slope)
+    return Line(torch.where(known, slope, 0.0), nothing, torch.where(known, offset, torch.inf))
 
 
 def _constant(value: Tensor) -> Line:
@@ -99,15 +105,18 @@ def _constant(value: Tensor) -> Line:
 def _chord(x: Interval, ends: tuple[Tensor, Tensor]) -> Line:
     """The line through both ends, which is above a convex function."""
     slope = (ends[1] - ends[0]) / (x.high - x.low).clamp(min=torch.finfo(torch.float64).tiny)
+    slope = torch.where(slope.isfinite(), slope, 0.0)  # any slope will do, if the line is above both ends
     first, second = (_through(slope, place, value) for place, value in zip((x.low, x.high), ends, strict=True))
-    return Line(slope, first.d_slope, torch.maximum(first.offset, second.offset))
+    known = first.offset.isfinite() & second.offset.isfinite()
+    return Line(torch.where(known, slope, 0.0), first.d_slope, torch.maximum(first.offset, second.offset))
 
 
 def _chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
     """A line in d above sign · (f(z') − f(z)): the chord of max(m d, M d), m and M the smallest and largest slope."""
     first, second = (sign * slope for slope in hull_slopes(function, x))
     d, nothing = x.apart, torch.zeros_like(first)
-    chord = _chord(d, (torch.maximum(first * d.low, second * d.low), torch.maximum(first * d.high, second * d.high)))
+    low, high = (torch.maximum(times_up(first, end), times_up(second, end)) for end in (d.low, d.high))
+    chord = _chord(d, (low, high))
     chord = Line(nothing, chord.z_slope, chord.offset).where(d.high > d.low, _constant(chord.offset))
     return Line(nothing, first, nothing).where(first == second, chord)
 
@@ -115,7 +124,7 @@ def _chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
 def _separately(other_above: Line, below: Line) -> Line:
     """A line above f(z') minus one below f(z), with z' = z + d."""
     offset = other_above.offset - below.offset
-    lost = 8 * EPS * (other_above.offset.abs() + below.offset.abs())
+    lost = rounding_of(other_above.offset.abs() + below.offset.abs(), offset != 0)
     return Line(other_above.z_slope - below.z_slope, other_above.z_slope, offset + lost)
 
 
@@ -123,4 +132,9 @@ def _lowest(candidates: list[Line], x: Joint) -> Line:
     """For each neuron the line that is lowest at the centre; of equal ones the first."""
 
     z, d = x.mine.centre, x.apart.centre
-    return reduce(lambda best, line: line.where(line.at(z, d) < best.at(z, d), best), candidates)
+
+    def lower(best: Line, line: Line) -> Line:
+        # A line that says nothing, or whose value is too large for float64, gives way to any other.
+        return line.where((line.at(z, d) < best.at(z, d)) | ~best.at(z, d).isfinite(), best)
+
+    return reduce(lower, candidates)

@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.bounds.interval_affine import Kind, Weights, applied, fixed_of, kind_of, magnified, rounding
-from tamis.bounds.interval_pointwise import EPS, Pointwise, pointwise_of
+from tamis.bounds.directed_rounding import down, up
+from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnified, rounding, size_of
+from tamis.bounds.interval_pointwise import function_of
+from tamis.bounds.weight_intervals import WeightIntervals, Weights
 from tamis.errors import InvalidInput
-from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import rearrange
@@ -20,14 +21,20 @@ from tamis.graph.ops import rearrange
 
 @dataclass(frozen=True)
 class Interval:
-    """low ≤ v ≤ high, entry by entry, in float64."""
+    """low ≤ v ≤ high, entry by entry, in float64; an infinite end says nothing."""
 
     low: Tensor
     high: Tensor
 
     @property
     def centre(self) -> Tensor:
-        return (self.low + self.high) / 2
+        """The middle, as far as float64 has it; of an infinite interval its finite end, or zero."""
+        total = self.low + self.high
+        if bool(total.isfinite().all()):
+            return total / 2
+        low = torch.where(self.low.isfinite(), self.low, torch.where(self.high.isfinite(), self.high, 0.0))
+        high = torch.where(self.high.isfinite(), self.high, low)
+        return torch.where(total.isfinite(), total / 2, low / 2 + high / 2)
 
     @property
     def radius(self) -> Tensor:
@@ -54,8 +61,8 @@ class Interval:
         return self + -other
 
     def outward(self) -> Interval:
-        """A little wider, for what a few operations round: nothing where an end is zero."""
-        return Interval(self.low - 4 * EPS * self.low.abs(), self.high + 4 * EPS * self.high.abs())
+        """Wider by what one sum rounds: nothing where an end is zero."""
+        return Interval(down(self.low), up(self.high))
 
 
 def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Interval]:
@@ -63,8 +70,9 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
 
     Affine operations map a box's centre to the centre and its radius r to |W| r; functions of one neuron and maxima
     map end points to end points; operations that only move neurons run on both ends. The intervals hold what the
-    network with batch-norms folded computes in exact arithmetic: every affine operation widens its result by what
-    float64 may round, n·ε·(|W||x| + |b|) for sums of n terms.
+    network computes in exact arithmetic from its parameters as they are stored, at any scale: every affine operation
+    widens its result by what float64 may round, n·u·(|W||x| + |b|) for sums of n terms, and by what may underflow. An
+    end that leaves float64's range is infinite, and says nothing (docs/rounding.md).
 
     Args:
         net: a network.
@@ -75,7 +83,6 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
 
     Raises:
         UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
-        OverflowError: an end leaves float64's range.
 
     Example:
         >>> interval(net, Interval(x - 0.01, x + 0.01))[0].high
@@ -84,20 +91,20 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
     """
     boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
     check_boxes(net, boxes)
+    net.check_finite()
     folded = fold_batch_norm(net)
-    weights = FixedValues(folded, _batch(net, boxes), torch.float64)
+    weights = WeightIntervals(folded, _batch(net, boxes))
     values: dict[str, Any] = dict(boxes)
     finished = dict(zip((node.name for node in folded.nodes), folded.finished_after, strict=True))
     for node in folded.data_nodes:
-        fixed = dict(fixed_of(folded, node, weights))
-        values[node.name] = finite(node, step(folded, node, values.__getitem__, fixed)[0])
+        values[node.name] = step(folded, node, values.__getitem__, weights[node.name])
         for name in finished[node.name]:
             values.pop(name, None)
     return [values[name] for name in folded.output_names]
 
 
 def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
-    """Raise InvalidInput for boxes that are not the network's inputs, not finite, or upside down.
+    """Raise InvalidInput for boxes that are not the network's inputs, hold no number, or are upside down.
 
     So does a network with an output that is fixed.
     """
@@ -113,39 +120,39 @@ def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
                 f"the box of '{name}' needs two float64 tensors of one shape, got {box.low.dtype} "
                 f"{tuple(box.low.shape)} and {box.high.dtype} {tuple(box.high.shape)}"
             )
-        wrong = int((~(torch.isfinite(box.low) & torch.isfinite(box.high) & (box.low <= box.high))).sum())
+        wrong = int((~((box.low <= box.high) & (box.low < torch.inf) & (box.high > -torch.inf))).sum())
         if wrong:
-            raise InvalidInput(f"the box of '{name}' has {wrong} entries that are not finite with low ≤ high")
+            raise InvalidInput(f"the box of '{name}' has {wrong} entries that are not numbers with low ≤ high")
 
 
-def step(net: Network, node: Node, data: Callable[[str], Any], weights: Weights) -> tuple[Any, Tensor | None]:
-    """One node's interval (a list of them where it has several results), and |W||x| + |b| where it is affine."""
+def step(net: Network, node: Node, data: Callable[[str], Any], weights: Weights) -> Any:
+    """One node's interval, a list of them where it has several results."""
     kind = kind_of(net, node, "interval")
     if kind is Kind.AFFINE:
-        return affine(net, node, data, weights)
+        return affine(net, node, data, weights)[0]
     if kind is Kind.POINTWISE:
-        function, x = pointwise_of(node), data(node.arguments["self"].name)
-        assert isinstance(function, Pointwise)
-        return Interval(*function.extremes(x.low, x.high)), None
-    return ends(net, node, data, weights), None
+        x = data(node.arguments["self"].name)
+        return Interval(*function_of(node).extremes(x.low, x.high))
+    return ends(net, node, data, weights)
 
 
 def affine(net: Network, node: Node, data: Callable[[str], Interval], weights: Weights) -> tuple[Interval, Tensor]:
-    """Centre to centre, radius by |W|, widened by what is rounded; and |W||x| + |b|, which that is relative to."""
-    centre = applied(net, node, lambda name: data(name).centre, weights)
-    radius = magnified(net, node, lambda name: data(name).radius, weights, 0.0)
-    size = magnified(net, node, lambda name: data(name).centre.abs() + data(name).radius, weights, 1.0)
-    radius = radius + rounding(net, node, weights) * size
-    return Interval(centre - radius, centre + radius), size
+    """Centre to centre, radius by |W|, widened by what is lost; and |W||x| + |b|, which that is relative to."""
+    centre = applied(net, node, lambda name: data(name).centre, weights.values)
+    radius = magnified(net, node, lambda name: data(name).radius, weights.values, 0.0)
+    size = size_of(net, node, lambda name: data(name).centre.abs() + data(name).radius, weights, 1.0)
+    return Interval(*around(centre, radius + rounding(net, node, weights.values) * size)), size
 
 
 def ends(net: Network, node: Node, data: Callable[[str], Any], weights: Weights) -> Any:
     """An operation that never decreases in any argument, on both ends."""
     if node.target in rearrange.Pick.targets:
         return data(node.args[0].name)[node.args[1]]
+    fixed = [name for name in node.references if name not in net.carries_data]
+    low, high = ({name: weights.end(name, sign) for name in fixed} for sign in (-1, 1))
     return joined(
-        applied(net, node, lambda name: data(name).low, weights),
-        applied(net, node, lambda name: data(name).high, weights),
+        applied(net, node, lambda name: data(name).low, low),
+        applied(net, node, lambda name: data(name).high, high),
     )
 
 
@@ -154,17 +161,6 @@ def joined(low: Any, high: Any) -> Any:
     if isinstance(low, (list, tuple)):
         return [joined(a, b) for a, b in zip(low, high, strict=True)]
     return Interval(low, high) if isinstance(low, Tensor) and low.is_floating_point() else None
-
-
-def finite(node: Node, value: Any) -> Any:
-    """The value, or an OverflowError that says where float64 ended."""
-    for each in value if isinstance(value, list) else [value]:
-        if each is None:
-            continue
-        if not bool((torch.isfinite(each.low) & torch.isfinite(each.high)).all()):
-            raise OverflowError(f"intervals leave float64's range at '{node.name}' ({node.op}) in {node.module!r}")
-        assert bool((each.low <= each.high).all()), f"no value is left at '{node.name}': rounding was not covered"
-    return value
 
 
 def _batch(net: Network, boxes: Mapping[str, Interval]) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tamis.bounds.interval_pointwise import EPS, pointwise_of
+from tamis.bounds.directed_rounding import EPS, SAFE, SMALLEST, least
+from tamis.bounds.interval_pointwise import pointwise_of
+from tamis.bounds.weight_intervals import Weights
 from tamis.errors import UnsupportedOp
 from tamis.graph.network import Network, Node, Ref, references_in
 from tamis.graph.ops import (
@@ -30,7 +32,8 @@ from tamis.graph.ops import (
 from tamis.paths.scaled import is_weight
 
 Lookup = Callable[[str], Any]
-Weights = Mapping[str, Any]
+Values = Mapping[str, Any]
+LOST_UNIT = 2.0**-48  # rounding(…) is at least this: what is lost for other reasons is counted in units of it
 
 
 class Kind(Enum):
@@ -83,7 +86,7 @@ def kind_of(net: Network, node: Node, wanted_by: str) -> Kind:
     return kind
 
 
-def applied(net: Network, node: Node, data: Lookup, weights: Weights, bias: bool = True) -> Any:
+def applied(net: Network, node: Node, data: Lookup, weights: Values, bias: bool = True) -> Any:
     """The operation on signed data; without `bias` its linear part, everything fixed that it adds set to zero."""
     call = _call(net, node, data, weights)
     if bias:
@@ -91,15 +94,78 @@ def applied(net: Network, node: Node, data: Lookup, weights: Weights, bias: bool
     return call.run(**{name: _without_fixed(net, node.arguments[name], data, weights) for name in _added(node)})
 
 
-def magnified(net: Network, node: Node, data: Lookup, weights: Weights, one: float) -> Tensor:
-    """The operation with magnitudes |θ| of its weights on non-negative data, `one` times what it adds included."""
-    absolute = {name: value.abs() if is_weight(value) else value for name, value in fixed_of(net, node, weights)}
-    result: Tensor = describe(node).magnitude(_call(net, node, data, absolute), 1, one)
+def magnified(net: Network, node: Node, data: Lookup, weights: Values, one: float) -> Tensor:
+    """The operation with magnitudes |θ| of its weights on non-negative data, `one` times what it adds included.
+
+    Infinite data and weights say that nothing is known of a number: times zero it is zero, and infinite otherwise.
+    """
+    sizes = {name: data(name) for name in node.references if name in net.carries_data}
+    fixed = {name: value.abs() if is_weight(value) else value for name, value in _fixed(net, node, weights)}
+    if all(bool(each.isfinite().all()) for each in (*sizes.values(), *filter(is_weight, fixed.values()))):
+        return _magnitude(net, node, sizes, fixed, one)
+    result = _magnitude(net, node, _where(sizes, torch.isfinite), _where(fixed, torch.isfinite), one)
+    for unknown in (
+        _magnitude(net, node, _which(sizes, torch.isinf), _which(fixed, _nonzero), 0.0),
+        _magnitude(net, node, _which(sizes, _nonzero), _which(fixed, torch.isinf), one),
+    ):
+        result = torch.where(unknown > 0, torch.inf, result)
     return result
 
 
+def size_of(net: Network, node: Node, data: Lookup, weights: Weights, one: float) -> Tensor:
+    """What an affine operation's rounding is relative to: `rounding` times it is no less than all that is lost.
+
+    It is the operation on magnitudes, and in units of LOST_UNIT what the weights themselves may be off by and what
+    products may lose that underflow: 2^−1074 for each, where both factors are not zero.
+    """
+    size = magnified(net, node, data, weights.values, one)
+    lost = _underflow(net, node, data, weights, one)
+    names = [name for name, _ in _fixed(net, node, weights.values)]
+    if any(name in weights.errors for name in names):
+        through = data if multiplies(net, node) else lambda name: torch.zeros_like(data(name))
+        lost = lost + magnified(net, node, through, {name: weights.error(name) for name in names}, one)
+    return size + lost / LOST_UNIT
+
+
+def _underflow(net: Network, node: Node, data: Lookup, weights: Weights, one: float) -> Tensor | float:
+    """What products that underflow may lose, 0.0 where none can."""
+    sizes = {name: data(name) for name in node.references if name in net.carries_data}
+    if min(map(least, sizes.values())) * least_factor(net, node, weights) >= SAFE:
+        return 0.0
+    met = _magnitude(net, node, _which(sizes, _nonzero), indicators(net, node, weights), one)
+    return lost_by_underflow(net, node, weights) * (met > 0).double()
+
+
+def least_factor(net: Network, node: Node, weights: Weights) -> float:
+    """The smallest that anything can be multiplied by in a node, zero apart: by weights, and by numbers in the call."""
+    numbers = [min(abs(number), 1 / abs(number), 1.0) for number in _numbers(node)]
+    return math.prod([*numbers, *(weights.least(name) for name, _ in _fixed(net, node, weights.values))])
+
+
+def indicators(net: Network, node: Node, weights: Weights) -> dict[str, Any]:
+    """One where a weight is not zero, or may not be."""
+    return {
+        name: ((value != 0) | (weights.error(name) != 0)).double() if is_weight(value) else value
+        for name, value in _fixed(net, node, weights.values)
+    }
+
+
+def lost_by_underflow(net: Network, node: Node, weights: Weights, terms: int = 0) -> float:
+    """At most what the products of one sum lose that underflow; numbers in the call may multiply that again."""
+    grown = math.prod(max(1.0, abs(number)) for number in _numbers(node))
+    return 2 * SMALLEST * ((terms or _terms(net, node, weights.values)) + 32) * grown
+
+
+def around(centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """The ends of an interval; infinite where one of the two has left float64's range."""
+    known = centre.isfinite() & radius.isfinite()
+    if bool(known.all()):
+        return centre - radius, centre + radius
+    return torch.where(known, centre - radius, -torch.inf), torch.where(known, centre + radius, torch.inf)
+
+
 def transposed(
-    net: Network, node: Node, weights: Weights, shapes: Mapping[str, torch.Size], cotangents: Any
+    net: Network, node: Node, weights: Values, shapes: Mapping[str, torch.Size], cotangents: Any
 ) -> dict[str, Tensor]:
     """The transpose of the linear part, applied to a result's coefficients: those of the data that the node reads.
 
@@ -119,11 +185,6 @@ def transposed(
     return {name: grad for name, grad in zip(names, grads, strict=True) if grad is not None}
 
 
-def fixed_of(net: Network, node: Node, weights: Weights) -> list[tuple[str, Any]]:
-    """What a node reads that does not depend on the input."""
-    return [(name, weights[name]) for name in node.references if name not in net.carries_data]
-
-
 def multiplies(net: Network, node: Node) -> bool:
     """Whether a fixed tensor multiplies data in a node, rather than being added to it."""
     met = (node.arguments.get(argument) for argument in describe(node).multipliers)
@@ -135,15 +196,16 @@ def adds(node: Node) -> bool:
     return any(node.arguments.get(name) is not None for name in _added(node))
 
 
-def rounding(net: Network, node: Node, weights: Weights) -> float:
+def rounding(net: Network, node: Node, weights: Values) -> float:
     """What an affine operation may lose to rounding, relative to its value on magnitudes.
 
-    A sum of n products in any order is off by at most n·u/(1 − n·u), u = ε/2, of the sum of their magnitudes.
+    A sum of n products in any order is off by at most n·u/(1 − n·u), u = ε/2, of the sum of their magnitudes. The 32
+    more are for centres and radii, for what is computed of these magnitudes, and for the last sum.
     """
     return EPS / 2 * (_terms(net, node, weights) + 32)
 
 
-def _terms(net: Network, node: Node, weights: Weights) -> int:
+def _terms(net: Network, node: Node, weights: Values) -> int:
     """At most how many terms an output of an affine operation has."""
     op = describe(node)
     if isinstance(op, conv.Conv):
@@ -155,7 +217,46 @@ def _terms(net: Network, node: Node, weights: Weights) -> int:
     return sum(math.prod(net.shape_of(name)) for name in node.references if name in net.carries_data)
 
 
-def _call(net: Network, node: Node, data: Lookup, weights: Weights) -> Call:
+def _fixed(net: Network, node: Node, weights: Values) -> list[tuple[str, Any]]:
+    """What a node reads that does not depend on the input."""
+    return [(name, weights[name]) for name in node.references if name not in net.carries_data]
+
+
+def _numbers(node: Node) -> list[float]:
+    """The numbers in a call that are not zero: factors, divisors, windows."""
+
+    def numbers(value: Any) -> Iterator[float]:
+        if isinstance(value, (list, tuple)):
+            for item in value:
+                yield from numbers(item)
+        elif isinstance(value, (int, float)) and not isinstance(value, bool) and value:
+            yield float(value)
+
+    return list(numbers(list(node.arguments.values())))
+
+
+def _magnitude(net: Network, node: Node, sizes: Values, fixed: Values, one: float) -> Tensor:
+    result: Tensor = describe(node).magnitude(_call(net, node, sizes.__getitem__, fixed), 1, one)
+    return result
+
+
+def _which(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """One where numbers meet a condition, zero elsewhere; sizes and indices as they are."""
+    return {name: condition(value).double() if is_weight(value) else value for name, value in values.items()}
+
+
+def _where(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+    """Zero where numbers do not meet a condition."""
+    return {
+        name: torch.where(condition(value), value, 0.0) if is_weight(value) else value for name, value in values.items()
+    }
+
+
+def _nonzero(value: Tensor) -> Tensor:
+    return value != 0
+
+
+def _call(net: Network, node: Node, data: Lookup, weights: Values) -> Call:
     def lookup(name: str) -> Any:
         return data(name) if name in net.carries_data else weights[name]
 
@@ -168,7 +269,7 @@ def _added(node: Node) -> tuple[str, ...]:
     return (*op.addends, *(("value",) if isinstance(op, rearrange.Pad) else ()))
 
 
-def _without_fixed(net: Network, value: Any, data: Lookup, weights: Weights) -> Any:
+def _without_fixed(net: Network, value: Any, data: Lookup, weights: Values) -> Any:
     """An argument with zeros in the place of fixed tensors and numbers."""
     if isinstance(value, (list, tuple)):
         return [_without_fixed(net, item, data, weights) for item in value]

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tamis.bounds.directed_rounding import EPS, rounding_of
+from tamis.errors import UnsupportedOp
 from tamis.graph.network import Node
 from tamis.graph.ops import Call
 
 aten = torch.ops.aten
-EPS = torch.finfo(torch.float64).eps
-SMOOTH_ERROR = 1e-15  # what the derivatives below may lose to rounding
+SMOOTH_ERROR = 1e-15  # what the derivatives below may lose to rounding, relative to the largest that they can be
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,15 @@ class Pointwise:
     run: Callable[[Tensor], Tensor]
     kinks: tuple[float, ...] = ()
 
+    @property
+    def exact(self) -> bool:
+        """Whether `run` rounds nothing."""
+        return False
+
+    def rounding(self, value: Tensor) -> Tensor:
+        """What `run` may have lost where it gave `value`: zero itself may be a positive number that underflowed."""
+        return torch.zeros_like(value) if self.exact else rounding_of(value.abs())
+
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """The smallest and the largest slope of f on [low, high]."""
         raise NotImplementedError
@@ -41,7 +51,12 @@ class Pointwise:
         places = [low, high, *(torch.clamp(torch.full_like(low, k), low, high) for k in self.kinks)]
         values = [self.run(place) for place in places]
         smallest, largest = reduce(torch.minimum, values), reduce(torch.maximum, values)
-        return smallest - 4 * EPS * smallest.abs(), largest + 4 * EPS * largest.abs()
+        smallest, largest = smallest - self.rounding(smallest), largest + self.rounding(largest)
+        # What has left float64's range says nothing, whichever end it was to be.
+        return (
+            torch.where(smallest.isfinite(), smallest, -math.inf),
+            torch.where(largest.isfinite(), largest, math.inf),
+        )
 
     def curvature(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Where f is known to be convex on [low, high], and where concave."""
@@ -54,6 +69,11 @@ class PiecewiseLinear(Pointwise):
     """Affine between the kinks, with one more slope than there are kinks."""
 
     pieces: tuple[float, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Only a slope that is not 0, 1 or −1 rounds."""
+        return {*map(abs, self.pieces)} <= {0.0, 1.0}
 
     @property
     def rises(self) -> bool:
@@ -114,7 +134,8 @@ class Exponential(Pointwise):
         largest = torch.where(high > 0, below[1].clamp(min=self.right), below[1])
         above = low >= 0
         smallest, largest = (torch.where(above, self.right, each) for each in (smallest, largest))
-        return (smallest - SMOOTH_ERROR).clamp(min=0), largest + SMOOTH_ERROR
+        lost = SMOOTH_ERROR * (1 + self.left + self.right)
+        return (smallest - lost).clamp(min=0), largest + lost
 
 
 @dataclass(frozen=True)
@@ -125,8 +146,10 @@ class Wave(Pointwise):
         return -torch.ones_like(low), torch.ones_like(low)
 
     def extremes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        centre, radius = (low + high) / 2, (high - low) / 2
+        centre, radius = low / 2 + high / 2, high / 2 - low / 2
         radius = radius + 4 * EPS * (1 + low.abs() + high.abs())
+        centre = torch.where(radius < 2, centre, 0.0)  # beyond, the clamps decide
+        radius = torch.where(radius < 2, radius, 2.0)
         return (self.run(centre) - radius).clamp(min=-1), (self.run(centre) + radius).clamp(max=1)
 
 
@@ -134,6 +157,14 @@ def pointwise_of(node: Node) -> Pointwise | None:
     """The function of one neuron that a node is, or None: it is another kind of operation, or one not known here."""
     build = POINTWISE.get(node.target)
     return build(node, _runner(node)) if build else None
+
+
+def function_of(node: Node) -> Pointwise:
+    """The function of one neuron that a node is known to be."""
+    function = pointwise_of(node)
+    if function is None:
+        raise UnsupportedOp("a box", "functions of one neuron that are monotone", node.op, node.module)
+    return function
 
 
 def _runner(node: Node) -> Callable[[Tensor], Tensor]:
@@ -157,8 +188,9 @@ def _clamp(node: Node, run: Callable[[Tensor], Tensor]) -> Pointwise | None:
 
 def _elu(node: Node, run: Callable[[Tensor], Tensor]) -> Pointwise | None:
     alpha, scale, rate = (float(node.arguments[name]) for name in ("alpha", "scale", "input_scale"))
-    known = alpha >= 0 and scale >= 0 and rate > 0
-    return Exponential(run, (0.0,), left=alpha * scale * rate, right=scale, rate=rate) if known else None
+    left = alpha * scale * rate
+    known = alpha >= 0 and scale >= 0 and rate > 0 and math.isfinite(left)
+    return Exponential(run, (0.0,), left=left, right=scale, rate=rate) if known else None
 
 
 def _leaky(node: Node, run: Callable[[Tensor], Tensor]) -> Pointwise:

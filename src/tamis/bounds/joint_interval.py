@@ -10,13 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.bounds.interval import Interval, affine, check_boxes, ends, finite, joined
-from tamis.bounds.interval_affine import Kind, Weights, applied, kind_of, magnified, multiplies, rounding
-from tamis.bounds.interval_pointwise import EPS, PiecewiseLinear, Pointwise, pointwise_of
+from tamis.bounds.directed_rounding import rounding_of, times_down, times_up
+from tamis.bounds.interval import Interval, affine, check_boxes, ends, joined
+from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnified, multiplies, rounding, size_of
+from tamis.bounds.interval_pointwise import PiecewiseLinear, Pointwise, function_of
+from tamis.bounds.weight_intervals import WeightIntervals, Weights
 from tamis.errors import InvalidInput
 from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node
+from tamis.graph.network import Network, Node, is_shape_arithmetic
 from tamis.graph.ops import Call, describe, rearrange
 from tamis.graph.same import check_one_graph
 from tamis.paths.scaled import is_weight
@@ -42,7 +44,7 @@ class Joint:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What rounding is relative to at an affine node: the operations on magnitudes.
+    """What rounding is relative to at an affine node: the operations on magnitudes (`size_of`).
 
     |W||z| + |b| in either network, |W'||d| + |W' − W||z| + |b' − b|, and the same with the networks swapped.
     """
@@ -69,6 +71,11 @@ class Pair:
     other: Weights
     between: Weights
 
+    @property
+    def inexact(self) -> set[str]:
+        """Weights that float64 does not have exactly, in one network or the other."""
+        return {*self.mine.errors, *self.other.errors}
+
     @classmethod
     def of(cls, net: Network, other: Network, batch: int = 1) -> Pair:
         """Args: two networks of one graph; the batch size that sizes and expanded weights are for."""
@@ -77,32 +84,65 @@ class Pair:
 
     @classmethod
     def _folded(cls, net: Network, other: Network, batch: int) -> Pair:
-        mine, theirs = (dict(FixedValues(each, batch, torch.float64)) for each in (net, other))
+        mine, theirs = (WeightIntervals(each, batch).all() for each in (net, other))
         between: dict[str, Tensor] = {}
-        for name, value in mine.items():
-            if not isinstance(value, Tensor) or torch.equal(value, theirs[name]):
+        for name, value in mine.values.items():
+            # Weights that float64 computes to be equal may differ: only what they are computed from tells.
+            if not isinstance(value, Tensor) or _stored_alike(net, other, name):
                 continue
             if not is_weight(value):
                 raise InvalidInput(f"the two networks must differ in their weights only, the indices '{name}' differ")
-            between[name] = theirs[name] - value
-        return cls(net, other, mine, theirs, between)
+            between[name] = theirs.values[name] - value
+        errors = {name: mine.error(name) + theirs.error(name) for name in {**mine.errors, **theirs.errors}}
+        return cls(
+            net, other, mine, theirs, Weights(between, {name: errors[name] for name in errors if name in between})
+        )
 
     def for_batch(self, batch: int) -> Pair:
         """The same networks, for another batch size."""
-        return self._folded(self.net, self.net_other, batch)
+        if any(_is_sized(self.net, name) for name in self.net.weights_of_data_nodes):
+            return self._folded(self.net, self.net_other, batch)
+        sizes = FixedValues(self.net, batch)
+        mine, other = (
+            Weights({n: v if isinstance(v, Tensor) else sizes[n] for n, v in each.values.items()}, each.errors)
+            for each in (self.mine, self.other)
+        )
+        return Pair(self.net, self.net_other, mine, other, self.between)
 
     def swapped(self) -> Pair:
         """With the networks in each other's place."""
-        between = {name: -value for name, value in self.between.items()}
+        between = Weights({name: -value for name, value in self.between.values.items()}, self.between.errors)
         return Pair(self.net_other, self.net, self.other, self.mine, between)
 
     def changes(self, node: Node) -> Weights | None:
         """W' − W for what a node reads, zero where it is shared; None where all of it is."""
         fixed = [name for name in node.references if name not in self.net.carries_data]
-        if not any(name in self.between for name in fixed):
+        between = self.between.values
+        if not any(name in between for name in fixed):
             return None
-        values = {name: self.mine[name] for name in fixed}
-        return {n: self.between.get(n, torch.zeros_like(v)) if is_weight(v) else v for n, v in values.items()}
+        values = {name: self.mine.values[name] for name in fixed}
+        values = {n: between.get(n, torch.zeros_like(v)) if is_weight(v) else v for n, v in values.items()}
+        return Weights(values, {name: self.between.errors[name] for name in fixed if name in self.between.errors})
+
+
+def _is_sized(net: Network, name: str) -> bool:
+    """Whether a fixed value depends on sizes, and so perhaps on that of the batch."""
+    node = net.node.get(name)
+    return node is not None and (
+        is_shape_arithmetic(node.target) or any(_is_sized(net, each) for each in node.references)
+    )
+
+
+def _stored_alike(net: Network, other: Network, name: str) -> bool:
+    """Whether two networks compute a fixed value from the same stored numbers."""
+    node = net.node.get(name)
+    if node is not None:
+        return all(_stored_alike(net, other, each) for each in node.references if each not in net.carries_data)
+    return all(name not in mine or torch.equal(mine[name], theirs[name]) for mine, theirs in _stored(net, other))
+
+
+def _stored(net: Network, other: Network) -> tuple[tuple[Mapping[str, Tensor], Mapping[str, Tensor]], ...]:
+    return (net.params, other.params), (net.constants, other.constants)
 
 
 Data = Callable[[str], Any]
@@ -118,7 +158,8 @@ def joint_interval(net: Network, other: Network, boxes: Mapping[str, Interval] |
 
     so that what both networks share cancels; a function f whose slopes on z and z' lie in [m, M] gives d_out between
     the smallest and the largest of m d and M d. All are cut to what follows from z and z' alone, and for rising
-    piecewise linear f to the exact range. Networks that are equal give exactly zero.
+    piecewise linear f to the exact range. Networks that are equal give exactly zero; an end that leaves float64's range
+    is infinite, and says nothing.
 
     Args:
         net: a network.
@@ -130,7 +171,6 @@ def joint_interval(net: Network, other: Network, boxes: Mapping[str, Interval] |
 
     Raises:
         UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
-        OverflowError: an end leaves float64's range.
 
     Example:
         >>> joint_interval(net, small.network, Interval(x - 0.01, x + 0.01))[0].size.amax(1)
@@ -173,7 +213,6 @@ def pass_through(
             values[node.name] = _pointwise(node, values[read])
         else:
             values[node.name] = (_moving if kind is Kind.MOVING else _selecting)(pair, node, values.__getitem__)
-        _check_finite(node, values[node.name])
         for name in () if tighten else finished[node.name]:
             values.pop(name, None)
             sizes.pop(name, None)
@@ -190,22 +229,22 @@ def _affine(pair: Pair, node: Node, data: Data) -> tuple[Joint, Sizes]:
 
 def _difference(pair: Pair, node: Node, data: Data) -> tuple[Interval, Tensor]:
     """W' d + (W' − W) z + (b' − b), and its value on magnitudes."""
-    net = pair.net
-
-    def size_of(x: Interval) -> Tensor:
-        return x.centre.abs() + x.radius
-
-    centre = applied(net, node, lambda name: data(name).apart.centre, pair.other, bias=False)
-    radius = magnified(net, node, lambda name: data(name).apart.radius, pair.other, 0.0)
-    size = magnified(net, node, lambda name: size_of(data(name).apart), pair.other, 0.0)
-    changes = pair.changes(node)
+    net, other, changes = pair.net, pair.other, pair.changes(node)
+    centre = applied(net, node, lambda name: data(name).apart.centre, other.values, bias=False)
+    radius = magnified(net, node, lambda name: data(name).apart.radius, other.values, 0.0)
+    size = size_of(net, node, lambda name: _reach(data(name).apart), other, 0.0)
     if changes is not None:
-        through = 1.0 if multiplies(net, node) else 0.0  # a node that only adds its parameters
-        centre = centre + applied(net, node, lambda name: through * data(name).mine.centre, changes)
-        radius = radius + magnified(net, node, lambda name: through * data(name).mine.radius, changes, 0.0)
-        size = size + magnified(net, node, lambda name: through * size_of(data(name).mine), changes, 1.0)
-    radius = radius + 2 * rounding(net, node, pair.mine) * size
-    return Interval(centre - radius, centre + radius), size
+        # A node that only adds its parameters does not pass z on to their difference.
+        through = (lambda z: z) if multiplies(net, node) else torch.zeros_like
+        centre = centre + applied(net, node, lambda name: through(data(name).mine.centre), changes.values)
+        radius = radius + magnified(net, node, lambda name: through(data(name).mine.radius), changes.values, 0.0)
+        size = size + size_of(net, node, lambda name: through(_reach(data(name).mine)), changes, 1.0)
+    return Interval(*around(centre, radius + 2 * rounding(net, node, other.values) * size)), size
+
+
+def _reach(x: Interval) -> Tensor:
+    """How far from zero an interval goes, as its centre and radius have it."""
+    return x.centre.abs() + x.radius
 
 
 def _moving(pair: Pair, node: Node, data: Data) -> Any:
@@ -214,10 +253,11 @@ def _moving(pair: Pair, node: Node, data: Data) -> Any:
         return data(node.args[0].name)[node.args[1]]
     mine = ends(net, node, lambda name: data(name).mine, pair.mine)
     other = ends(net, node, lambda name: data(name).other, pair.other)
+    if changes is not None:
+        return _together(mine, other, ends(net, node, lambda name: data(name).apart, changes))
     # Fixed entries that both networks share are zero in the difference, as is what padding fills in.
-    weights, bias = (pair.mine, False) if changes is None else (changes, True)
-    low = applied(net, node, lambda name: data(name).apart.low, weights, bias)
-    high = applied(net, node, lambda name: data(name).apart.high, weights, bias)
+    low = applied(net, node, lambda name: data(name).apart.low, pair.mine.values, bias=False)
+    high = applied(net, node, lambda name: data(name).apart.high, pair.mine.values, bias=False)
     return _together(mine, other, joined(low, high))
 
 
@@ -236,8 +276,9 @@ def _selecting(pair: Pair, node: Node, data: Data) -> Any:
         if name in net.carries_data:
             joint: Joint = data(name)
             return joint
-        mine, other = pair.mine[name], pair.other[name]
-        return Joint(Interval(mine, mine), Interval(other, other), Interval(other - mine, other - mine).outward())
+        mine, other = (Interval(each.end(name, -1), each.end(name, 1)) for each in (pair.mine, pair.other))
+        nothing = torch.zeros_like(mine.low)
+        return Joint(mine, other, other - mine if name in pair.between.values else Interval(nothing, nothing))
 
     def run(part: Callable[[Joint], Tensor], reach: bool) -> Tensor:
         call = Call(node, lambda name: part(value(name)), everything)
@@ -254,8 +295,7 @@ def _selecting(pair: Pair, node: Node, data: Data) -> Any:
 
 
 def _pointwise(node: Node, x: Joint) -> Joint:
-    function = pointwise_of(node)
-    assert function is not None
+    function = function_of(node)
     mine, other = (Interval(*function.extremes(each.low, each.high)) for each in (x.mine, x.other))
     apart = by_slopes(function, x)
     if isinstance(function, PiecewiseLinear) and function.rises:
@@ -270,8 +310,9 @@ def hull_slopes(function: Pointwise, x: Joint) -> tuple[Tensor, Tensor]:
 
 def by_slopes(function: Pointwise, x: Joint) -> Interval:
     """f(z') − f(z) = s d with a slope s between the smallest and the largest."""
-    products = [slope * end for slope in hull_slopes(function, x) for end in (x.apart.low, x.apart.high)]
-    return Interval(reduce(torch.minimum, products), reduce(torch.maximum, products)).outward()
+    factors = [(slope, end) for slope in hull_slopes(function, x) for end in (x.apart.low, x.apart.high)]
+    low, high = ([product(*each) for each in factors] for product in (times_down, times_up))
+    return Interval(reduce(torch.minimum, low), reduce(torch.maximum, high))
 
 
 def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
@@ -290,8 +331,9 @@ def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
         turns = [low, high, x.other.high - most, *kinks, *(kink - most for kink in kinks)]
         places = [torch.minimum(torch.maximum(turn, low), high) for turn in turns]
         gaps = [function.run(torch.minimum(z + most, x.other.high)) - function.run(z) for z in places]
-        lost = 16 * EPS * max(1.0, *function.pieces) * (x.mine.size + x.other.size + x.apart.size)
-        return reduce(torch.maximum, gaps) + lost
+        size = x.mine.size + x.other.size + x.apart.size
+        found = reduce(torch.maximum, gaps) + 2 * rounding_of(max(1.0, *function.pieces) * size)
+        return torch.where(found.isfinite(), found, torch.inf)
 
     return Interval(-largest(x.swapped()), largest(x))
 
@@ -301,9 +343,3 @@ def check_pair(net: Network, other: Network) -> None:
     check_one_graph(net, other, "a bound over a box")
     net.check_finite()
     other.check_finite()
-
-
-def _check_finite(node: Node, value: Any) -> None:
-    for each in value if isinstance(value, list) else [value]:
-        if each is not None:
-            finite(node, [each.mine, each.other, each.apart])

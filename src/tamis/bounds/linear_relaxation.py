@@ -9,7 +9,7 @@ import torch
 
 from tamis.bounds.box_backward import Backward, batch_axes
 from tamis.bounds.interval import Interval, check_boxes
-from tamis.bounds.interval_pointwise import pointwise_of
+from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.joint_interval import Joint, Pair, Sizes, hull_slopes, pass_through
 from tamis.graph.network import Network, Node
 
@@ -36,11 +36,11 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
         boxes: the box, or one for each input by name; a batch of boxes where the network has a batch dimension.
 
     Returns:
-        One `Interval` for each output of the network, never wider than that of `joint_interval`.
+        One `Interval` for each output of the network, never wider than that of `joint_interval`; an end that leaves
+        float64's range is infinite, and says nothing.
 
     Raises:
         UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
-        OverflowError: a number leaves float64's range.
 
     Example:
         >>> linear_relaxation(net, small.network, Interval(x - 0.01, x + 0.01))[0].size.amax(1)
@@ -75,9 +75,8 @@ def _one_box(net: Network, other: Network, boxes: Mapping[str, Interval]) -> lis
 
 def _tightened(node: Node, x: Joint, backward: Backward) -> Joint:
     """What a function of one neuron reads, narrowed by backward passes for the neurons where its slope is not known."""
-    function, name = pointwise_of(node), node.arguments["self"].name
-    assert function is not None
-    smallest, largest = hull_slopes(function, x)
+    name = node.arguments["self"].name
+    smallest, largest = hull_slopes(function_of(node), x)
     open_neurons = (smallest != largest).flatten().nonzero().flatten()
     before = sum(each.mine.low.numel() for each in backward.values.values() if isinstance(each, Joint))
     if name in backward.pair.net.inputs or not 0 < len(open_neurons) * before <= TIGHTENING:
