@@ -26,6 +26,7 @@ from tamis.certify.claim import Settings
 from tamis.certify.claims import kinds_of
 from tamis.certify.claims.accuracy_change import AccuracyChange
 from tamis.certify.claims.boxes import Boxes
+from tamis.certify.schema import LARGEST_FLOAT
 from tamis.certify.shares import share_out
 from tamis.errors import AssumptionViolated, CorruptArtifact, InvalidInput, TamisError, VerificationFailed
 
@@ -742,14 +743,50 @@ def test_a_dead_chain_proves_no_equality(tmp_path: Path) -> None:
     file = tmp_path / "small.tamis"
     tamis.Compressed(other).save(file)
     inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(2))
-    cert = tamis.certify(net, file, inputs)
-    (claim,) = [entry for entry in cert.content["claims"] if entry["claim"] == "path_metric"]
-    apart = float((net(inputs) - other(inputs)).abs().sum(1).max())
-    assert apart > 29 and math.exp(claim["measured"]["log_bound"]) >= apart
-    assert "differ by at most 0 " not in claim["sentence"]
+    cert = tamis.certify(net, file, inputs, radius=0.01, boxed=3)
+    claims = {entry["claim"]: entry for entry in cert.content["claims"]}
+    gaps = (net(inputs) - other(inputs)).abs()
+    apart = {"path_metric": float(gaps.sum(1).max()), "boxes": float(gaps[:3].max())}
+    assert min(apart.values()) > 9
+    for name, largest in apart.items():
+        assert math.exp(claims[name]["measured"]["log_bound"]) >= largest
+        assert "at most 0 " not in claims[name]["sentence"] and "further than 0 " not in claims[name]["sentence"]
+    assert tamis.verify(cert, file, net, inputs=inputs).ok
+    for name in apart:
+        nothing = copy.deepcopy(cert.content)
+        (entry,) = [each for each in nothing["claims"] if each["claim"] == name]
+        entry["measured"]["log_bound"] = None
+        with pytest.raises(VerificationFailed):
+            tamis.verify(rederived(nothing), file, net, inputs=inputs)
+
+
+class Gated(nn.Module):
+    """Of which the path-metric does not speak, as a sigmoid is not zero at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.straight, self.gate = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.straight(x) + torch.sigmoid(self.gate(x))
+
+
+def test_a_bound_without_end_is_not_written_as_zero(tmp_path: Path) -> None:
+    """Null is the logarithm of zero. A box of which nothing is known has a number of its own, and words that say so."""
+    torch.manual_seed(0)
+    net = tamis.trace(Gated().double(), torch.zeros(1, 3, dtype=torch.float64))
+    net = net.with_params({"straight.weight": 1e290 * net.params["straight.weight"]})
+    other = net.with_params({"straight.weight": -net.params["straight.weight"]})
+    file = tmp_path / "small.tamis"
+    tamis.Compressed(other).save(file)
+    inputs = 1e-290 * torch.randn(60, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    cert = tamis.certify(net, file, inputs, radius=1e30, boxed=2)
+    claim = cert["boxes"]
+    assert claim.measured["log_bound"] == LARGEST_FLOAT and claim.bound.value == math.inf
+    assert "Nothing can be said of how far outputs move" in claim.sentence and "float64's range" in claim.sentence
     assert tamis.verify(cert, file, net, inputs=inputs).ok
     nothing = copy.deepcopy(cert.content)
-    (entry,) = [each for each in nothing["claims"] if each["claim"] == "path_metric"]
+    (entry,) = [each for each in nothing["claims"] if each["claim"] == "boxes"]
     entry["measured"]["log_bound"] = None
     with pytest.raises(VerificationFailed):
         tamis.verify(rederived(nothing), file, net, inputs=inputs)

@@ -27,7 +27,7 @@ from tamis.bounds.interval_affine import (
 )
 from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.joint_interval import Joint, Pair, Sizes
-from tamis.bounds.weight_intervals import Weights
+from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.graph.network import Node
 from tamis.graph.ops import rearrange
 
@@ -177,7 +177,9 @@ class Backward:
                     total = total + self._dot(node.name, rows, added)
         return total
 
-    def _carried(self, node: Node, weights: Weights, rows: list[Any], of: str, carry: Callable[..., None]) -> Any:
+    def _carried(
+        self, node: Node, weights: WeightIntervals, rows: list[Any], of: str, carry: Callable[..., None]
+    ) -> Any:
         """Carry coefficients through a node's transpose, to those of z (`of` "mine") or d ("apart").
 
         Returns what products may have lost there that underflow: 2^−1074 for each, times the largest |z| or |d|.

@@ -13,7 +13,7 @@ from tamis.bounds.bound import Bound, exp_of, log_of
 from tamis.bounds.interval import Interval, interval
 from tamis.bounds.joint_interval import check_pair, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
-from tamis.errors import InvalidInput, UnsupportedOp
+from tamis.errors import InvalidInput, InvalidParameters, UnsupportedOp
 from tamis.graph.network import Network
 from tamis.paths.metric import path_metric
 
@@ -80,7 +80,7 @@ def box_deviation(
         notes.append(f"linear relaxation left out: outputs × neurons is {carried:.2g}, more than {CARRIED:.2g}")
     try:
         found["path metric"] = _path_metric(net, other, boxes)
-    except UnsupportedOp as reason:
+    except (UnsupportedOp, InvalidParameters) as reason:  # or a computed weight has left float64's range
         notes.append(f"path metric left out: {reason}")
     each = (dict(zip(found, sizes, strict=True)) for sizes in zip(*found.values(), strict=True))
     return [_bound(sizes, notes) for sizes in each]

@@ -12,11 +12,12 @@ from torch import Tensor
 from tamis.bounds.directed_rounding import down, up
 from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnified, rounding, size_of
 from tamis.bounds.interval_pointwise import function_of
-from tamis.bounds.weight_intervals import WeightIntervals, Weights
+from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import rearrange
+from tamis.paths.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,12 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
     check_boxes(net, boxes)
     net.check_finite()
     folded = fold_batch_norm(net)
-    weights = WeightIntervals(folded, _batch(net, boxes))
+    weights = Weights(folded, _batch(net, boxes))
     values: dict[str, Any] = dict(boxes)
     finished = dict(zip((node.name for node in folded.nodes), folded.finished_after, strict=True))
     for node in folded.data_nodes:
-        values[node.name] = step(folded, node, values.__getitem__, weights[node.name])
+        fixed = [name for name in node.references if name not in folded.carries_data]
+        values[node.name] = step(folded, node, values.__getitem__, WeightIntervals.of(weights, fixed))
         for name in finished[node.name]:
             values.pop(name, None)
     return [values[name] for name in folded.output_names]
@@ -125,7 +127,7 @@ def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
             raise InvalidInput(f"the box of '{name}' has {wrong} entries that are not numbers with low ≤ high")
 
 
-def step(net: Network, node: Node, data: Callable[[str], Any], weights: Weights) -> Any:
+def step(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
     """One node's interval, a list of them where it has several results."""
     kind = kind_of(net, node, "interval")
     if kind is Kind.AFFINE:
@@ -136,7 +138,9 @@ def step(net: Network, node: Node, data: Callable[[str], Any], weights: Weights)
     return ends(net, node, data, weights)
 
 
-def affine(net: Network, node: Node, data: Callable[[str], Interval], weights: Weights) -> tuple[Interval, Tensor]:
+def affine(
+    net: Network, node: Node, data: Callable[[str], Interval], weights: WeightIntervals
+) -> tuple[Interval, Tensor]:
     """Centre to centre, radius by |W|, widened by what is lost; and |W||x| + |b|, which that is relative to."""
     centre = applied(net, node, lambda name: data(name).centre, weights.values)
     radius = magnified(net, node, lambda name: data(name).radius, weights.values, 0.0)
@@ -144,7 +148,7 @@ def affine(net: Network, node: Node, data: Callable[[str], Interval], weights: W
     return Interval(*around(centre, radius + rounding(net, node, weights.values) * size)), size
 
 
-def ends(net: Network, node: Node, data: Callable[[str], Any], weights: Weights) -> Any:
+def ends(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
     """An operation that never decreases in any argument, on both ends."""
     if node.target in rearrange.Pick.targets:
         return data(node.args[0].name)[node.args[1]]

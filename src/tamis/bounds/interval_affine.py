@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tamis.bounds.directed_rounding import EPS, SAFE, SMALLEST, least
 from tamis.bounds.interval_pointwise import pointwise_of
-from tamis.bounds.weight_intervals import Weights
+from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import UnsupportedOp
 from tamis.graph.network import Network, Node, Ref, references_in
 from tamis.graph.ops import (
@@ -112,7 +112,7 @@ def magnified(net: Network, node: Node, data: Lookup, weights: Values, one: floa
     return result
 
 
-def size_of(net: Network, node: Node, data: Lookup, weights: Weights, one: float) -> Tensor:
+def size_of(net: Network, node: Node, data: Lookup, weights: WeightIntervals, one: float) -> Tensor:
     """What an affine operation's rounding is relative to: `rounding` times it is no less than all that is lost.
 
     It is the operation on magnitudes, and in units of LOST_UNIT what the weights themselves may be off by and what
@@ -127,7 +127,7 @@ def size_of(net: Network, node: Node, data: Lookup, weights: Weights, one: float
     return size + lost / LOST_UNIT
 
 
-def _underflow(net: Network, node: Node, data: Lookup, weights: Weights, one: float) -> Tensor | float:
+def _underflow(net: Network, node: Node, data: Lookup, weights: WeightIntervals, one: float) -> Tensor | float:
     """What products that underflow may lose, 0.0 where none can."""
     sizes = {name: data(name) for name in node.references if name in net.carries_data}
     if min(map(least, sizes.values())) * least_factor(net, node, weights) >= SAFE:
@@ -136,13 +136,13 @@ def _underflow(net: Network, node: Node, data: Lookup, weights: Weights, one: fl
     return lost_by_underflow(net, node, weights) * (met > 0).double()
 
 
-def least_factor(net: Network, node: Node, weights: Weights) -> float:
+def least_factor(net: Network, node: Node, weights: WeightIntervals) -> float:
     """The smallest that anything can be multiplied by in a node, zero apart: by weights, and by numbers in the call."""
     numbers = [min(abs(number), 1 / abs(number), 1.0) for number in _numbers(node)]
     return math.prod([*numbers, *(weights.least(name) for name, _ in _fixed(net, node, weights.values))])
 
 
-def indicators(net: Network, node: Node, weights: Weights) -> dict[str, Any]:
+def indicators(net: Network, node: Node, weights: WeightIntervals) -> dict[str, Any]:
     """One where a weight is not zero, or may not be."""
     return {
         name: ((value != 0) | (weights.error(name) != 0)).double() if is_weight(value) else value
@@ -150,7 +150,7 @@ def indicators(net: Network, node: Node, weights: Weights) -> dict[str, Any]:
     }
 
 
-def lost_by_underflow(net: Network, node: Node, weights: Weights, terms: int = 0) -> float:
+def lost_by_underflow(net: Network, node: Node, weights: WeightIntervals, terms: int = 0) -> float:
     """At most what the products of one sum lose that underflow; numbers in the call may multiply that again."""
     grown = math.prod(max(1.0, abs(number)) for number in _numbers(node))
     return 2 * SMALLEST * ((terms or _terms(net, node, weights.values)) + 32) * grown

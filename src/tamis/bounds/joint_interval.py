@@ -14,7 +14,7 @@ from tamis.bounds.directed_rounding import rounding_of, times_down, times_up
 from tamis.bounds.interval import Interval, affine, check_boxes, ends, joined
 from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnified, multiplies, rounding, size_of
 from tamis.bounds.interval_pointwise import PiecewiseLinear, Pointwise, function_of
-from tamis.bounds.weight_intervals import WeightIntervals, Weights
+from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
 from tamis.graph.fixed import FixedValues
 from tamis.graph.fold import fold_batch_norm
@@ -22,6 +22,7 @@ from tamis.graph.network import Network, Node, is_shape_arithmetic
 from tamis.graph.ops import Call, describe, rearrange
 from tamis.graph.same import check_one_graph
 from tamis.paths.scaled import is_weight
+from tamis.paths.weights import Weights, sources
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,9 @@ class Pair:
 
     net: Network
     net_other: Network
-    mine: Weights
-    other: Weights
-    between: Weights
+    mine: WeightIntervals
+    other: WeightIntervals
+    between: WeightIntervals
 
     @property
     def inexact(self) -> set[str]:
@@ -84,7 +85,9 @@ class Pair:
 
     @classmethod
     def _folded(cls, net: Network, other: Network, batch: int) -> Pair:
-        mine, theirs = (WeightIntervals(each, batch).all() for each in (net, other))
+        mine, theirs = (
+            WeightIntervals.of(weights, weights) for weights in (Weights(net, batch), Weights(other, batch))
+        )
         between: dict[str, Tensor] = {}
         for name, value in mine.values.items():
             # Weights that float64 computes to be equal may differ: only what they are computed from tells.
@@ -93,10 +96,9 @@ class Pair:
             if not is_weight(value):
                 raise InvalidInput(f"the two networks must differ in their weights only, the indices '{name}' differ")
             between[name] = theirs.values[name] - value
-        errors = {name: mine.error(name) + theirs.error(name) for name in {**mine.errors, **theirs.errors}}
-        return cls(
-            net, other, mine, theirs, Weights(between, {name: errors[name] for name in errors if name in between})
-        )
+        inexact = [name for name in between if name in mine.errors or name in theirs.errors]
+        errors = {name: mine.error(name) + theirs.error(name) for name in inexact}
+        return cls(net, other, mine, theirs, WeightIntervals(between, errors))
 
     def for_batch(self, batch: int) -> Pair:
         """The same networks, for another batch size."""
@@ -104,17 +106,17 @@ class Pair:
             return self._folded(self.net, self.net_other, batch)
         sizes = FixedValues(self.net, batch)
         mine, other = (
-            Weights({n: v if isinstance(v, Tensor) else sizes[n] for n, v in each.values.items()}, each.errors)
+            WeightIntervals({n: v if isinstance(v, Tensor) else sizes[n] for n, v in each.values.items()}, each.errors)
             for each in (self.mine, self.other)
         )
         return Pair(self.net, self.net_other, mine, other, self.between)
 
     def swapped(self) -> Pair:
         """With the networks in each other's place."""
-        between = Weights({name: -value for name, value in self.between.values.items()}, self.between.errors)
+        between = WeightIntervals({name: -value for name, value in self.between.values.items()}, self.between.errors)
         return Pair(self.net_other, self.net, self.other, self.mine, between)
 
-    def changes(self, node: Node) -> Weights | None:
+    def changes(self, node: Node) -> WeightIntervals | None:
         """W' − W for what a node reads, zero where it is shared; None where all of it is."""
         fixed = [name for name in node.references if name not in self.net.carries_data]
         between = self.between.values
@@ -122,7 +124,9 @@ class Pair:
             return None
         values = {name: self.mine.values[name] for name in fixed}
         values = {n: between.get(n, torch.zeros_like(v)) if is_weight(v) else v for n, v in values.items()}
-        return Weights(values, {name: self.between.errors[name] for name in fixed if name in self.between.errors})
+        return WeightIntervals(
+            values, {name: self.between.errors[name] for name in fixed if name in self.between.errors}
+        )
 
 
 def _is_sized(net: Network, name: str) -> bool:
@@ -135,14 +139,8 @@ def _is_sized(net: Network, name: str) -> bool:
 
 def _stored_alike(net: Network, other: Network, name: str) -> bool:
     """Whether two networks compute a fixed value from the same stored numbers."""
-    node = net.node.get(name)
-    if node is not None:
-        return all(_stored_alike(net, other, each) for each in node.references if each not in net.carries_data)
-    return all(name not in mine or torch.equal(mine[name], theirs[name]) for mine, theirs in _stored(net, other))
-
-
-def _stored(net: Network, other: Network) -> tuple[tuple[Mapping[str, Tensor], Mapping[str, Tensor]], ...]:
-    return (net.params, other.params), (net.constants, other.constants)
+    stored, theirs = ({**each.params, **each.constants} for each in (net, other))
+    return all(torch.equal(stored[each], theirs[each]) for each in sources(net, name))
 
 
 Data = Callable[[str], Any]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
 
 from tamis.bounds.bound import Bound, exp_of, log_of
 from tamis.bounds.box_deviation import box_deviation
 from tamis.bounds.interval_affine import kind_of
 from tamis.certify.claim import PAD, PROOF, Case, Kind, Limits, Numbers, Settings, amount, whole
+from tamis.certify.schema import LARGEST_FLOAT
 from tamis.graph.fold import fold_batch_norm
 from tamis.graph.network import Network
 
 # Stands in a certificate for the logarithm of an infinite bound. It is one: finite weights cannot give as much.
-ENDLESS = sys.float_info.max
+ENDLESS = LARGEST_FLOAT
 
 
 class Boxes(Kind):
