@@ -104,7 +104,7 @@ class Size:
 
 def _bound(found: dict[str, Size], notes: Sequence[str]) -> Bound:
     """The smallest of what the methods found for one input."""
-    best = min((name for name in SOURCES if name in found), key=lambda name: found[name].log)
+    best = min((name for name in SOURCES if name in found), key=lambda name: (found[name].log, found[name].value))
     silent = [
         f"{name} says nothing: values leave float64's range" for name, size in found.items() if size.log == math.inf
     ]
