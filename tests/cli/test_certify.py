@@ -3,6 +3,7 @@
 import json
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,11 +149,48 @@ def test_verify_fails_on_other_data_and_on_a_changed_file() -> None:
     assert result.exit_code == 2 and "'small.tamis' is not the file of the certificate" in result.stderr
 
 
+def make_keys(name: str) -> None:
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", f"{name}.pem"], check=True)
+    subprocess.run(["openssl", "pkey", "-in", f"{name}.pem", "-pubout", "-out", f"{name}.pub"], check=True)
+
+
 def test_signed_certificates() -> None:
-    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "key.pem"], check=True)
-    subprocess.run(["openssl", "pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"], check=True)
+    make_keys("key")
     run(*CERTIFY, "--sign", "key.pem")
     assert "vouched for by the signature only" in run(*VERIFY, "--signed-by", "key.pub")
+
+
+def plant(name: str, code: str = "") -> None:
+    """A module in the current folder that leaves a mark when it is imported."""
+    Path(f"{name}.py").write_text(f"open('{name} was imported', 'w').close()\n{code}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tamis_command", [["-m", "tamis"], [str(Path(sys.executable).with_name("tamis"))]])
+def test_verify_imports_nothing_of_the_current_folder_but_the_model(tamis_command: list[str]) -> None:
+    make_keys("key")
+    run(*CERTIFY, "--sign", "key.pem")
+    plant("my_model", "from tamis.train.models import mlp as net")
+    for name in ("cryptography", "torch", "numpy", "safetensors", "_cffi_backend"):
+        plant(name)
+    arguments = ["verify", "small.json", "small.tamis", "my_model:net", "--signed-by", "key.pub"]
+    command = [sys.executable, *tamis_command, *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "vouched for by the signature only" in finished.stdout
+    assert [path.name for path in Path().glob("* was imported")] == ["my_model was imported"]
+
+
+def test_verify_runs_no_model_before_the_signature_is_known_to_be_right() -> None:
+    """Where cryptography is not installed, a file of that name beside the model would be taken for it afterwards."""
+    make_keys("ours")
+    make_keys("theirs")
+    run(*CERTIFY, "--sign", "theirs.pem")
+    plant("unsigned_model", "from tamis.train.models import mlp as net")
+    arguments = ("verify", "small.json", "small.tamis", "unsigned_model:net", "--signed-by", "ours.pub")
+    result = invoke(*arguments)
+    assert result.exit_code == 2 and "the certificate was signed by the key" in result.stderr
+    assert not Path("unsigned_model was imported").exists()
 
 
 @pytest.mark.parametrize(

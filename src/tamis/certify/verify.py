@@ -117,7 +117,7 @@ def verify(
     content = _read(certificate)
     if inputs is None and labels is not None:
         raise InvalidInput("labels were given without the inputs that they belong to; pass inputs= as well")
-    signer = _check_signer(content, signed_by)
+    signer = check_signer(content, signed_by)
     stored = read_once(file)
     _same_facts("file", content["file"], file_facts(stored), f"'{file}'", ignored=("name",))
     net = as_network(model, example, inputs, "verify")
@@ -151,7 +151,12 @@ def _read(certificate: str | Path | Certificate) -> dict[str, Any]:
     return Certificate.load(certificate).content
 
 
-def _check_signer(content: Mapping[str, Any], signed_by: str | Path | None) -> str | None:
+def check_signer(content: Mapping[str, Any], signed_by: str | Path | None) -> str | None:
+    """The key that signed what a certificate says, None if nobody did; `signed_by` as `verify` takes it.
+
+    Raises:
+        VerificationFailed: it is not the one that was asked for, or the signature is not one of this certificate.
+    """
     signature = content.get("signature")
     if signature is not None:
         return check_signature(content["digest"], signature, signed_by)

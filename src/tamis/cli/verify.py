@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from tamis.certify.certificate import Certificate
+from tamis.certify.verify import check_signer
 from tamis.certify.verify import verify as verify_certificate
 from tamis.cli.certify import load_held_out
 from tamis.cli.device_argument import join_team_exactly
@@ -34,11 +36,15 @@ def verify(
     """The command; arguments as on the command line."""
     where = join_team_exactly(device).device
     with Console(stderr=True).status(Text(f"verifying {certificate}")):
+        stated = Certificate.load(certificate)
+        # First, as long as nothing of the current folder can be imported: MODEL may be there, and so may a file that
+        # calls itself cryptography.
+        check_signer(stated.content, signed_by)
         loaded = load_network(model, weights, shape, trust, where)
         inputs = None if data is None else load_held_out(data)
         examples = None if training is None else load_data(training)
         found = verify_certificate(
-            certificate,
+            stated,
             small,
             loaded.network,
             inputs,
