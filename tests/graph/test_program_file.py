@@ -308,6 +308,15 @@ def test_another_graph_is_no_file_of_torch(archive, tmp_path, graph):
         load_program(write(tmp_path / "m.pt2", {**archive, GRAPH: graph}))
 
 
+def test_a_graph_that_torch_reads_and_cannot_go_through_is_no_file_of_torch(archive, tmp_path):
+    def change(content):
+        content["graph_module"]["module_call_graph"][0]["fqn"] = "another"
+
+    members = changed(archive, GRAPH, change)
+    with pytest.raises(InvalidInput, match=NOT_OF_TORCH):
+        load_program(write(tmp_path / "m.pt2", members))
+
+
 @pytest.mark.parametrize("missing", [GRAPH, WEIGHTS, CONSTANTS, "data/weights/weight_0", "archive_format"])
 def test_an_archive_that_lacks_a_part_is_no_file_of_torch(archive, tmp_path, missing):
     members = {name: content for name, content in archive.items() if name != missing}

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from torch.export import ExportedProgram
 
-from tamis.errors import InvalidInput, UntrustedFile
+from tamis.errors import InvalidInput, TamisError, UntrustedFile
 from tamis.graph.network import Network
 from tamis.graph.size_formula import is_size_formula
 from tamis.graph.trace import network_from_program, quietly
@@ -81,10 +80,11 @@ def load_program(path: Path, trust: bool = False) -> Network:
     source = io.BytesIO(content if trust else _harmless(path, content))
     with quietly():
         try:
-            program: ExportedProgram = torch.export.load(source)
-        except Exception as error:  # torch raises whatever its deserializer tripped over
+            return network_from_program(torch.export.load(source))
+        except TamisError:
+            raise
+        except Exception as error:  # torch raises whatever it tripped over, in the file or in the graph that it says
             _unreadable(path, error)
-        return network_from_program(program)
 
 
 def _unreadable(path: Path, error: Exception | None = None) -> NoReturn:
