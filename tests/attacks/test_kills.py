@@ -1,0 +1,204 @@
+"""Runs that are killed at every touch of the file system, or in the middle of a write: nothing is lost, nothing is half.
+
+A forked child sends itself SIGKILL at its k-th event, for k = 1, 2, …; or the system ends it when a file grows past a
+limit. Neither depends on how fast the machine is. What the same call then makes must be what an undisturbed one makes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from attacks.attack_size import TIMES
+from torch import Tensor, nn
+
+import tamis
+from tamis.train.data import Data
+from tamis.train.loop import Settings, train
+
+EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "shutil.rmtree"}
+MOST_KILLS = 14 * TIMES  # of one kind, in one run
+Run = Callable[[Path], bytes]
+
+
+def network() -> tuple[tamis.Network, nn.Module, Tensor]:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
+    data = torch.randn(40, 5)
+    return tamis.trace(module, data[:2]), module, data
+
+
+NET, MODULE, DATA = network()
+
+
+def quantize(folder: Path) -> bytes:
+    """Layer by layer, with a journal."""
+    small = tamis.quantize(NET, DATA, levels=3, c_alpha=2.0, directory=folder / "journal", progress=False)
+    small.save(folder / "small.tamis")
+    return (folder / "small.tamis").read_bytes()
+
+
+def repair(folder: Path) -> bytes:
+    """Of a pruned network, with a journal."""
+    small = tamis.prune(NET, 0.5, by="magnitude")
+    tamis.repair(NET, small, DATA, directory=folder / "journal", progress=False).save(folder / "small.tamis")
+    return (folder / "small.tamis").read_bytes()
+
+
+def retrain(folder: Path) -> bytes:
+    """Three epochs, with a checkpoint after each."""
+    labels = NET(DATA).argmax(1)
+    settings = Settings(epochs=3, batch=16, learning_rate=0.01)
+    result = train(MODULE, Data(DATA, labels, "drawn"), settings, directory=folder / "training", progress=False)
+    return b"".join(value.numpy().tobytes() for value in result.model.state_dict().values())
+
+
+def replace_file(folder: Path) -> bytes:
+    """A small network's file takes the place of another one."""
+    path = folder / "small.tamis"
+    tamis.prune(NET, 0.5, by="magnitude").save(path)
+    return path.read_bytes()
+
+
+def compress(folder: Path) -> bytes:
+    """A recipe of two steps with its certificate and its report, on shipped data."""
+    recipe = {"steps": [{"step": "prune", "amount": "50%"}, {"step": "quantize", "levels": 3, "c_alpha": 2.0}]}
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10), nn.ReLU(), nn.Linear(10, 10)).eval()
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.copy_(torch.randn(value.shape, generator=generator))
+    tamis.compress(model, recipe, data="digits", out=folder / "out", progress=False)
+    said = json.loads((folder / "out" / "certificate.json").read_text())
+    claims = json.dumps(said["claims"], sort_keys=True).encode()
+    return (folder / "out" / "small.tamis").read_bytes() + claims
+
+
+RUNS: list[Run] = [quantize, repair, retrain, replace_file]
+
+
+def in_a_child(work: Callable[[], Any]) -> int:
+    """Run it in a forked process; what `os.waitstatus_to_exitcode` says of how that ended."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+            os._exit(0)
+        except BaseException as error:  # whatever it is, the parent must not go on twice
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed_at(event: int, run: Run, folder: Path) -> bool:
+    """Whether the run was killed at its event of this number; it may have fewer."""
+
+    def work() -> None:
+        seen = 0
+
+        def count(name: str, arguments: tuple[Any, ...]) -> None:
+            nonlocal seen
+            if name in EVENTS and str(folder) in str(arguments):
+                seen += 1
+                if seen == event:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(count)
+        run(folder)
+
+    code = in_a_child(work)
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+def ended_at(size: int, run: Run, folder: Path) -> bool:
+    """Whether the system ended the run when a file of it grew past a size."""
+
+    def work() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        run(folder)
+
+    code = in_a_child(work)
+    assert code in (0, -signal.SIGXFSZ)
+    return code != 0
+
+
+def spread(last: int, most: int) -> Iterator[int]:
+    """Numbers from 1 to `last`: all, or `most` of them that lie evenly."""
+    yield from sorted({1 + i * (last - 1) // max(1, min(most, last) - 1) for i in range(min(most, last))})
+
+
+def count_events(run: Run, folder: Path) -> int:
+    """How often the whole run touches the file system below its folder."""
+    seen = 0
+    counting = True
+
+    def count(name: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal seen
+        seen += counting and name in EVENTS and str(folder) in str(arguments)
+
+    sys.addaudithook(count)  # hooks stay for good; this one stops counting
+    run(folder)
+    counting = False
+    return seen
+
+
+@pytest.mark.parametrize("run", [*RUNS, pytest.param(compress, marks=pytest.mark.slow)])
+def test_a_killed_run_ends_as_an_undisturbed_one(run: Run, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    events = count_events(run, whole)
+    expected = run(whole)
+    for event in spread(events, MOST_KILLS):
+        folder = tmp_path / f"killed{event}"
+        folder.mkdir()
+        assert killed_at(event, run, folder)
+        assert run(folder) == expected
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_that_is_ended_in_the_middle_of_a_write_ends_as_an_undisturbed_one(run: Run, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    expected = run(whole)
+    largest = max(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    for size in spread(largest - 1, MOST_KILLS):
+        folder = tmp_path / f"ended{size}"
+        folder.mkdir()
+        assert ended_at(size, run, folder)
+        assert run(folder) == expected
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_a_run_that_is_killed_again_and_again_ends_as_an_undisturbed_one(times: int, tmp_path: Path) -> None:
+    for run in RUNS:
+        whole, folder = tmp_path / f"{run.__name__}_whole", tmp_path / run.__name__
+        whole.mkdir()
+        folder.mkdir()
+        expected = run(whole)
+        for number in range(times):
+            killed_at(3 + 4 * number, run, folder)
+        assert run(folder) == expected
+
+
+def test_a_file_that_is_replaced_is_the_old_or_the_new_one(tmp_path: Path) -> None:
+    path = tmp_path / "small.tamis"
+    new = replace_file(tmp_path)
+    tamis.prune(NET, 0.9, by="magnitude").save(path)
+    old = path.read_bytes()
+    assert old != new
+    for event in range(1, 50):
+        if not killed_at(event, replace_file, tmp_path):
+            break
+        assert path.read_bytes() in (old, new)
+    assert path.read_bytes() == new
