@@ -25,7 +25,7 @@ class Step:
     """One operation on the latest vector.
 
     Attributes:
-        kind: linear, norm (batch-norm), relu, add (of an earlier vector), concatenate (with one), or largest (of pairs).
+        kind: linear, norm (batch-norm), relu, add or concatenate (an earlier vector), or largest (of pairs).
         weight: a matrix for linear; the rows γ, mean and variance for norm.
         bias: for linear and norm.
         earlier: which earlier vector add and concatenate read; 0 is the input.
