@@ -21,7 +21,7 @@ from tamis.certify.certificate import Certificate, digest_of
 from tamis.errors import TamisError
 
 CHANGES = 2 * TIMES  # of each field
-UNPROVED = {("made_by",), ("date",), ("file", "name")}
+UNPROVED = {("made_by",), ("date",), ("command",)} | {(part, "name") for part in ("file", "network", "data", "training")}
 Place = tuple[Any, ...]
 
 
