@@ -21,7 +21,8 @@ from tamis.certify.certificate import Certificate, digest_of
 from tamis.errors import TamisError
 
 CHANGES = 2 * TIMES  # of each field
-UNPROVED = {("made_by",), ("date",), ("command",)} | {
+NAMES = {(part, "name") for part in ("file", "network", "data", "training")}
+UNPROVED = {("made_by",), ("date",), ("command",)} | NAMES
     (part, "name") for part in ("file", "network", "data", "training")
 }
 Place = tuple[Any, ...]
