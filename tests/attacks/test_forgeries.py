@@ -23,8 +23,6 @@ from tamis.errors import TamisError
 CHANGES = 2 * TIMES  # of each field
 NAMES = {(part, "name") for part in ("file", "network", "data", "training")}
 UNPROVED = {("made_by",), ("date",), ("command",)} | NAMES
-    (part, "name") for part in ("file", "network", "data", "training")
-}
 Place = tuple[Any, ...]
 
 
