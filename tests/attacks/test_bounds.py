@@ -62,7 +62,8 @@ def draw_pairs(seed: int, count: int) -> Iterator[tuple[random.Random, Pair, tup
     for number in range(count):
         pair = draw_dead_chain(draw) if number % 6 == 5 else _ordinary_pair(draw)
         example = torch.zeros(1, pair[0].width, dtype=pair[0].dtype)
-        yield draw, pair, tuple(tamis.trace(each.module(), example) for each in pair)  # type: ignore[misc]
+        net = tamis.trace(pair[0].module(), example)
+        yield draw, pair, (net, net.with_params(dict(pair[1].module().named_parameters())))
 
 
 def _ordinary_pair(draw: random.Random) -> Pair:
@@ -86,23 +87,32 @@ def bounded(compute: Callable[[], float]) -> float:
         return math.inf
 
 
-SEEDS = [pytest.param(seed, marks=pytest.mark.slow) if seed else seed for seed in range(4 * TIMES)]
+SEEDS = [pytest.param(seed, marks=pytest.mark.slow) if seed else seed for seed in range(1 + 2 * TIMES)]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_no_path_bound_is_below_what_it_bounds(seed: int) -> None:
-    for draw, (exact, forged), (net, other) in draw_pairs(seed, PAIRS if seed else PAIRS // 4):
+def test_no_bound_is_below_what_it_bounds(seed: int) -> None:
+    for draw, (exact, forged), (net, other) in draw_pairs(seed, PAIRS if seed else 6):
         inputs = draw_inputs(draw, exact, INPUTS)
-        logs = tamis.path_metric(net, other, inputs, log=True)
-        assert isinstance(logs, Tensor)
-        radius = float(inputs.double().abs().max())
-        apart = bounded(lambda n=net, o=other, r=radius: lipschitz_parameters(n, o, r).log_value)
-        for x, log_bound in zip(inputs.double().tolist(), logs.tolist(), strict=True):
-            difference = distance(exact.outputs(x), forged.outputs(x))
-            assert_above(log_bound, difference, f"path_metric at x = {x}")
-            assert_above(apart, difference, f"lipschitz_parameters at x = {x}")
+        check_outputs(exact, forged, net, other, inputs)
+        check_boxes(draw, exact, forged, net, other, inputs.double())
         if is_listed(exact):
             check_liftings(exact, forged, net, other)
+            check_costs(draw, exact, net, inputs.double())
+
+
+def check_outputs(
+    exact: ExactNetwork, forged: ExactNetwork, net: tamis.Network, other: tamis.Network, inputs: Tensor
+) -> None:
+    """What is said of outputs by path-liftings."""
+    logs = tamis.path_metric(net, other, inputs, log=True)
+    assert isinstance(logs, Tensor)
+    radius = float(inputs.double().abs().max())
+    apart = bounded(lambda: lipschitz_parameters(net, other, radius).log_value)
+    for x, log_bound in zip(inputs.double().tolist(), logs.tolist(), strict=True):
+        difference = distance(exact.outputs(x), forged.outputs(x))
+        assert_above(log_bound, difference, f"path_metric at x = {x}")
+        assert_above(apart, difference, f"lipschitz_parameters at x = {x}")
 
 
 def check_liftings(exact: ExactNetwork, forged: ExactNetwork, net: tamis.Network, other: tamis.Network) -> None:
@@ -120,24 +130,28 @@ def check_liftings(exact: ExactNetwork, forged: ExactNetwork, net: tamis.Network
         assert found == expected or abs(found - expected) <= 1e-9, (found, expected)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_box_leaves_an_output_out(seed: int) -> None:
-    for draw, (exact, forged), (net, other) in draw_pairs(1000 + seed, PAIRS if seed else PAIRS // 4):
-        inputs = draw_inputs(draw, exact, INPUTS).double()
-        radius = draw.choice([0.0, 0.5, 1e-300, 5e-324, 1e30])
-        nets = net.to(torch.float64), other.to(torch.float64)
-        bounds = box_deviation(nets[0], nets[1], inputs, radius)
-        boxes = Interval(inputs - radius, inputs + radius).outward()
-        outputs = bounded_outputs(nets[0], boxes)
-        for number, (x, bound) in enumerate(zip(inputs.tolist(), bounds, strict=True)):
-            for _ in range(3):
-                point = [draw_inside(draw, each, radius) for each in x]
-                mine, theirs = exact.outputs(point), forged.outputs(point)
-                apart = max(abs(a - b) for a, b in zip(mine, theirs, strict=True))
-                assert_above(bound.log_value, apart, f"box_deviation at {point}, radius {radius}")
-                assert bound.value == math.inf or Fraction(bound.value) >= apart
-                if outputs is not None:
-                    assert_inside(mine, outputs, number)
+def check_boxes(
+    draw: random.Random,
+    exact: ExactNetwork,
+    forged: ExactNetwork,
+    net: tamis.Network,
+    other: tamis.Network,
+    inputs: Tensor,
+) -> None:
+    """What is said of every input in a box."""
+    radius = draw.choice([0.0, 0.5, 1e-300, 5e-324, 1e30])
+    nets = net.to(torch.float64), other.to(torch.float64)
+    bounds = box_deviation(nets[0], nets[1], inputs, radius)
+    outputs = bounded_outputs(nets[0], Interval(inputs - radius, inputs + radius).outward())
+    for number, (x, bound) in enumerate(zip(inputs.tolist(), bounds, strict=True)):
+        for _ in range(3):
+            point = [draw_inside(draw, each, radius) for each in x]
+            mine, theirs = exact.outputs(point), forged.outputs(point)
+            apart = max(abs(a - b) for a, b in zip(mine, theirs, strict=True))
+            assert_above(bound.log_value, apart, f"box_deviation at {point}, radius {radius}")
+            assert bound.value == math.inf or Fraction(bound.value) >= apart
+            if outputs is not None:
+                assert_inside(mine, outputs, number)
 
 
 def draw_inside(draw: random.Random, centre: float, radius: float) -> float:
@@ -161,19 +175,17 @@ def assert_inside(outputs: list[Fraction], boxes: Interval, number: int) -> None
         assert high == math.inf or value <= Fraction(high), (value, high)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_sum_of_costs_is_below_what_pruning_costs(seed: int) -> None:
-    for draw, (exact, _), (net, _) in draw_pairs(2000 + seed, PAIRS if seed else PAIRS // 4):
-        if not is_listed(exact) or any(step.kind == "norm" for step in exact.steps):
-            continue
-        generator = torch.Generator().manual_seed(draw.randrange(2**31))
-        masks = {name: torch.rand(net.params[name].shape, generator=generator) < 0.6 for name in sorted(net.trainable)}
-        inputs = draw_inputs(draw, exact, INPUTS).double()
-        radius = float(inputs.abs().max())
-        bound = bounded(lambda n=net, m=masks, r=radius: phi_pruning(n, m, r).log_value)
-        pruned = prune_exactly(exact, masks)
-        for x in inputs.tolist():
-            assert_above(bound, distance(exact.outputs(x), pruned.outputs(x)), "phi_pruning")
+def check_costs(draw: random.Random, exact: ExactNetwork, net: tamis.Network, inputs: Tensor) -> None:
+    """What is said of pruning by the sum of the costs of what goes."""
+    if any(step.kind == "norm" for step in exact.steps):
+        return  # what is folded into a batch-norm is no factor of a path
+    generator = torch.Generator().manual_seed(draw.randrange(2**31))
+    masks = {name: torch.rand(net.params[name].shape, generator=generator) < 0.6 for name in sorted(net.trainable)}
+    radius = float(inputs.abs().max())
+    bound = bounded(lambda: phi_pruning(net, masks, radius).log_value)
+    pruned = prune_exactly(exact, masks)
+    for x in inputs.tolist():
+        assert_above(bound, distance(exact.outputs(x), pruned.outputs(x)), "phi_pruning")
 
 
 def prune_exactly(network: ExactNetwork, masks: dict[str, Tensor]) -> ExactNetwork:
