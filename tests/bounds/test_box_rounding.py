@@ -63,14 +63,14 @@ def draw_box(random_: random.Random, like: Tensor, scales: Scales) -> tuple[Tens
     return x, random_.choice((torch.zeros_like(x), torch.full_like(x, 2.0**-1074), x.abs() / 3, far))
 
 
-def check_intervals(random_: random.Random, case: Case, relaxed: int) -> None:
+def check_intervals(random_: random.Random, case: Case, relaxed: int, count: int = 3) -> None:
     """`interval` and `joint_interval` on all boxes at once, `linear_relaxation` on the first of them."""
     box = case.box
     first = Interval(box.low[:relaxed], box.high[:relaxed])
     alone, joint = interval(case.net, box), joint_interval(case.net, case.other, box)
     linear = linear_relaxation(case.net, case.other, first) if relaxed else []
     for i in range(len(box.low)):
-        for point in points(random_, exact(box.low[i : i + 1]), exact(box.high[i : i + 1]), 3):
+        for point in points(random_, exact(box.low[i : i + 1]), exact(box.high[i : i + 1]), count):
             mine, apart = outputs(case, point)
             assert holds(alone, i, mine)
             assert holds(joint, i, apart)
@@ -111,13 +111,14 @@ def inside(claim: Interval, truth: list[Fraction]) -> bool:
 
 EVERY_SCALE = pytest.mark.parametrize("scales", SCALES)
 EVERY_NETWORK = pytest.mark.parametrize("name", ARCHITECTURES)
+SOME = ("ordinary", "subnormal", "small and large")  # fractions take their time in convolutions
+QUICK = [(name, each) for name in ARCHITECTURES for each in SCALES if each in SOME or not name.endswith("pool")]
 
 
-@EVERY_SCALE
-@EVERY_NETWORK
+@pytest.mark.parametrize(("name", "scales"), QUICK)
 def test_no_interval_leaves_the_exact_value_out(name: str, scales: str) -> None:
-    random_, case = draw_case(name, SCALES[scales], 0, boxes=3)
-    check_intervals(random_, case, relaxed=0)
+    random_, case = draw_case(name, SCALES[scales], 0, boxes=2)
+    check_intervals(random_, case, relaxed=0, count=2)
 
 
 @EVERY_SCALE

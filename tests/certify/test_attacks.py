@@ -790,3 +790,23 @@ def test_a_bound_without_end_is_not_written_as_zero(tmp_path: Path) -> None:
     entry["measured"]["log_bound"] = None
     with pytest.raises(VerificationFailed):
         tamis.verify(rederived(nothing), file, net, inputs=inputs)
+
+
+def opposite(size: float, file: Path) -> tamis.Network:
+    """A network with outputs of that size, and its negative in a file."""
+    net = tamis.trace(nn.Linear(3, 2, bias=False).double(), torch.zeros(1, 3, dtype=torch.float64))
+    large = net.with_params({"weight": torch.full((2, 3), size, dtype=torch.float64)})
+    tamis.Compressed(large.with_params({"weight": -large.params["weight"]})).save(file)
+    return large
+
+
+def test_outputs_too_large_for_a_certificate_are_said_to_be(tmp_path: Path) -> None:
+    """Two outputs of 1e308 are an infinite distance apart, which was null, and null was read as zero."""
+    file, inputs = tmp_path / "small.tamis", torch.eye(3, dtype=torch.float64)
+    with pytest.raises(
+        InvalidInput, match=r"output of the original network is 1e\+308, too large for a certificate"
+    ):
+        tamis.certify(opposite(1e308, file), file, inputs, radius=0.1, boxed=1)
+    large = opposite(1e290, file)
+    cert = tamis.certify(large, file, inputs, radius=0.1, boxed=1)
+    assert cert["boxes"].bound.value >= 2e290 and tamis.verify(cert, file, large, inputs=inputs).ok

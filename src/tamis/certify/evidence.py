@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -12,11 +13,13 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from tamis.certify.samples import Batch, Fingerprint, Inputs, batches_of
+from tamis.certify.schema import LARGEST_FLOAT
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.graph.seen_samples import Array, sample_digests
 
 # How far outputs may be off on another machine, relative to how large they are.
+LARGEST_OUTPUT = LARGEST_FLOAT / 10  # so that a certificate can hold how far two outputs are apart, too
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 2**-8, torch.bfloat16: 2**-5}
 
 
@@ -238,9 +241,11 @@ def _measure(original: Network, small: Network, batch: Batch, first: str) -> tup
     inputs = tuple(value.to(_device(original)) for value in batch.inputs)
     before, after = outputs_of(original, inputs), outputs_of(small, inputs)
     for name, outputs in (("original", before), ("small", after)):
-        wrong = (~torch.isfinite(outputs)).any(1).nonzero()
+        wrong = (~(outputs.abs() <= LARGEST_OUTPUT)).any(1).nonzero()
         if len(wrong):
-            raise InvalidInput(f"{first} + {int(wrong[0])}: an output of the {name} network is not finite")
+            worst = float(outputs[int(wrong[0])].abs().max())
+            what = f"{worst:.3g}, too large for a certificate" if math.isfinite(worst) else "not finite"
+            raise InvalidInput(f"{first} + {int(wrong[0])}: an output of the {name} network is {what}")
     entries = torch.stack([value.reshape(len(value), -1).double().abs().amax(1) for value in inputs]).amax(0)
     scores = torch.maximum(before.abs().amax(1), after.abs().amax(1))
     margins, answers = [torch.zeros_like(scores)] * 2, [torch.zeros_like(scores, dtype=torch.int64)] * 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -178,5 +177,5 @@ def check_form(content: Any, called: str) -> None:
 
 
 def finite(value: float) -> float | None:
-    """A number for JSON."""
-    return float(value) if math.isfinite(value) else None
+    """A number as a certificate can hold it; None for one that is too large."""
+    return float(value) if abs(value) <= LARGEST_FLOAT else None
