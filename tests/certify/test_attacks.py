@@ -803,9 +803,7 @@ def opposite(size: float, file: Path) -> tamis.Network:
 def test_outputs_too_large_for_a_certificate_are_said_to_be(tmp_path: Path) -> None:
     """Two outputs of 1e308 are an infinite distance apart, which was null, and null was read as zero."""
     file, inputs = tmp_path / "small.tamis", torch.eye(3, dtype=torch.float64)
-    with pytest.raises(
-        InvalidInput, match=r"output of the original network is 1e\+308, too large for a certificate"
-    ):
+    with pytest.raises(InvalidInput, match=r"output of the original network is 1e\+308, too large for a certificate"):
         tamis.certify(opposite(1e308, file), file, inputs, radius=0.1, boxed=1)
     large = opposite(1e290, file)
     cert = tamis.certify(large, file, inputs, radius=0.1, boxed=1)
