@@ -14,6 +14,9 @@ from functools import cache
 import pytest
 import torch
 from exact_paths import F1, SCALES, Chain, Exact, Params, at_least, distance, drawn, exact, forged, fractions, log2
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from random_dags import Dag, dags
 from torch import Tensor, nn
 
 import tamis
@@ -22,6 +25,8 @@ from tamis.bounds.lipschitz_input import lipschitz_input
 from tamis.bounds.lipschitz_parameters import lipschitz_parameters
 from tamis.bounds.phi_pruning import phi_pruning
 from tamis.errors import InvalidParameters
+from tamis.paths import scaled
+from tamis.paths.passes import Operation
 
 KINDS = ("plain", "residual", "concatenation", "pool", "batch-norm")
 CHANGES = ("pruned", "flipped", "unrelated", "moved", "dead chain")
@@ -153,8 +158,35 @@ def test_no_bound_is_below_the_exact_value(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_bound_is_below_the_exact_value_many_times(kind: str) -> None:
-    for seed in range(25, 85):
+    for seed in range(25, 75):
         case(kind, seed)
+
+
+# -- parts and all at once -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(dags(), st.sampled_from([3, 300]))
+def test_every_operation_gives_the_same_in_parts(dag: Dag, reach: int) -> None:
+    """Never at once, in parts as narrow as 2^±3, so that each operation meets many parts of data and weights."""
+    net = tamis.trace(dag, dag.example())
+    other = net.with_params({name: net.params[name].flip(0) for name in net.trainable})
+
+    def everything() -> list[float]:
+        norms = [tamis.path_norm(net, q, r) for q in (1, 2.5) for r in (1, 2)]
+        costs = tamis.path_costs(net)
+        sums = [float(values.abs().sum()) * math.exp(costs.log_scale) for values in costs.values.values()]
+        return [*norms, tamis.product_norm(net), float(tamis.path_metric(net, other)), *sums]
+
+    at_once = everything()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Operation, "_at_once", lambda *arguments: None)
+        patch.setattr(scaled, "REACH", reach)
+        patch.setattr(scaled, "LOWEST", 2.0**-reach)
+        patch.setattr(scaled, "HIGHEST", 2.0**reach)
+        in_parts = everything()
+    assert in_parts == pytest.approx(at_once, rel=1e-9, abs=1e-12 * at_once[0])
 
 
 # -- what was once wrong -------------------------------------------------------------------------------------------
