@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +13,7 @@ from tamis.artifact.masks import Masks
 from tamis.artifact.untouched import Untouched, sentences
 
 NOTHING = "–"
+WIDTH = 100  # of a line
 
 
 def summary_of(
@@ -37,7 +39,8 @@ def summary_of(
         "zeros": {name: f"{_zeros(params[name]) / max(params[name].numel(), 1):.1%}" for name in names},
         "error": {name: f"{error:.3g}" for name, error in errors_of(recipe[-1:]).items() if name in names},
     }
-    stayed = [f"stayed float: {line}" for line in sentences(left)] if names else []
+    lines = sentences(left) if names else []
+    stayed = [part for line in lines for part in wrap(f"stayed float: {line}", WIDTH, subsequent_indent="  ")]
     return "\n".join([*_table(columns, names), *_totals(params, masks, codes), *stayed, _size(params, nbytes)])
 
 
