@@ -11,7 +11,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 import torch
-from attacks.attack_size import TIMES
+from attacks.attack_size import DEVICE, TIMES
 from attacks.exact_networks import ExactNetwork, draw_dead_chain, draw_network, draw_number, draw_other
 from torch import Tensor
 
@@ -53,7 +53,7 @@ def draw_inputs(draw: random.Random, network: ExactNetwork, count: int) -> Tenso
     """Inputs at several scales, the first of them ordinary."""
     scales = ["ordinary"] + [draw.choice(["ordinary", "wide", "subnormal"]) for _ in range(count - 1)]
     rows = [[draw_number(draw, scale, network.dtype) for _ in range(network.width)] for scale in scales]
-    return torch.tensor(rows, dtype=network.dtype)
+    return torch.tensor(rows, dtype=network.dtype, device=DEVICE)
 
 
 def draw_pairs(seed: int, count: int) -> Iterator[tuple[random.Random, Pair, tuple[tamis.Network, tamis.Network]]]:
@@ -63,7 +63,8 @@ def draw_pairs(seed: int, count: int) -> Iterator[tuple[random.Random, Pair, tup
         pair = draw_dead_chain(draw) if number % 6 == 5 else _ordinary_pair(draw)
         example = torch.zeros(1, pair[0].width, dtype=pair[0].dtype)
         net = tamis.trace(pair[0].module(), example)
-        yield draw, pair, (net, net.with_params(dict(pair[1].module().named_parameters())))
+        other = net.with_params(dict(pair[1].module().named_parameters()))
+        yield draw, pair, (net.to(DEVICE), other.to(DEVICE))
 
 
 def _ordinary_pair(draw: random.Random) -> Pair:
@@ -183,7 +184,8 @@ def check_costs(draw: random.Random, exact: ExactNetwork, net: tamis.Network, in
     generator = torch.Generator().manual_seed(draw.randrange(2**31))
     masks = {name: torch.rand(net.params[name].shape, generator=generator) < 0.6 for name in sorted(net.trainable)}
     radius = float(inputs.abs().max())
-    bound = bounded(lambda: phi_pruning(net, masks, radius).log_value)
+    there = {name: mask.to(DEVICE) for name, mask in masks.items()}
+    bound = bounded(lambda: phi_pruning(net, there, radius).log_value)
     pruned = prune_exactly(exact, masks)
     for x in inputs.tolist():
         assert_above(bound, distance(exact.outputs(x), pruned.outputs(x)), "phi_pruning")
