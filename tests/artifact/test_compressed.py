@@ -324,8 +324,9 @@ def test_the_summary_has_exact_counts(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(40, 50), nn.ReLU(), nn.Linear(50, 4))
     small = tamis.prune(model, {"0.weight": 1234, "2.weight": 7}, example=torch.zeros(1, 40))
-    header, *rows, total, size = small.summary().splitlines()
+    header, *rows, total, stayed, rest, size = small.summary().splitlines()
     assert header.split() == ["parameter", "weights", "left", "zeros"]
+    assert stayed.startswith("stayed float: 54 weights of 0, 2: a bias") and rest.startswith("  ")
     assert [row.split() for row in rows] == [
         ["0.weight", "2,000", "766", "61.7%"],
         ["2.weight", "200", "193", "3.5%"],

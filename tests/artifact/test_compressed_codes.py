@@ -189,7 +189,8 @@ def test_the_summary_of_a_quantized_network() -> None:
     finer = Codes((torch.arange(20).reshape(4, 5) % 4).byte(), torch.tensor([1.0, 2, 3, 4]), torch.ones(1, 1))
     step = {**STEP, "layers": {"0.weight": {"error": 0.123456}, "2.weight": {"error": 1e-5, "time": 3}, "x": {}}}
     small = tamis.Compressed(network()).changed({}, {"0.weight": ternary, "2.weight": finer}, step)
-    header, *rows, total, size = small.summary().splitlines()
+    header, *rows, total, stayed, _, size = small.summary().splitlines()
+    assert stayed.startswith("stayed float: 9 weights of 0, 2: a bias")
     assert header.split() == ["parameter", "weights", "levels", "bits", "zeros", "error"]
     assert [row.split() for row in rows] == [
         ["0.weight", "30", "3", "1.58", "33.3%", "0.123"],
@@ -203,7 +204,8 @@ def test_the_summary_of_a_quantized_network() -> None:
     mask = torch.ones(5, 6, dtype=torch.bool)
     mask[0] = False
     pruned = small.pruned({"0.weight": mask, "0.bias": torch.ones(5, dtype=torch.bool)}, {"step": "prune"})
-    header, *rows, first, second, _ = pruned.summary().splitlines()
+    header, *rows, first, second, stayed, _, _ = pruned.summary().splitlines()
+    assert stayed.startswith("stayed float: 4 weights of 2: a bias")
     assert header.split() == ["parameter", "weights", "left", "levels", "bits", "zeros"]
     assert [row.split() for row in rows] == [
         ["0.weight", "30", "24", "3", "1.58", "46.7%"],

@@ -5,6 +5,7 @@ import os
 import sys
 import textwrap
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -271,6 +272,7 @@ SWEEP = """recipe:
 objectives: [bytes]
 trials: 2
 """
+CERTIFICATE = Path(__file__).parents[2] / "docs/results/certificate/resnet32.json"
 COMMANDS = {
     "inspect": ["inspect", "MODEL"],
     "prune": ["prune", "MODEL", "--amount", "0.5", "-o", "o.tamis"],
@@ -288,6 +290,7 @@ COMMANDS = {
 def test_no_command_runs_what_a_file_brings(forged, tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sweep.yaml").write_text(f"model: {forged}\ndata: digits\n{SWEEP}")
+    (tmp_path / "c.json").write_bytes(CERTIFICATE.read_bytes())  # verify reads it before the model
     words = {"MODEL": str(forged), "SPEC": "sweep.yaml"}
     arguments = [words.get(word, word) for word in COMMANDS[command]]
     result = CliRunner().invoke(app, arguments)
