@@ -246,7 +246,7 @@ def draw_network(random_: random.Random, name: str, scales: Scales) -> tamis.Net
 def draw_change(random_: random.Random, net: tamis.Network, scales: Scales) -> tamis.Network:
     """Another network: pruned, moved by a unit in the last place, or of other weights, tensor by tensor."""
     params = {}
-    for key in net.trainable:
+    for key in sorted(net.trainable):  # a set has another order in every process
         value = net.params[key]
         other = draw_tensor(random_, value, scales)
         keep = torch.tensor([random_.random() < 0.5 for _ in range(value.numel())]).view(value.shape)

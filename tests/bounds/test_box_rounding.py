@@ -182,6 +182,21 @@ def test_weights_that_float64_computes_to_be_equal_are_not_taken_for_equal() -> 
         assert float(bound(net, net, Interval(x, x))[0].size.max()) == 0.0
 
 
+def test_a_large_bias_hides_no_product_that_underflows() -> None:
+    """2^−600 · 2^−600 is lost in float64 and brought back later; beside it stands a bias of 2^600."""
+    net, x = drawn("mlp", 0), torch.ones(1, 4, dtype=torch.float64)
+    scales = {"0.weight": -600, "2.weight": -600, "4.weight": 600}
+    small = {n: torch.full_like(net.params[n], 2.0**e) for n, e in scales.items()}
+    biases = {n: torch.zeros_like(net.params[n]) for n in ("0.bias", "2.bias", "4.bias")}
+    biases["2.bias"][0] = -(2.0**600)
+    net = net.with_params({**small, **biases})
+    other = net.with_params({"4.weight": 2 * small["4.weight"]})
+    truth, apart = outputs(Case(net, other, x, 0 * x), exact(x))
+    assert min(truth) > 0 and inside(interval(net, Interval(x, x))[0], truth)
+    for bound in (joint_interval, linear_relaxation):
+        assert inside(bound(net, other, Interval(x, x))[0], apart)
+
+
 def test_a_box_beyond_float64_says_so() -> None:
     net = drawn("sigmoid", 0)
     x = torch.full(net.input_shapes[0], 1e308, dtype=torch.float64)

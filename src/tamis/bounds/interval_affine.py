@@ -137,9 +137,12 @@ def _underflow(net: Network, node: Node, data: Lookup, weights: WeightIntervals,
 
 
 def least_factor(net: Network, node: Node, weights: WeightIntervals) -> float:
-    """The smallest that anything can be multiplied by in a node, zero apart: by weights, and by numbers in the call."""
+    """At most the smallest factor, zero apart, that a node multiplies by: of its weights, and of numbers in the call.
+
+    None of them counts as more than 1: a large bias multiplies nothing, and must not hide a small weight.
+    """
     numbers = [min(abs(number), 1 / abs(number), 1.0) for number in _numbers(node)]
-    return math.prod([*numbers, *(weights.least(name) for name, _ in _fixed(net, node, weights.values))])
+    return math.prod([*numbers, *(min(weights.least(name), 1.0) for name, _ in _fixed(net, node, weights.values))])
 
 
 def indicators(net: Network, node: Node, weights: WeightIntervals) -> dict[str, Any]:
