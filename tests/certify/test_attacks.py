@@ -298,7 +298,8 @@ def saved(content: Content, path: Path) -> Path:
     return path
 
 
-FREE = {("made_by",), ("date",), ("file", "name")}  # what a verifier has nothing to compare with
+NAMES = {(part, "name") for part in ("file", "network", "data", "training")}
+FREE = {("made_by",), ("date",), ("command",)} | NAMES  # what a verifier has nothing to compare with
 
 
 def reply(scene: Scene, path: Path, with_data: bool) -> str | None:
