@@ -182,9 +182,9 @@ def started(out: str) -> subprocess.Popen[bytes]:
 
 
 def what_is_left(out: str) -> tuple[bytes, dict[str, Any], bytes]:
-    """The file, the certificate but for its day, and the lock."""
+    """The file, the certificate but for its day and its command, which names the folder, and the lock."""
     certificate = json.loads(Path(out, "certificate.json").read_text())
-    plain = {name: value for name, value in certificate.items() if name not in ("date", "digest")}
+    plain = {name: value for name, value in certificate.items() if name not in ("date", "command", "digest")}
     left = [path.name for path in Path(out).iterdir() if path.suffix != ".part"]  # a kill may leave such
     assert sorted(left)[:3] == [
         "certificate.json",

@@ -38,7 +38,7 @@ BAD_DATA: dict[str, tuple[Any, str]] = {
     "wrong shape": (torch.randn(5, 3, 4, 4), "calibration batch 1"),
     "later wrong shape": ([DATA, torch.randn(5, 2, 9, 9)], "calibration batch 2"),
     "wrong kind": (7, "calibration must be a tensor, a dataset or its name, or a DataLoader, got int"),
-    "dict batches": ([{"x": DATA}], "a batch of calibration data must be 1 tensor"),
+    "ambiguous dict batches": ([{"a": DATA, "b": DATA}], "calibration: the network takes "),
 }
 BAD_ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     "method": ({"method": "gptq"}, "method='gptq' is not a quantizer; these are: msq, gpfq, optq"),
