@@ -32,7 +32,9 @@ def net() -> tamis.Network:
 
 
 def test_every_parameter_is_treated_or_listed(net: tamis.Network) -> None:
-    small = tamis.quantize(net, torch.arange(280).reshape(40, 7) % 11, levels=4, exclude="head", c_alpha=2.0, progress=False)
+    small = tamis.quantize(
+        net, torch.arange(280).reshape(40, 7) % 11, levels=4, exclude="head", c_alpha=2.0, progress=False
+    )
     found = {each.layer: each for each in small.untouched}
     named = [name for each in small.untouched for name in each.parameters]
     assert sorted([*named, *small.codes]) == sorted(net.trainable) and len(named) == len(set(named))

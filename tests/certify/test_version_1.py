@@ -17,7 +17,7 @@ from tamis.certify.shares import share_out
 from tamis.errors import CorruptArtifact, VerificationFailed
 from tamis.train.data import Data
 
-STORED = Path(__file__).parents[2] / "docs" / "results" / "certificate" / "resnet32.json"
+STORED = Path(__file__).parent / "version_1" / "resnet32.json"  # issued in November 2026, before version 2
 Content = dict[str, Any]
 
 
