@@ -23,13 +23,14 @@ from bounds.exact_networks import (
     exact,
     points,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 import tamis
 from tamis.bounds.box_deviation import box_deviation
 from tamis.bounds.interval import Interval, interval
 from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
+from tamis.errors import InvalidInput
 from tamis.graph.network import Node, op_name
 
 
@@ -195,6 +196,28 @@ def test_a_large_bias_hides_no_product_that_underflows() -> None:
     assert min(truth) > 0 and inside(interval(net, Interval(x, x))[0], truth)
     for bound in (joint_interval, linear_relaxation):
         assert inside(bound(net, other, Interval(x, x))[0], apart)
+
+
+@pytest.mark.parametrize("x", [-709.0, -709.79, -710.0, -720.0, -744.0, -745.0])
+def test_a_sigmoid_far_out_is_small_and_not_zero(x: float) -> None:
+    """1/(1 + e^−x) overflows on the way, and a large weight brings back what was lost."""
+    model = nn.Sequential(nn.Sigmoid(), nn.Linear(1, 1, bias=False)).double()
+    model[1].weight.data.fill_(1e308)
+    at = torch.tensor([[x]], dtype=torch.float64)
+    net = tamis.trace(model, at)
+    other = net.with_params({"1.weight": torch.zeros(1, 1, dtype=torch.float64)})
+    exact = mpmath.mpf(1e308) / (1 + mpmath.exp(-mpmath.mpf(x)))
+    assert box_deviation(net, other, at, 0.0)[0].value >= exact
+    assert float(interval(net, Interval(at, at))[0].high) >= exact
+
+
+def test_odd_boxes() -> None:
+    net = drawn("mlp", 0)
+    empty = Interval(torch.zeros(0, 4, dtype=torch.float64), torch.zeros(0, 4, dtype=torch.float64))
+    (found,) = linear_relaxation(net, net, empty)
+    assert found.low.shape == joint_interval(net, net, empty)[0].low.shape
+    with pytest.raises(InvalidInput, match="the radius must be a number or a tensor, got 'wide'"):
+        box_deviation(net, net, torch.zeros(1, 4, dtype=torch.float64), "wide")  # type: ignore[arg-type]
 
 
 def test_a_box_beyond_float64_says_so() -> None:

@@ -117,3 +117,5 @@ def test_experts_outside_the_prior_are_refused() -> None:
         kl_bound([0.1], 0.3, 1.0, architecture=0.0)
     with pytest.raises(InvalidInput, match="finite"):
         kl_bound([math.nan], 0.3, 1.0)
+    with pytest.raises(InvalidInput, match=r"R = 1e-200, tau = 1e\+200"):
+        kl_bound([1e-200], 1e200, 1e-200)

@@ -19,7 +19,7 @@ from tamis.bounds.binomial import largest_rate, smallest_rate
 from tamis.bounds.bound import Bound, above, exp_of, log_of, log_of_product, log_of_sum
 from tamis.bounds.clopper_pearson import upper_limit
 from tamis.bounds.cross_entropy_gap import cross_entropy_gap
-from tamis.bounds.deviation_quantile import deviation_quantile, deviation_rank
+from tamis.bounds.deviation_quantile import deviation_at_rank, deviation_quantile, deviation_rank
 from tamis.bounds.l1inf_class import LIPSCHITZ, l1inf_constants
 from tamis.bounds.l1inf_classification import l1inf_classification, l1inf_lipschitz_vector_loss
 from tamis.bounds.l1inf_output import l1inf_output
@@ -30,7 +30,7 @@ from tamis.bounds.rademacher_arguments import sigma_of_box
 from tamis.bounds.rademacher_covering import rademacher_covering
 from tamis.bounds.rademacher_peeling import rademacher_peeling
 from tamis.bounds.regret import sparse_regret, xnor_regret
-from tamis.bounds.regret_divergence import kl_bound
+from tamis.bounds.regret_divergence import kl_bound, kl_xnor
 from tamis.bounds.regret_penalties import Penalties, dense_layer, penalties
 from tamis.bounds.shape import GraphShape
 from tamis.bounds.two_temperature import gradient_error, two_temperature
@@ -258,6 +258,36 @@ def test_divergences(R: float, weights: list[float], tau: float) -> None:
         exact += mp.log(mass(R / mp.mpf(tau))) - mp.log(ends / 2)
     mp.mp.dps = 60
     assert exact <= mp.mpf(kl_bound(weights, tau, R)) <= exact + mp.mpf(1e-9) * (abs(exact) + 1)
+    scales = [abs(weight) for weight in weights]
+    both = exact + 7 * mp.log(2)
+    if count:
+        both += 4 * count * mp.log1p(mp.fsum(map(mp.mpf, scales)) / (mp.mpf(tau) * count))
+    assert both <= mp.mpf(kl_xnor(weights, scales, 7, tau, R)) <= both + mp.mpf(1e-9) * (abs(both) + 1)
+
+
+def test_divergence_of_tiny_weights() -> None:
+    """A truncation takes next to nothing of the prior: logarithms of masses near 1 must keep their digits."""
+    weights, R = [2.352774659200358e-13, 1.2857437976403834e-13, 1.7995387045539729e-13], 11.720944198010145
+
+    def mass(x: Any) -> Any:
+        return 1 - (1 + x) ** -3
+
+    exact = 4 * 3 * mp.log1p(mp.fsum(map(mp.mpf, weights)) / 3)
+    for weight in map(mp.mpf, weights):
+        exact += mp.log(mass(mp.mpf(R))) - mp.log((mass(R + weight) + mass(R - weight)) / 2)
+    assert exact <= mp.mpf(kl_bound(weights, 1.0, R)) <= exact * (1 + mp.mpf(1e-4))
+
+
+def test_what_is_no_number_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="not a number"):
+        sparse_regret(10.0, Penalties(math.nan, math.nan), [1.0] * 5, 4.0, 5.0, 1.0, 10)
+    with pytest.raises(InvalidInput, match="negative or NaN, got -1"):
+        deviation_at_rank(-1.0, 100, 0.5, 0.05)
+    with pytest.raises(InvalidInput, match=r"empty, got shape \(3, 0\)"):
+        dense_layer(np.zeros((3, 0)), None, 1.0)
+    with pytest.raises(InvalidInput, match="empty sequence"):
+        l1inf_output(1, 0.5, [])
+    assert Penalties(1.0, 1.0).rise(np.ones(3)) >= 12.0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("tau", [1e-300, 1e-200, 1.0, 1e200])

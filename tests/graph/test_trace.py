@@ -262,6 +262,15 @@ def test_an_empty_example() -> None:
         tamis.trace(nn.Linear(2, 2), torch.zeros(0, 2))
 
 
+def test_a_network_without_outputs() -> None:
+    class Nothing(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)[:, :0]
+
+    with pytest.raises(TraceError, match=r"an output without entries: '\w+' has shape \(1, 0\)"):
+        tamis.trace(Nothing(3, 2), torch.zeros(1, 3))
+
+
 def test_wrong_example_shape_leaves_the_model_unchanged() -> None:
     model = MODELS["resnet20"]().train()
     before = snapshot(model)

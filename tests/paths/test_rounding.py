@@ -24,7 +24,7 @@ from tamis.bounds.layer_product import layer_product
 from tamis.bounds.lipschitz_input import lipschitz_input
 from tamis.bounds.lipschitz_parameters import lipschitz_parameters
 from tamis.bounds.phi_pruning import phi_pruning
-from tamis.errors import InvalidParameters
+from tamis.errors import InvalidInput, InvalidParameters
 from tamis.paths import scaled
 from tamis.paths.passes import Operation
 
@@ -259,3 +259,60 @@ def test_a_folded_batch_norm_beyond_float64_is_refused_by_name() -> None:
     huge = {name: torch.full_like(net.params[name], 1e200) for name in ("layers.0.weight", "norms.0.weight")}
     with pytest.raises(InvalidParameters, match=r"leaves float64's range: a batch-norm's scale"):
         tamis.path_norm(net.with_params(huge))
+
+
+class BesideABlockedLayer(nn.Module):
+    """A batch-norm whose folded scale overflows, behind a layer of zeros, beside a layer that counts."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.first, self.second, self.beside = (nn.Linear(1, 1, bias=False) for _ in range(3))
+        self.norm = nn.BatchNorm1d(1)
+        self.double()
+        for layer, weight in ((self.first, 0.0), (self.second, 1e200), (self.beside, scale), (self.norm, 1e200)):
+            nn.init.constant_(layer.weight, weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.norm(self.second(torch.relu(self.first(x)))) + self.beside(x)
+        return result
+
+
+def test_zero_times_infinity_is_not_taken_for_zero() -> None:
+    x = torch.ones(1, 1, dtype=torch.float64)
+    nets = [tamis.trace(BesideABlockedLayer(scale).eval(), x) for scale in (1.0, 2.0)]
+    calls = [
+        lambda: tamis.path_norm(nets[0]),
+        lambda: tamis.path_metric(*nets),
+        lambda: tamis.path_metric(*nets, log=True),
+        lambda: tamis.path_metric(*nets, x=x),
+        lambda: lipschitz_input(nets[0]).value,
+    ]
+    for call in calls:
+        with pytest.raises(InvalidParameters, match=r"leaves float64's range: a batch-norm's scale"):
+            call()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("wrong", [math.inf, math.nan])
+def test_no_pass_goes_on_with_what_is_not_finite(wrong: float, count: int) -> None:
+    with pytest.raises(InvalidParameters, match="not finite"):
+        scaled.settle([(torch.tensor([1.0, wrong], dtype=torch.float64), 0)] * count, 0)
+
+
+def two_outputs() -> tamis.Network:
+    layer = nn.Linear(1, 2, bias=False).double()
+    layer.weight.data[:, 0] = torch.tensor([1.0, 0.99], dtype=torch.float64)
+    return tamis.trace(layer, torch.zeros(1, 1, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("r", [1e-300, 1e-3, 0.5, 500.0, 1100.0, 1e9])
+def test_norms_over_outputs_for_every_exponent(r: float) -> None:
+    exact = math.log1p(0.99**r) / r  # of (1 + 0.99^r)^(1/r)
+    assert tamis.path_norm(two_outputs(), r=r, log=True) == pytest.approx(exact, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize(("exponents", "what"), [({"r": 5e-324}, "r = 5e-324"), ({"q": 1e-19}, "q = 1e-19")])
+def test_exponents_that_float64_cannot_hold_are_refused(exponents: dict[str, float], what: str) -> None:
+    wide = tamis.trace(nn.Linear(2, 1).double(), torch.zeros(1, 2, dtype=torch.float64))
+    with pytest.raises(InvalidInput, match=f"{what} is too small"):
+        tamis.path_norm(two_outputs() if "r" in exponents else wide, log=True, **exponents)

@@ -65,7 +65,9 @@ def above(number: float, ulps: int = 4) -> float:
 
 
 def log_of(value: float) -> float:
-    """The natural logarithm of a number ≥ 0, rounded up; −∞ for zero."""
+    """The natural logarithm of a number ≥ 0, rounded up; −∞ for zero, and for what is below it."""
+    if math.isnan(value):
+        raise InvalidInput("a term of a bound is not a number: look for NaN among the arguments")
     return above(math.log(value)) if value > 0 else -math.inf
 
 

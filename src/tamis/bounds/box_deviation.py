@@ -134,7 +134,10 @@ def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, floa
     if not x.is_floating_point():
         raise InvalidInput(f"a box needs an input of floating-point numbers, '{name}' has {x.dtype}")
     x = x.detach().double()
-    radii = torch.as_tensor(radius, dtype=torch.float64, device=x.device)
+    try:
+        radii = torch.as_tensor(radius, dtype=torch.float64, device=x.device)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"the radius must be a number or a tensor, got {radius!r:.50}") from None
     try:
         radii = radii.expand_as(x)
     except RuntimeError:

@@ -55,6 +55,8 @@ def deviation_at_rank(distance: float, n: int, coverage: float, delta: float, se
     """
     rank = deviation_rank(n, coverage, delta, sequential)
     value = float(distance) if rank <= n else math.inf
+    if not value >= 0:
+        raise InvalidInput(f"distance must not be negative or NaN, got {distance}")
     return Bound(
         value=value,
         log_value=log_of(value),

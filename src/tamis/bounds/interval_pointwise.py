@@ -113,6 +113,10 @@ class Bell(Pointwise):
     """A rising function whose derivative is even and falls away from zero: tanh, sigmoid, atan, asinh."""
 
     derivative: Callable[[Tensor], Tensor] = torch.ones_like
+    vanishing: float = 0.0  # below which a positive value may have become 0
+
+    def rounding(self, value: Tensor) -> Tensor:
+        return super().rounding(value) + self.vanishing
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         far = torch.maximum(low.abs(), high.abs())
@@ -197,8 +201,8 @@ def _leaky(node: Node, run: Callable[[Tensor], Tensor]) -> Pointwise:
     return PiecewiseLinear(run, (0.0,), (float(node.arguments["negative_slope"]), 1.0))
 
 
-def _bell(derivative: Callable[[Tensor], Tensor]) -> Callable[..., Pointwise]:
-    return lambda node, run: Bell(run, derivative=derivative)
+def _bell(derivative: Callable[[Tensor], Tensor], vanishing: float = 0.0) -> Callable[..., Pointwise]:
+    return lambda node, run: Bell(run, derivative=derivative, vanishing=vanishing)
 
 
 POINTWISE: dict[Any, Callable[..., Pointwise | None]] = {
@@ -212,7 +216,8 @@ POINTWISE: dict[Any, Callable[..., Pointwise | None]] = {
     aten.hardtanh.default: _clamp,
     aten.elu.default: _elu,
     aten.tanh.default: _bell(lambda x: 1 - x.tanh() ** 2),
-    aten.sigmoid.default: _bell(lambda x: x.sigmoid() * (-x).sigmoid()),
+    # 1/(1 + e^−x) is 0 where e^−x overflows, though it may be as large as 2^−1024.
+    aten.sigmoid.default: _bell(lambda x: x.sigmoid() * (-x).sigmoid(), vanishing=2.0**-1023),
     aten.atan.default: _bell(lambda x: 1 / (1 + x**2)),
     aten.asinh.default: _bell(lambda x: 1 / (1 + x**2).sqrt()),
     aten.sin.default: lambda node, run: Wave(run),

@@ -126,6 +126,8 @@ def check_class(k: int, c: float, o: float | Sequence[float], inputs: int = 1) -
     check_count("k", k, least=0)
     check_count("inputs", inputs)
     check_number("c", c)
+    if isinstance(o, Sequence) and not o:
+        raise InvalidInput("o must be a bound for each output, or one for all: got an empty sequence")
     for value in o if isinstance(o, Sequence) else [o]:
         check_number("o", value)
 

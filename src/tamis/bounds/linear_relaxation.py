@@ -10,7 +10,7 @@ import torch
 from tamis.bounds.box_backward import Backward, batch_axes
 from tamis.bounds.interval import Interval, check_boxes
 from tamis.bounds.interval_pointwise import function_of
-from tamis.bounds.joint_interval import Joint, Pair, Sizes, hull_slopes, pass_through
+from tamis.bounds.joint_interval import Joint, Pair, Sizes, hull_slopes, joint_interval, pass_through
 from tamis.graph.network import Network, Node
 
 TIGHTENING = 4_000_000  # intermediate bounds are tightened while neurons × neurons before them stay below this
@@ -52,6 +52,8 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
     if not net.batched:
         return _one_box(net, other, boxes)
     count = len(boxes[net.inputs[0]].low)
+    if not count:
+        return joint_interval(net, other, boxes)
     each = [
         _one_box(net, other, {name: Interval(box.low[i : i + 1], box.high[i : i + 1]) for name, box in boxes.items()})
         for i in range(count)

@@ -61,7 +61,7 @@ class Penalties:
 
     def rise(self, input_norms: Sequence[float]) -> float:
         """The bound of the rise over a sequence of inputs, rounded up: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
-        if not input_norms:
+        if not len(input_norms):
             return 0.0
         log_norms = log_of_sum(*map(log_of, input_norms))
         of_inputs = log_of_product(math.log(2), log_of(self.pen1), log_norms)
@@ -191,6 +191,8 @@ def _layer(
     matrix = np.asarray(weight, dtype=np.float64)
     if matrix.ndim < 2:
         raise InvalidInput(f"a layer's weight must have at least two dimensions, got shape {matrix.shape}")
+    if not matrix.size:
+        raise InvalidInput(f"a layer's weight must not be empty, got shape {matrix.shape}")
     matrix = matrix.reshape(len(matrix), -1)
     moments = perturbation_moments(matrix, tau, R)
     centred = not moments.mean.any()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_number, check_positive
-from tamis.bounds.bound import Bound, above
+from tamis.bounds.bound import Bound, above, log_of
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.shape import fully_connected_widths
 from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters
@@ -61,7 +61,7 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
     bits = (points - 1).bit_length()
     return Bound(
         value=float(bits),
-        log_value=math.log(bits),
+        log_value=log_of(bits),
         informative=bits < _stored_bits(net),
         source="gonon2024thesis, Theorem 6.1.1",
         assumptions=(f"no entry of an input is larger than {radius:g} in magnitude",),
@@ -111,7 +111,7 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
     bits, log_error = _fewest(rounding, log_epsilon)
     return Bound(
         value=float(bits),
-        log_value=math.log(bits),
+        log_value=log_of(bits),
         informative=bits < _stored_bits(net),
         source="gonon2024thesis, section 6.1.1 by Theorem 3.4.1",
         assumptions=(f"no entry of an input is larger than {radius:g} in magnitude",),

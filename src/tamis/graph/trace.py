@@ -292,6 +292,10 @@ class _Builder:
         needed = self._needed(outputs)
         if not any(name in needed for name in self.inputs):
             raise TraceError("the network is empty: no output depends on an input")
+        shapes = {node.name: node.shape for node in self.nodes}
+        for name in references_in(outputs):
+            if (shape := shapes.get(name)) is not None and 0 in shape:
+                raise TraceError(f"the network has an output without entries: '{name}' has shape {tuple(shape)}")
         return Network(
             nodes=tuple(node for node in self.nodes if node.name in needed),
             inputs=tuple(self.inputs),

@@ -20,6 +20,7 @@ from tamis.paths.weights import Above, Magnitudes
 
 Part = Literal["all", "input", "hidden"]
 Weights = Mapping[str, Any]
+LARGEST_EXPONENT = 2.0**52  # beyond, float64 has no fractions of an exponent left
 MOST_EXACT_ROOT = 500  # m^(1/q) of a mantissa m is computed as it is up to this 1/q
 
 
@@ -80,8 +81,11 @@ class PathNorms:
         if math.isinf(r):
             return largest, top
         # Σ (v / largest)^r, exponents apart from mantissas, because a small r brings back what is far below.
-        terms = (self.mantissas / largest) ** r * torch.exp2(r * (self.exponents - top).double())
+        # As one power of two, because for a large r either factor alone leaves float64's range.
+        terms = torch.exp2(r * ((self.mantissas / largest).log2() + (self.exponents - top).double()))
         power = math.log2(float(terms.sum())) / r
+        if not math.isfinite(power):
+            raise InvalidInput(f"r = {r} is too small: even the logarithm of the norm is beyond float64")
         return _normal(largest * 2 ** (power - math.floor(power)), top + math.floor(power))
 
 
@@ -219,6 +223,8 @@ def _per_output(net: Network, outputs: Mapping[str, Scaled], q: float) -> PathNo
     power = exponents.double() / q
     if 1 / q > MOST_EXACT_ROOT:
         power, mantissas = power + mantissas.log2() / q, torch.ones_like(mantissas)
+    if bool((power.where(positive, 0.0).abs() >= LARGEST_EXPONENT).any()):
+        raise InvalidInput(f"q = {q} is too small: the exponent of the norm is beyond 2^52")
     whole = torch.floor(power.where(positive, 0.0)).long()
     roots, own = torch.frexp(mantissas ** (1 / q) * torch.exp2(power.where(positive, 0.0) - whole))
     roundings = roundings / q + 8 * (1 + float(power.where(positive, 0.0).abs().max()))

@@ -149,8 +149,8 @@ class Operation:
     def _fit(self, values: Mapping[str, Any], one: float) -> bool:
         """Whether all products of data, weights and numbers are normal numbers."""
         data = [extent(value) for value in values.values()]
-        if all(each.high == 0 for each in data) and not one:
-            return True
+        if all(each.high == 0 for each in data) and not one:  # zeros stay zeros, unless 0 · ∞ was among the products
+            return all(each.high < math.inf for each in self._factor_extents)
         added = [each for each in self._addend_extents if each.high] if one else []
         return (
             all(_within(each, 2 * REACH) for each in data)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from tamis.errors import InvalidParameters
+
 REACH = 300  # a product of three numbers within 2^-300 … 2^300 is a normal number, and so is a sum of many of them
 LOWEST, HIGHEST = 2.0**-REACH, 2.0**REACH
 UNIT = 2.0**-53  # what one operation of float64 rounds, relatively
@@ -71,10 +73,16 @@ class Scaled:
 
 
 def settle(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor] = torch.add) -> Scaled:
-    """The sum of terms 2^e · value ≥ 0, all finite, as parts; or, with `torch.maximum`, the largest of them."""
+    """The sum of terms 2^e · value ≥ 0, all finite, as parts; or, with `torch.maximum`, the largest of them.
+
+    Raises:
+        InvalidParameters: one is not finite. Infinity and what is no number must not pass for zero further on.
+    """
     if len(terms) == 1:
         (value, exponent) = terms[0]
         low, high, _ = extent(value)
+        if high == math.inf:
+            raise _not_finite()
         if high == 0 or (low >= LOWEST and high <= HIGHEST):
             return Scaled(((value, exponent),), roundings)
         first, last = math.frexp(low)[1], math.frexp(high)[1]
@@ -92,6 +100,8 @@ def _in_groups(terms: Sequence[Part], roundings: float, combine: Callable[[Tenso
     leaves = [(list(_leaves(value)), exponent) for value, exponent in terms]
     tops = [_top_exponents([(values[i], exponent) for values, exponent in leaves]) for i in range(len(leaves[0][0]))]
     highest = max((int(top.max()) for top in tops if top.numel()), default=NOTHING)
+    if any(extent(value).high == math.inf for value, _ in terms):
+        raise _not_finite()
     if highest <= NOTHING:
         return Scaled((terms[0],), roundings)
     groups = [torch.where(top > NOTHING, (highest - top) // (2 * REACH), -1) for top in tops]
@@ -108,6 +118,10 @@ def _in_groups(terms: Sequence[Part], roundings: float, combine: Callable[[Tenso
             gathered.append(total)
         parts.append((_rebuilt(terms[0][0], iter(gathered)), centre))
     return Scaled(tuple(parts), roundings)
+
+
+def _not_finite() -> InvalidParameters:
+    return InvalidParameters("a pass over the paths met a number that is not finite, so there is no bound to state")
 
 
 def _moved(value: Tensor, inside: Tensor, shift: int) -> Tensor:
