@@ -13,9 +13,10 @@ from tamis.certify import version_1
 from tamis.certify.certificate import Certificate, digest_of
 from tamis.certify.claim import Settings
 from tamis.certify.claims import kinds_of
+from tamis.certify.notes import VERSION_1
 from tamis.certify.shares import share_out
 from tamis.errors import CorruptArtifact, VerificationFailed
-from tamis.train.data import Data
+from tamis.train.data import Data, load_data
 
 STORED = Path(__file__).parent / "version_1" / "resnet32.json"  # issued in November 2026, before version 2
 Content = dict[str, Any]
@@ -57,6 +58,20 @@ def old(cert: Certificate) -> Content:
 def test_it_verifies(old: Content, file: Path, net: tamis.Network, data: Data) -> None:
     found = tamis.verify(written(old), file, net, data)
     assert found.ok and found.recomputed == tuple(entry["claim"] for entry in old["claims"])
+    assert found.notes == (VERSION_1,) and str(found).startswith(f"note: {VERSION_1}\n")
+
+
+def test_what_version_1_leaves_out_is_said_by_whoever_verifies_it(net: tamis.Network, tmp_path: Path) -> None:
+    blind = net.with_params({name: torch.zeros_like(net.params[name]) for name in net.trainable})
+    file, data = tmp_path / "blind.tamis", load_data("digits:test[:50]")
+    tamis.prune(blind, 0.5, by="magnitude").save(file)
+    cert = tamis.certify(blind, file, data)
+    (guessing,) = cert.content["notes"]
+    assert "it cannot be told from guessing" in guessing
+    assert tamis.verify(cert, file, blind, data).notes == (guessing,)
+    old = written(of_version_1(cert.content))
+    assert tamis.verify(old, file, blind, data).notes == (VERSION_1, guessing)
+    assert tamis.verify(old, file, blind).notes == (VERSION_1,)
 
 
 def weaker(content: Content) -> None:

@@ -128,6 +128,8 @@ def test_modules_networks_and_copies_remember() -> None:
     for each in (net, net.with_params({"0.bias": torch.zeros(2)}), net.to(torch.float64), tamis.normalize(net)):
         assert len(each.seen.cells) == 13
     assert len(seen_by(copy.deepcopy(model)).cells) == 13
+    wrapped = nn.Sequential(nn.Flatten(), model)
+    assert len(seen_by(wrapped).cells) == len(tamis.trace(wrapped, torch.randn(1, 3)).seen.cells) == 13
     assert not seen_by(nn.Linear(1, 1)) and "seen" not in str(list(model.state_dict()))
 
 

@@ -103,13 +103,13 @@ class Evidence:
         """In how many samples the small network is wrong, or may be."""
         return self._worst(self._wrong(1) | self._in_doubt(1, width))
 
-    def right_before(self, width: float) -> int:
-        """In how many of the samples given the original is right, or may be."""
-        return int((~self._wrong(0) | self._in_doubt(0, width)).sum())
+    def right(self, network: int, width: float = 0) -> tuple[int, int]:
+        """In how many of the samples given the original (0) or the small network (1) is right: at least, and at most.
 
-    def right_after(self, width: float) -> int:
-        """In how many of the samples given the small network is right, beyond doubt."""
-        return int((~self._wrong(1) & ~self._in_doubt(1, width)).sum())
+        Both are the same where no answer is in doubt; for `width` 0, always.
+        """
+        right, doubtful = ~self._wrong(network), self._in_doubt(network, width)
+        return int((right & ~doubtful).sum()), int((right | doubtful).sum())
 
     def most_frequent(self) -> int:
         """In how many of the samples given the class is the most frequent one."""

@@ -248,7 +248,8 @@ def accuracy_facts(evidence: Evidence) -> dict[str, float] | None:
     """Which part of the held-out data each network gets right, and who always says the same; None without labels."""
     if evidence.known is None:
         return None
-    right = {"before": evidence.right_before(1), "after": evidence.right_after(1), "guessing": evidence.most_frequent()}
+    (before, _), (after, _) = evidence.right(0), evidence.right(1)
+    right = {"before": before, "after": after, "guessing": evidence.most_frequent()}
     return {name: count / evidence.given for name, count in right.items()}
 
 

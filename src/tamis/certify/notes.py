@@ -9,6 +9,10 @@ from typing import Any
 from tamis.bounds.binomial import smallest_rate
 from tamis.certify.claim import whole
 
+VERSION_1 = (
+    "The certificate is of version 1, which does not say whether the original was trained, and whose issuer may have "
+    "chosen that version: prefer one of version 2."
+)
 INITIALISED = "The weights of the original network were just initialised at random: nothing was trained."
 DOUBT = 0.01  # the probability that a network which only guesses is taken for one that does better
 
@@ -34,12 +38,22 @@ def _copies(data: Mapping[str, Any] | None, called: str) -> str | None:
 
 
 def _guessing(content: Mapping[str, Any]) -> str | None:
-    """Whether the original may as well answer the most frequent class each time, as an untrained one does."""
     accuracy, given = content["accuracy"], content["data"]["given"]
     if accuracy is None:
         return None
     right, guessed = (round(accuracy[name] * given) for name in ("before", "guessing"))
-    if smallest_rate(right, given, math.log(DOUBT)) > accuracy["guessing"]:
+    return guessing_note(right, guessed, given)
+
+
+def guessing_note(right: int, guessed: int, given: int) -> str | None:
+    """Whether the original may as well answer the most frequent class each time, as an untrained one does.
+
+    Args:
+        right: on how many samples the original is right.
+        guessed: how many samples are of the most frequent class.
+        given: how many samples there are.
+    """
+    if smallest_rate(right, given, math.log(DOUBT)) > guessed / given:
         return None
     return (
         f"The original network is right on {whole(right)} of {whole(given)} samples, and whoever always answers the "

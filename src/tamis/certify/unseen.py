@@ -12,7 +12,10 @@ from tamis.errors import AssumptionViolated
 from tamis.graph.seen_samples import Array, SeenSamples
 
 CHANCE = 1e-9  # with which new data may be refused: so many hits of the filter would be an accident
-NEW = "what is claimed of them would not hold for new ones; use data that nothing has seen"
+NEW = (
+    "what is claimed of them would not hold for new ones; use data that nothing has seen (inputs with so few possible "
+    "values that new draws repeat old ones cannot be told from these)"
+)
 
 
 def refuse_seen(digests: Array, networks: Mapping[str, SeenSamples]) -> None:

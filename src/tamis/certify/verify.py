@@ -29,7 +29,7 @@ from tamis.certify.issue import (
     read_once,
     training_evidence,
 )
-from tamis.certify.notes import notes_of
+from tamis.certify.notes import VERSION_1, guessing_note, notes_of
 from tamis.certify.rebuilt import load_beside
 from tamis.certify.requirements import verdict
 from tamis.certify.samples import Inputs
@@ -52,6 +52,7 @@ class Verification:
         unchecked: claims that need data which was not there, and that nobody vouches for.
         signed_by: the public key that signed it, as hexadecimal digits; None if nobody did.
         passed: whether what was required holds, as far as the claims do; None where nothing was required.
+        notes: what a reader should know before the claims: of the certificate's version, its data, its original.
     """
 
     recomputed: tuple[str, ...]
@@ -59,6 +60,7 @@ class Verification:
     unchecked: tuple[str, ...]
     signed_by: str | None
     passed: bool | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -66,7 +68,8 @@ class Verification:
         return not self.unchecked
 
     def __str__(self) -> str:
-        lines = [f"recomputed, and the same: {', '.join(self.recomputed) or 'nothing'}"]
+        lines = [f"note: {note}" for note in self.notes]
+        lines += [f"recomputed, and the same: {', '.join(self.recomputed) or 'nothing'}"]
         if self.vouched:
             lines.append(f"vouched for by the signature only: {', '.join(self.vouched)}")
         if self.unchecked:
@@ -138,6 +141,7 @@ def verify(
         () if trusted else missing,
         signer,
         verdict(content.get("requirements", ())),
+        _notes(content, case.held_out),
     )
 
 
@@ -240,8 +244,8 @@ def _check_accuracy(said: Mapping[str, float], evidence: Evidence) -> None:
     """Raise VerificationFailed unless the accuracies are those seen here, but for answers in doubt."""
     samples, seen = evidence.given, evidence
     right = {
-        "before": (seen.right_before(0), seen.right_before(2)),
-        "after": (seen.right_after(2), seen.right_after(0)),
+        "before": seen.right(0, width=2),
+        "after": seen.right(1, width=2),
         "guessing": (seen.most_frequent(), seen.most_frequent()),
     }
     for name, (least, most) in right.items():
@@ -350,6 +354,16 @@ def _check_notes(content: Mapping[str, Any]) -> None:
     """Raise VerificationFailed where notes are not what follows from the rest; version 1 has none."""
     if content["certificate"] > 1 and content["notes"] != (found := notes_of(content)):
         raise VerificationFailed(f"the notes do not follow from the data: they are {content['notes']}, and not {found}")
+
+
+def _notes(content: Mapping[str, Any], held_out: Evidence | None) -> tuple[str, ...]:
+    """The certificate's own notes; of version 1, which has none, what can be said in their place."""
+    if content["certificate"] > 1:
+        return tuple(content["notes"])
+    guessing = None
+    if held_out is not None and held_out.known is not None:
+        guessing = guessing_note(held_out.right(0)[0], held_out.most_frequent(), held_out.given)
+    return (VERSION_1,) if guessing is None else (VERSION_1, guessing)
 
 
 def _same(said: Any, found: Any) -> bool:

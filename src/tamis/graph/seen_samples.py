@@ -2,7 +2,8 @@
 
 A sample is what the network is fed: one input of it, its numbers as the network takes them. So the same sample has the
 same digest whatever batch, loader, dataset or dtype it comes in, as long as it is normalised by the same arithmetic.
-Digests of training data are those before augmentation.
+A network that was cast to bfloat16, or to float64 and is given more digits, is fed other numbers: to it they are other
+samples. Digests of training data are those before augmentation.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -131,9 +133,9 @@ def _cells(digests: Array) -> Array:
 
 
 def seen_by(model: nn.Module) -> SeenSamples:
-    """What a module remembers to have seen."""
-    found = vars(model).get(ATTRIBUTE)
-    return NOTHING_SEEN if found is None else SeenSamples(*found)
+    """What a module remembers to have seen, or a part of it, where it is wrapped in another."""
+    found = (SeenSamples(*vars(part)[ATTRIBUTE]) for part in model.modules() if ATTRIBUTE in vars(part))
+    return reduce(SeenSamples.__or__, found, NOTHING_SEEN)
 
 
 def remember(model: nn.Module, seen: SeenSamples) -> None:
