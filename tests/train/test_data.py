@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pretrained import pretrained
 
@@ -176,6 +176,23 @@ slices = st.builds(slice, bounds, bounds, st.none() | st.integers(-4, 4).filter(
 def written(chosen: slice) -> str:
     numbers = ["" if n is None else str(n) for n in (chosen.start, chosen.stop, chosen.step)]
     return "[" + ":".join(numbers if chosen.step is not None else numbers[:2]) + "]"
+
+
+@settings(max_examples=20)
+@given(
+    part=st.floats(0.1, 0.85),
+    seed=st.integers(0, 2**63 - 1),
+    before=st.sampled_from(["", "[:60]", "[::7][3:]", "@mean=0.5@std=0.25", "@rest=0.5,1"]),
+)
+def test_what_is_set_aside_is_found_again_by_its_name(part, seed, before):
+    data = load_data(f"digits:test{before}")
+    held_out, rest = data.set_aside(part, seed)
+    for each in (held_out, rest):
+        again = load_data(each.name)
+        assert again.name == each.name and again.digest() == each.digest()
+    assert sorted([*held_out.sample_digests, *rest.sample_digests]) == sorted(data.sample_digests)
+    assert load_data(f"{rest.name}[2:5]").digest() == rest[2:5].digest()
+    assert parse_spec(f"digits@rest={part!r},{seed}").splits() == {"train": f"digits@rest={part!r},{seed}"}
 
 
 @given(chosen=st.lists(slices, min_size=1, max_size=3))
@@ -590,7 +607,12 @@ def test_images_of_several_sizes_are_resized_and_normalised(cache):
         ("flowers@resize=0", "resize must be a size or HEIGHTxWIDTH in pixels"),
         ("flowers@resize=2x2x2", "resize must be a size or HEIGHTxWIDTH in pixels"),
         ("flowers@resize=99999", "at most 32,768; got '99999'"),
-        ("flowers@resize=small", "resize takes numbers, as @resize=64@mean=0.5@std=0.25 at the end"),
+        ("flowers@resize=small", "resize takes numbers, as @resize=64@mean=0.5@std=0.25@rest=0.5,0 at the end"),
+        ("flowers@rest=half,0", "rest takes numbers, as "),
+        ("flowers@rest=0.5", "rest must be a part of the samples, above 0 and below 1, a comma and a seed"),
+        ("flowers@held_out=1.5,0", "held_out must be a part of the samples, above 0 and below 1"),
+        ("flowers@held_out=0.5,-1", "held_out must be a part of the samples"),
+        ("flowers@rest=0.01,0", "has 12 samples, of which 0.01 cannot be held out"),
         ("flowers@mean=0.5", "mean and std go together"),
         ("flowers@mean=0.5@std=0", "std must be positive numbers"),
         ("flowers@mean=1..2@std=1", "mean must be numbers with commas between"),

@@ -3,7 +3,7 @@
 A dataset is named by a spec, SOURCE[:SPLIT][SLICE][@SETTING]...:
 
     cifar10   cifar10:test   cifar10:train[:5000]   digits:test[::-1]   ./mine.npz[100:200]   x.npy,y.npy
-    ~/flowers:test@resize=64@mean=0.5,0.5,0.5@std=0.25,0.25,0.25   mydata:test_loader
+    ~/flowers:test@resize=64@mean=0.5,0.5,0.5@std=0.25,0.25,0.25   mydata:test_loader   digits:test@rest=0.5,0
 
 - SOURCE is a name, a path, or MODULE:ATTRIBUTE. It is a path if it contains a separator, starts with . or ~, or ends in
   .npz or .npy; otherwise `digits`, which ships with the library, or a name in the data folder; otherwise a path if that
@@ -11,7 +11,9 @@ A dataset is named by a spec, SOURCE[:SPLIT][SLICE][@SETTING]...:
 - :SPLIT is :train or :test, for sources that have splits; train if left out.
 - SLICE is [start:stop] or [start:stop:step], as Python's; several are applied one after the other.
 - SETTING is mean=NUMBERS and std=NUMBERS, one per channel or one for all, in the place of those that are stored; and,
-  for folders of images, resize=SIZE or resize=HEIGHTxWIDTH.
+  for folders of images, resize=SIZE or resize=HEIGHTxWIDTH. Two more cut as slices do, in the order in which all of
+  them are written: held_out=PART,SEED takes this part of the samples, drawn at random with that seed, and
+  rest=PART,SEED all others. A budget searches on the one and certifies on the other.
 
 Only these forms are split off the end; any other colon or bracket belongs to the path. A folder that itself is called
 `runs:test` or `runs[1:2]` is written with a separator after it, `./runs[1:2]/`.
@@ -69,6 +71,7 @@ FOLDER_VARIABLE = "TAMIS_DATA"
 DEFAULT_FOLDER = "~/.cache/tamis/data"
 DIGESTED_AT_ONCE = 1024  # samples
 LARGEST_SIDE = 2**15  # of an image that is resized
+LARGEST_SEED = 2**63 - 1
 INDEX_DTYPES = (torch.int32, torch.int64)  # torch takes uint8 for booleans, and no other
 NORMALISATION: dict[str, Statistics] = {
     # ImageNet's, because the published CIFAR-10 ResNets were trained with them.
@@ -79,7 +82,8 @@ NORMALISATION: dict[str, Statistics] = {
 
 _NUMBER = "-?[0-9]{1,18}"
 _SLICE = rf"\[((?:{_NUMBER})?):((?:{_NUMBER})?)(?::((?:{_NUMBER})?))?\]"
-_SETTING = r"@(resize|mean|std)=([-+.,0-9eEx]+)"
+_SETTINGS = "resize|mean|std|held_out|rest"
+_SETTING = rf"@({_SETTINGS})=([-+.,0-9eEx]+)"
 _ENDING = re.compile(rf"{_SLICE}|{_SETTING}")
 _SPEC = re.compile(
     rf"(?P<source>[^:\[].*?)(?::(?P<split>{'|'.join(SPLITS)}))?(?P<ending>(?:{_SLICE}|{_SETTING})*)", re.DOTALL
@@ -88,13 +92,22 @@ _IN_MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 
 @dataclass(frozen=True)
+class Share:
+    """A part of the samples that is drawn at random: what is `held_out`, or the `rest`."""
+
+    name: str
+    part: float
+    seed: int
+
+
+@dataclass(frozen=True)
 class Spec:
-    """What names a dataset, taken apart; `resize` is a height and a width."""
+    """What names a dataset, taken apart; `resize` is a height and a width, `cuts` are made one after the other."""
 
     text: str
     source: str
     split: str | None = None
-    slices: tuple[slice, ...] = ()
+    cuts: tuple[slice | Share, ...] = ()
     resize: tuple[int, int] | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
@@ -108,7 +121,7 @@ class Spec:
 
     def splits(self) -> dict[str, str]:
         """The specs of both splits, if this names neither, nor a part of the data, nor what has no splits."""
-        whole = not (self.split or self.slices or self.source.endswith((".npz", ".npy")) or self.in_module)
+        whole = not (self.split or self.cuts or self.source.endswith((".npz", ".npy")) or self.in_module)
         if not whole:
             return {"train": self.text}
         ending = self.text.removeprefix(self.source)
@@ -126,16 +139,18 @@ def parse_spec(text: str) -> Spec:
     parts = _SPEC.fullmatch(text)
     if parts is None:
         raise InvalidInput(f"a dataset must be a name or a path, got '{text}'")
-    slices: list[slice] = []
+    cuts: list[slice | Share] = []
     settings: dict[str, Any] = {}
     for start, stop, step, name, value in _ENDING.findall(parts["ending"]):
-        if name:
-            settings[name] = _sizes(value, text) if name == "resize" else _per_channel(name, value, text)
+        if not name:
+            cuts.append(_slice(text, start, stop, step))
+        elif name in ("held_out", "rest"):
+            cuts.append(_share(name, value, text))
         else:
-            slices.append(_slice(text, start, stop, step))
+            settings[name] = _sizes(value, text) if name == "resize" else _per_channel(name, value, text)
     if ("mean" in settings) != ("std" in settings):
         raise InvalidInput(f"mean and std go together, got '{text}'")
-    return Spec(text, parts["source"], parts["split"], tuple(slices), **settings)
+    return Spec(text, parts["source"], parts["split"], tuple(cuts), **settings)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,6 +208,33 @@ class Data:
         self._check_index(chosen)
         inputs, labels = (values[chosen.to(values.device)] for values in (self.inputs, self.labels))
         return replace(self, inputs=inputs, labels=labels, name=f"{self.name}[{len(labels)} chosen]")
+
+    def set_aside(self, part: float, seed: int) -> tuple[Data, Data]:
+        """Some samples, drawn at random, and all others, both in the order of the data; equal ones go the same way.
+
+        Their names are the specs of them.
+
+        Args:
+            part: how many are drawn, as a fraction.
+            seed: of the draw.
+
+        Raises:
+            InvalidInput: nothing would be drawn, or nothing left.
+
+        Example:
+            >>> searched, certified = load_data("digits:test").set_aside(0.5, seed=0)
+            >>> certified.name
+            'digits:test@rest=0.5,0'
+        """
+        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[: round(part * len(self))]
+        chosen = torch.from_numpy(np.isin(self.sample_digests, self.sample_digests[drawn.numpy()]))
+        if not chosen.any() or chosen.all():
+            distinct = len(np.unique(self.sample_digests))
+            said = f" ({distinct:,} distinct ones)" if distinct < len(self) else ""
+            raise InvalidInput(f"'{self.name}' has {len(self):,} samples{said}, of which {part:g} cannot be held out")
+        written = f"{float(part)!r},{seed}"  # repr, which reads back as the same number
+        held_out = replace(self[chosen], name=f"{self.name}@held_out={written}")
+        return held_out, replace(self[~chosen], name=f"{self.name}@rest={written}")
 
     def _places(self, chosen: slice) -> range:
         try:
@@ -298,11 +340,15 @@ def load_data(spec: str, labelled: bool = True) -> Data:
     if labelled and not stored.has_labels:
         raise InvalidInput(f"'{spec}' has no labels, which are needed here")
     data = _as_data(stored, spec, _chosen_statistics(named, stored, statistics))
-    if not named.slices:
+    if not named.cuts:
         return replace(data, inputs=data.inputs.contiguous())
     places = range(len(data))
-    for chosen in named.slices:
-        places = places[chosen]
+    for cut in named.cuts:
+        if isinstance(cut, slice):
+            places = places[cut]
+        else:
+            data = _shared_out(data._at(places, spec), cut)
+            places = range(len(data))
     return data._at(places, spec)
 
 
@@ -336,6 +382,23 @@ def _slice(spec: str, start: str, stop: str, step: str) -> slice:
     if numbers[2] == 0:
         raise InvalidInput(f"the step of a slice cannot be 0, got '{spec}'")
     return slice(*numbers)
+
+
+def _share(name: str, text: str, spec: str) -> Share:
+    part, _, seed = text.partition(",")
+    try:
+        share = Share(name, float(part), int(seed))
+    except ValueError:
+        share = Share(name, math.nan, 0)
+    if not (0 < share.part < 1 and 0 <= share.seed <= LARGEST_SEED):
+        wanted = "a part of the samples, above 0 and below 1, a comma and a seed from 0 on, as 0.5,0"
+        raise InvalidInput(f"{name} must be {wanted}; got '{text}' in '{spec}'")
+    return share
+
+
+def _shared_out(data: Data, share: Share) -> Data:
+    held_out, rest = data.set_aside(share.part, share.seed)
+    return rest if share.name == "rest" else held_out
 
 
 def _sizes(text: str, spec: str) -> tuple[int, int]:
@@ -400,8 +463,9 @@ def _is_path(source: str) -> bool:
 
 def _refuse_malformed(spec: str, name: str) -> None:
     """What is left of a spec once its split and slices are off has no colon or bracket, if it is no path."""
-    if setting := re.search("@(resize|mean|std)=", name):
-        raise InvalidInput(f"{setting[1]} takes numbers, as @resize=64@mean=0.5@std=0.25 at the end; got '{spec}'")
+    if setting := re.search(f"@({_SETTINGS})=", name):
+        example = "@resize=64@mean=0.5@std=0.25@rest=0.5,0"
+        raise InvalidInput(f"{setting[1]} takes numbers, as {example} at the end; got '{spec}'")
     if "[" in name or "]" in name:
         raise InvalidInput(f"a slice is [start:stop] or [start:stop:step] at the end, after the split, got '{spec}'")
     name, colon, split = name.partition(":")
