@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import tamis
 from tamis.binary import binarize, packed
 from tamis.cli.main import app
-from tamis.cli.model_argument import load_network, warn_of_drawn_weights
+from tamis.cli.model_argument import draws_weights, load_network
 from tamis.kronecker import monarch, patterns_of, replace
 from tamis.train.data import load_data
 from tamis.train.models import example_input, mlp
@@ -72,7 +72,7 @@ def test_a_factory_that_brings_its_weights_is_not_said_to_draw_them() -> None:
         "import torch\n\n\ndef net():\n    model = torch.nn.Linear(64, 10)\n"
         "    torch.nn.init.ones_(model.weight)\n    torch.nn.init.zeros_(model.bias)\n    return model\n"
     )
-    assert not warn_of_drawn_weights("fixed_weights:net", None)
+    assert not draws_weights("fixed_weights:net", None)
 
 
 @pytest.mark.slow

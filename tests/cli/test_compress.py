@@ -62,6 +62,7 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
     assert "With 95% confidence" in result.stdout
     assert "certificate.json, recipe.lock.yaml, report.html, small.tamis" in result.stdout
     assert "stayed float  74 weights of linear1, linear2, linear3: a bias, " in result.stdout
+    assert f"warning: the weights of '{MLP}' were just initialised at random" in result.stderr
     small = tamis.load("out/small.tamis", MODELS["mlp"]())
     assert [step["step"] for step in small.recipe] == ["prune", "quantize"]
     for rate, code, word in (("100%", 0, "PASS"), ("0.01pt", 3, "FAIL")):  # certified again, without a step run again
@@ -69,22 +70,25 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
         assert required.exit_code == code and required.stdout.startswith(f"{word}\n") and "step" not in required.stderr
     certificate = tamis.Certificate.load("out/certificate.json").content
     assert certificate["network"]["name"] == MLP and certificate["data"]["name"] == TEST
+    assert certificate["network"]["just_initialised"] and "just initialised" in certificate["notes"][0]
     assert certificate["command"].startswith(f"tamis compress {MLP} --recipe mine.yaml")
     verified = invoke("verify", "out/certificate.json", "out/small.tamis", MLP, "--data", TEST)
     assert verified.exit_code == 0, verified.stderr
     again = invoke("compress", MLP, "--recipe", "out/recipe.lock.yaml", "-o", "again", "--json")
-    assert again.exit_code == 0, again.stderr
+    assert again.exit_code == 3, again.stderr  # as the last one, for the lock says what was required
     shown = json.loads(again.stdout)
     assert shown["lock"]["result"]["sha256"] == json.loads(Path("out/certificate.json").read_text())["file"]["sha256"]
-    assert shown["lock"]["model"]["name"] == MLP and shown["met"] is None
+    assert shown["lock"]["model"]["name"] == MLP and shown["met"] is False
+    assert shown["lock"]["requirements"] == {"max_accuracy_drop": 0.0001}
     assert [each["layer"] for each in shown["stayed_float"]] == ["linear1", "linear2", "linear3"]
     assert Path("again/small.tamis").read_bytes() == Path("out/small.tamis").read_bytes()
 
 
 def test_the_command_that_repeats_a_run_can_be_pasted() -> None:
-    assert as_written(MLP, None) == MLP
+    assert as_written(MLP, None, None, trust=False) == MLP
     for name in ("plain.safetensors", "my weights.safetensors", "it's <b>$HOME</b>.safetensors"):
-        assert shlex.split(as_written(MLP, Path(name))) == [MLP, "--weights", name]
+        written = shlex.split(as_written(MLP, Path(name), "1,8,8", trust=True))
+        assert written == [MLP, "--weights", name, "--shape", "1,8,8", "--trust"]
 
 
 def test_the_search_says_what_won_and_how_each_try_did() -> None:

@@ -179,6 +179,56 @@ def test_a_finished_folder_is_overwritten_only_by_force(model: nn.Module, quick:
     assert done.small.masks.sparsity == pytest.approx(0.9, abs=1e-3) and names("out") == FILES
 
 
+@pytest.mark.parametrize("name", [SMALL, CERTIFICATE, REPORT])
+def test_files_of_the_user_are_overwritten_only_by_force(model: nn.Module, quick: dict[str, Any], name: str) -> None:
+    Path("out").mkdir()
+    Path("out", name).write_text("mine")
+    message = (
+        rf"'out' holds {re.escape(name)}, and no recipe\.lock\.yaml says what they are\. Name another folder as out="
+    )
+    with pytest.raises(InvalidInput, match=message):
+        compress(model, SHORT, out="out", **quick)
+    assert names("out") == [name] and Path("out", name).read_text() == "mine"
+    compress(model, SHORT, out="out", force=True, **quick)
+    assert names("out") == FILES and b"mine" not in content("out", name)[:4]
+
+
+def test_a_run_broken_off_as_it_certifies_leaves_nothing_of_another_beside_its_file(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compress(model, SHORT, out="out", **quick)
+    other = content("out", SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(tamis.recipe.run, "certify", broken)
+        with pytest.raises(Broken):
+            compress(model, PRUNED_BY_MAGNITUDE, out="out", force=True, **quick)
+    assert content("out", SMALL) != other and names("out") == [FOLDER, SMALL]
+    with pytest.raises(InvalidInput, match=r"'out' holds small\.tamis, and no"):
+        compress(model, SHORT, out="out", **quick)
+    compress(model, PRUNED_BY_MAGNITUDE, out="out", **quick)  # it is this run's own, and it goes on
+    assert names("out") == FILES
+
+
+def test_a_report_is_never_beside_the_certificate_of_another(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compress(model, SHORT, out="out", **quick)
+    with monkeypatch.context() as patch:
+        patch.setattr(tamis.recipe.run, "report", broken)
+        with pytest.raises(Broken):
+            compress(model, SHORT, out="out", max_accuracy_drop="1%", **quick)
+    assert REPORT not in names("out")
+    compress(model, SHORT, out="out", max_accuracy_drop="1%", **quick)
+    assert names("out") == FILES and b"FAIL" in content("out", REPORT)
+
+
+def test_what_is_known_of_the_weights_goes_into_the_certificate(model: nn.Module, quick: dict[str, Any]) -> None:
+    for drawn in (False, True):  # the second time nothing is made but the certificate
+        done = compress(model, SHORT, out="out", just_initialised=drawn, **quick)
+        assert done.certificate.content["network"]["just_initialised"] is drawn
+        assert certified("out")["network"]["just_initialised"] is drawn
+
+
 def test_a_lock_repeats_the_run(model: nn.Module, whole: str) -> None:
     before = torch.get_num_threads()
     done = compress(model, f"{whole}/{LOCK}", out="again", progress=False)
@@ -211,6 +261,10 @@ def test_a_changed_file_is_made_again(model: nn.Module, quick: dict[str, Any]) -
 
 class Broken(BaseException):
     """As a kill, no handler of errors catches it."""
+
+
+def broken(*_: Any, **__: Any) -> None:
+    raise Broken
 
 
 def _break_off_at(moments: list[int], moment: int) -> None:
@@ -272,6 +326,26 @@ def broken_off(model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.Monk
         broken_off_at([4], patch)
         with pytest.raises(Broken):
             compress(model, CHAIN, out="out", **quick)
+
+
+def test_another_run_that_is_not_finished_is_overwritten_only_by_force(
+    model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken_off(model, quick, monkeypatch)
+    (Path("out") / FOLDER / "of the user").touch()
+    before = sorted(Path("out").rglob("*"))
+    with pytest.raises(
+        InvalidInput, match=r"not finished: recipe\.steps.*, or pass force=True to write over it, to begin"
+    ):
+        compress(model, SHORT, out="out", **quick)
+    assert sorted(Path("out").rglob("*")) == before
+    with monkeypatch.context() as patch:
+        patch.setattr(Workspace, "remove", lambda _: None)
+        done = compress(model, SHORT, out="out", force=True, **quick)
+    assert done.small.masks.sparsity == pytest.approx(0.5, abs=1e-3)
+    left = sorted(path.name for path in (Path("out") / FOLDER).iterdir())
+    assert left == ["held", "lock.yaml", "of the user", "step_01_prune.tamis"]  # none of the other's steps
+    assert Lock.read(Path("out") / FOLDER / "lock.yaml").content["recipe"] == done.lock.content["recipe"]
 
 
 @pytest.mark.slow

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.certify.issue import certify as certify_network
-from tamis.certify.samples import load_named
+from tamis.certify.samples import first_of, load_named
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
-from tamis.cli.model_argument import load_network, warn_of_drawn_weights
+from tamis.cli.model_argument import draws_weights, load_network, warn_of_drawn_weights
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.train.data import load_data
@@ -40,12 +40,14 @@ def certify(
     team = join_team_exactly(device)
     options |= parse_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
     with Console(stderr=True).status(Text(f"tracing {model}")):
-        loaded = load_network(model, weights, shape, trust, team.device)
         inputs = load_held_out(data)
+        loaded = load_network(model, weights, shape, trust, team.device, first_of(inputs))
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}
-    options |= {"just_initialised": warn_of_drawn_weights(model, weights)}
-    options |= {"called": as_written(model, weights), "data_called": data, "command": command_line()}
+    options |= {"just_initialised": draws_weights(model, weights)}
+    if options["just_initialised"]:
+        warn_of_drawn_weights(model)
+    options |= {"called": as_written(model, weights, shape, trust), "data_called": data, "command": command_line()}
     cert = certify_network(loaded.network, small, inputs, progress=True, **options)
     if team.leads:
         written = f"written to {out}{', in place of the one that was there' if out.exists() else ''}"

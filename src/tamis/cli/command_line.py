@@ -21,11 +21,13 @@ def command_line(secret: str = "", shown: str = "") -> str:
     return shlex.join(["tamis", *arguments])
 
 
-def as_written(model: str, weights: Path | None) -> str:
-    """The model as one would write it on the command line, whatever its files are called.
+def as_written(model: str, weights: Path | None, shape: str | None, trust: bool) -> str:
+    """The model as one would write it on the command line, with all options that it needs to be read.
 
     Example:
-        >>> as_written("my.models:net", Path("my weights.safetensors"))
-        "my.models:net --weights 'my weights.safetensors'"
+        >>> as_written("my.models:net", Path("my weights.safetensors"), "3,32,32", trust=False)
+        "my.models:net --weights 'my weights.safetensors' --shape 3,32,32"
     """
-    return shlex.join([model, *([] if weights is None else ["--weights", str(weights)])])
+    options = {"--weights": weights, "--shape": shape}
+    words = [word for option, value in options.items() if value is not None for word in (option, str(value))]
+    return shlex.join([model, *words, *(["--trust"] if trust else [])])

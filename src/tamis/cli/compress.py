@@ -20,7 +20,7 @@ from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
-from tamis.cli.model_argument import load_module, load_network, warn_of_drawn_weights
+from tamis.cli.model_argument import draws_weights, load_module, load_network, warn_of_drawn_weights
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
@@ -54,13 +54,16 @@ def compress(
     where = parse_device(device)
     with Console(stderr=True).status(Text(f"reading {model}")):
         given, example = model_of(model, weights, shape, trust)
+    drawn = draws_weights(model, weights)
     resumes_from(out / FOLDER, QUESTION)
     places: dict[str, Any] = {"example": example, "device": where, "force": force}
-    places |= {"called": as_written(model, weights), "command": command_line()}
+    places |= {"called": as_written(model, weights, shape, trust), "command": command_line()}
+    places |= {"just_initialised": drawn}
     done = compress_model(
         given, recipe, data, out, test=test, target_bytes=target_bytes, **required, **places, progress=True
     )
-    warn_of_drawn_weights(model, weights)
+    if drawn:
+        warn_of_drawn_weights(model)
     if as_json:
         print(json.dumps(as_plain_data(done), indent=2, allow_nan=False))
     else:

@@ -719,7 +719,7 @@ def compress(
     trust: Trust = False,
     device: Device = "cpu",
     force: Annotated[
-        bool, typer.Option("--force", help="Write over what another recipe, model or data left in DIR.")
+        bool, typer.Option("--force", help="Write over files in DIR, and over another run there, finished or not.")
     ] = False,
     as_json: Json = False,
 ) -> None:

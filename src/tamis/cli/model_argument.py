@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.text import Text
-from torch import nn
+from torch import Tensor, nn
 
 from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.summary import weights_of
@@ -55,6 +55,7 @@ def load_network(
     shape: str | None = None,
     trust: bool = False,
     device: torch.device | str = "cpu",
+    example: Sequence[Tensor] | None = None,
 ) -> LoadedModel:
     """The network that the command line names.
 
@@ -65,6 +66,7 @@ def load_network(
         shape: one input's shape without the batch, such as "3,32,32".
         trust: read a `.pt2` file even if it can run code of whoever made it.
         device: where its tensors go.
+        example: an input of the data, in a batch of one, where there is some: it tells a shape that nothing else does.
 
     Raises:
         UntrustedFile: the `.pt2` file can run code, and `trust` is False.
@@ -82,8 +84,12 @@ def load_network(
         return LoadedModel(compressed.network, _described(weights, compressed), compressed, module)
     sizes = None if shape is None else _parse_shape(shape)
     loaded = load_module(model, weights)
-    sizes, module = sizes or _default_shape(model), loaded.module.to(device)
-    return LoadedModel(trace(module, torch.zeros(1, *sizes, device=device)), loaded.weights, module=module)
+    sizes, module = sizes or _known_shape(model), loaded.module.to(device)
+    if sizes is not None:
+        example = (torch.zeros(1, *sizes),)
+    elif example is None:
+        raise InvalidInput(f"the input shape of '{model}' is unknown: pass it without the batch, as in --shape 3,32,32")
+    return LoadedModel(trace(module, tuple(each.to(device) for each in example)), loaded.weights, module=module)
 
 
 def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> LoadedModule:
@@ -97,16 +103,18 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
     return LoadedModule(built, load_weights(built, weights))
 
 
-def warn_of_drawn_weights(model: str, weights: Path | None) -> bool:
-    """Whether the weights of a model were just drawn at random, as with another seed others would be; if so, say it."""
+def draws_weights(model: str, weights: Path | None) -> bool:
+    """Whether the weights of a model are drawn at random, just now: with another seed they would be others."""
     if weights is not None or model.endswith(".pt2"):
         return False
     one, other = (_build(model, seed).state_dict().values() for seed in (SEED, SEED + 1))
-    drawn = not all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
-    if drawn:
-        said = f"warning: the weights of '{model}' were just initialised at random; pass --weights for trained ones"
-        Console(stderr=True).print(Text(said, style="yellow"), soft_wrap=True)
-    return drawn
+    return not all(torch.equal(first, second) for first, second in zip(one, other, strict=True))
+
+
+def warn_of_drawn_weights(model: str) -> None:
+    """Say that the weights of a model are none that were trained."""
+    said = f"warning: the weights of '{model}' were just initialised at random; pass --weights for trained ones"
+    Console(stderr=True).print(Text(said, style="yellow"), soft_wrap=True)
 
 
 # -- .tamis ------------------------------------------------------------------------------------------------------------
@@ -187,14 +195,15 @@ def _parse_shape(text: str) -> tuple[int, ...]:
     return tuple(int(size) for size in sizes)
 
 
-def _default_shape(model: str) -> tuple[int, ...]:
+def _known_shape(model: str) -> tuple[int, ...] | None:
+    """The shape that a model of ours has, or that a user's module says it has."""
     factory, module = _find_factory(model)
     for name, known in MODELS.items():
         if known is factory:
             return EXAMPLE_SHAPES[name]
     shape = getattr(factory, "example_shape", getattr(module, "example_shape", None))
     if shape is None:
-        raise InvalidInput(f"the input shape of '{model}' is unknown: pass it without the batch, as in --shape 3,32,32")
+        return None
     if not (isinstance(shape, (tuple, list)) and all(isinstance(size, int) and size > 0 for size in shape)):
         raise InvalidInput(f"example_shape of '{model}' must be a tuple of positive sizes, got {shape!r}")
     return tuple(shape)

@@ -17,11 +17,12 @@ from tamis.cli.compress import model_of
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
+from tamis.cli.model_argument import draws_weights, warn_of_drawn_weights
 from tamis.cli.requirement_options import end_with, parse_requirements
 from tamis.errors import InvalidInput
 from tamis.sweep.run import RESULTS, Row, Swept, as_plain_data, sweep, work
 from tamis.sweep.space import described
-from tamis.sweep.spec import read_sweep
+from tamis.sweep.spec import Sweep, read_sweep
 from tamis.sweep.study import imported_optuna, shown
 
 MOST_ROWS = 40
@@ -33,7 +34,12 @@ def run(
     """The command; arguments as on the command line."""
     asked = parse_requirements(**required)
     command = command_line() if storage is None else command_line(storage, shown(storage))
-    found = sweep(**_arguments(spec, out, storage, device, trust), **asked, command=command)
+    arguments = _arguments(spec, out, storage, device, trust)
+    model, weights = _original(arguments["spec"])
+    drawn = draws_weights(model, weights)
+    found = sweep(**arguments, **asked, command=command, just_initialised=drawn)
+    if drawn:
+        warn_of_drawn_weights(model)
     if as_json:
         print(json.dumps(as_plain_data(found), indent=2, allow_nan=False))
     else:
@@ -56,16 +62,21 @@ def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: b
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
     where, spec = parse_device(device), read_sweep(path)
-    said = spec.spec
-    if said.model is None:
+    if spec.spec.model is None:
         raise InvalidInput(f"{path}: 'model' is missing: a .pt2 file, or package.module:factory")
-    weights = None if said.weights is None else Path(said.weights)
-    with Console(stderr=True).status(Text(f"reading {said.model}")):
-        model, example = model_of(said.model, weights, said.shape, trust)
+    (name, weights), shape = _original(spec), spec.spec.shape
+    with Console(stderr=True).status(Text(f"reading {name}")):
+        model, example = model_of(name, weights, shape, trust)
     resumes_from(out)
-    called = as_written(said.model, weights)
+    called = as_written(name, weights, shape, trust)
     places = {"out": out, "storage": storage, "device": where}
     return {"model": model, "spec": spec, "example": example, "called": called, **places}
+
+
+def _original(spec: Sweep) -> tuple[str, Path | None]:
+    """MODEL and --weights, as the file of a sweep has them."""
+    said = spec.spec
+    return said.model or "", None if said.weights is None else Path(said.weights)
 
 
 def show(found: Swept, out: Console) -> None:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.certify.certificate import Certificate
+from tamis.certify.samples import first_of
 from tamis.certify.verify import check_signer
 from tamis.certify.verify import verify as verify_certificate
 from tamis.cli.certify import load_held_out
@@ -40,8 +41,8 @@ def verify(
         # First, as long as nothing of the current folder can be imported: MODEL may be there, and so may a file that
         # calls itself cryptography.
         check_signer(stated.content, signed_by)
-        loaded = load_network(model, weights, shape, trust, where)
         inputs = None if data is None else load_held_out(data)
+        loaded = load_network(model, weights, shape, trust, where, first_of(inputs))
         examples = None if training is None else load_data(training)
         found = verify_certificate(
             stated,

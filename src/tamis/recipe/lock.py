@@ -34,7 +34,8 @@ class Lock:
 
     Attributes:
         content: plain data: the recipe with every default, digests of the model and the data, versions, threads,
-            device and, once the run is over, the file that came out, and what a search tried.
+            device, what is required of the certificate and, once the run is over, the file that came out, and what a
+            search tried.
     """
 
     content: Mapping[str, Any]
@@ -81,14 +82,25 @@ class Lock:
         """How many threads torch computed with: another number may round otherwise."""
         return int(self.content["threads"])
 
+    @property
+    def requirements(self) -> Mapping[str, float]:
+        """What is required of the certificate, by argument; files from before it was written down have nothing."""
+        found: Mapping[str, float] = self.content.get("requirements", {})
+        return found
+
+    def requiring(self, requirements: Mapping[str, float | None]) -> Lock:
+        """With these requirements, and no others; None is none."""
+        asked = {name: value for name, value in requirements.items() if value is not None}
+        return Lock({**self.content, "requirements": asked})
+
     def with_result(self, file: Path, notes: Mapping[str, Any]) -> Lock:
         """With the file that came out, and what is known of a search that led there."""
         found = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file), **notes}
         return Lock({**self.content, "result": found})
 
     def differs(self, other: Lock) -> str:
-        """In what two runs differ, beside versions and threads, in words; empty if in nothing."""
-        ignored = (*ABOUT_THE_MACHINE, "result")
+        """In what two runs differ that make a network, beside versions and threads, in words; empty if in nothing."""
+        ignored = (*ABOUT_THE_MACHINE, "requirements", "result")
         mine, theirs = ({k: v for k, v in each.content.items() if k not in ignored} for each in (self, other))
         for each in (mine, theirs):
             each["model"] = {name: value for name, value in each["model"].items() if name != "name"}
@@ -114,6 +126,7 @@ def is_lock(content: Any) -> bool:
         and content.get("lock") == VERSION
         and all(isinstance(content.get(name), Mapping) for name in ("recipe", "model", "data", "versions"))
         and all(isinstance(each, Mapping) for each in content["data"].values())
+        and isinstance(content.get("requirements", {}), Mapping)
         and type(content.get("threads")) is int
         and 0 < content["threads"] <= MOST_THREADS
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,7 @@ from tamis.train.fits import check_fits
 
 SMALL, CERTIFICATE, REPORT, LOCK = "small.tamis", "certificate.json", "report.html", "recipe.lock.yaml"
 IN_PYTHON = "given in Python"  # what a lock file says of data that has no name
+ELSEWHERE = "Name another folder as out=, or pass force=True to write over it"
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,7 @@ def compress(
     device: str | torch.device | None = None,
     called: str | None = None,
     command: str | None = None,
+    just_initialised: bool = False,
     force: bool = False,
     progress: Listener = True,
 ) -> Compression:
@@ -102,7 +105,9 @@ def compress(
         device: where steps train; None: where the model is.
         called: what messages, the certificate and the lock file call the model; its class by default.
         command: what runs it, as one would type it again; the certificate repeats it.
-        force: write over what another recipe, model or data left in the folder.
+        just_initialised: whether the weights of the model are random ones, which the certificate then notes.
+        force: write over what is in the folder: what another recipe, model or data left there, finished or not, and
+            files of yours that are called as those that a run leaves.
         progress: True, False, or a function of a `Progress`.
 
     Returns:
@@ -110,7 +115,8 @@ def compress(
 
     Raises:
         RecipeError: something in the recipe cannot be; nothing was written.
-        InvalidInput: the folder holds a finished run of something else, and `force` is False; or an argument is wrong.
+        InvalidInput: the folder holds a run of something else, or files of yours that would be written over, and
+            `force` is False; or an argument is wrong.
 
     Example:
         >>> done = tamis.compress(model, "ternary", data="digits", out="out/ternary")
@@ -127,18 +133,21 @@ def compress(
     where = device_for(net, device)
     if given_lock is not None:
         given_lock.check_made_for(net, splits, path)
+        if max_accuracy_drop is None:
+            max_accuracy_drop = given_lock.requirements.get("max_accuracy_drop")
     most = None if wanted.budget is None else wanted.budget.max_disagreement
-    asked = requirements_of(max_accuracy_drop, most, splits) | {"called": called, "command": command}
-    lock = Lock.of(wanted, net, called, splits, where)
+    required = requirements_of(max_accuracy_drop, most, splits)
+    asked = {**required, "called": called, "command": command, "just_initialised": just_initialised}
+    lock = Lock.of(wanted, net, called, splits, where).requiring(required)
     folder = Path(out)
     space = Workspace(folder)
     if not force:
-        _refuse_overwriting(folder, lock)
+        _refuse_overwriting(folder, space, lock)
     if (done := _finished(folder, space, lock, net, module, wanted, splits, asked, progress)) is not None:
         return done
     threads = given_lock.threads if given_lock is not None else lock.threads
     with space.alone():
-        lock = space.begin(Lock({**lock.content, "threads": threads}))
+        lock = space.begin(Lock({**lock.content, "threads": threads}), force).requiring(required)
         _note_versions(given_lock, lock, progress)
         with _threads(lock.threads), space.given_up_on_errors():
             state = run_plan(wanted.plan, State(Compressed(net), net, module), net, splits, where, space, progress)
@@ -294,8 +303,12 @@ def _finish(
     asked: Mapping[str, Any],
     progress: Listener,
 ) -> Compression:
-    """Write what the run leaves; the lock file last, which says that all of it is there."""
-    (folder / LOCK).unlink(missing_ok=True)
+    """Write what the run leaves; the lock file last, which says that all of it is there.
+
+    What another run left goes first: a kill must not leave its certificate beside the new network.
+    """
+    for name in (LOCK, CERTIFICATE, REPORT):
+        (folder / name).unlink(missing_ok=True)
     state.small.save(folder / SMALL)
     rebuilt = state.module if any(step.rebuilds for step in recipe.plan) else None
     lock = lock.with_result(folder / SMALL, _notes(recipe, space))
@@ -317,9 +330,10 @@ def _certify(
     """Write the certificate of the file in the folder, with what was asked of it, and the report."""
     announce(progress, "certify")
     file = folder / SMALL
-    certificate = certify(net, file, data.certified_on, rebuilt=rebuilt, delta=DELTA, progress=progress, **asked)
+    certificate = certify(net, file, data.test, rebuilt=rebuilt, delta=DELTA, progress=progress, **asked)
+    (folder / REPORT).unlink(missing_ok=True)  # it may be that of another certificate
     certificate.save(folder / CERTIFICATE)
-    again = f"tamis compress {lock.content['model']['name']} --recipe {LOCK} -o again"
+    again = _repeating(folder / LOCK, lock, asked)
     result = lock.content["result"]
     tried = [
         Candidate(each["start"], each["bytes"], 1 - each["different"] / result["held_out"], each["chosen"])
@@ -337,6 +351,23 @@ def _certify(
     return certificate
 
 
+def _repeating(path: Path, lock: Lock, asked: Mapping[str, Any]) -> str:
+    """What makes the same file again: a command where a command made it, or else a call."""
+    data = DataSection.model_validate(lock.content["recipe"]["data"])
+    if asked["command"] is not None:
+        return f"tamis compress {asked['called']} --recipe {shlex.quote(str(path))}{code_named_in(data)} -o again"
+    given = (("data", data.train), ("test", data.test))
+    more = "".join(f", {name}={name}" for name, said in given if said == IN_PYTHON)
+    return f"tamis.compress(model, {str(path)!r}{more}, out='again')"
+
+
+def code_named_in(data: DataSection) -> str:
+    """The options that name data which is Python code: it is not run because a file names it."""
+    given = (("--data", data.train), ("--test", data.test))
+    named = [(option, said) for option, said in given if said is not None and parse_spec(said).in_module]
+    return "".join(f" {option} {shlex.quote(said)}" for option, said in named)
+
+
 def _notes(recipe: Recipe, space: Workspace) -> dict[str, Any]:
     """What the budget's search tried: how many samples it was compared on, and every network."""
     path = space.notes(len(recipe.plan), recipe.plan[-1].step)
@@ -344,13 +375,15 @@ def _notes(recipe: Recipe, space: Workspace) -> dict[str, Any]:
     return found
 
 
-def _refuse_overwriting(folder: Path, lock: Lock) -> None:
-    """Raise InvalidInput where a folder holds what another run left when it was finished."""
-    if (folder / LOCK).exists() and (differs := lock.differs(Lock.read(folder / LOCK))):
-        raise InvalidInput(
-            f"'{folder}' holds the finished run of something else: {differs}. Name another folder as out=, or pass "
-            "force=True to write over it"
-        )
+def _refuse_overwriting(folder: Path, space: Workspace, lock: Lock) -> None:
+    """Raise InvalidInput where a folder holds what another run left when it was finished, or what no run left."""
+    if (folder / LOCK).exists():
+        if differs := lock.differs(Lock.read(folder / LOCK)):
+            raise InvalidInput(f"'{folder}' holds the finished run of something else: {differs}. {ELSEWHERE}")
+        return
+    there = [name for name in (SMALL, CERTIFICATE, REPORT) if (folder / name).exists()]
+    if there and not space.belongs_to(lock):
+        raise InvalidInput(f"'{folder}' holds {', '.join(there)}, and no {LOCK} says what they are. {ELSEWHERE}")
 
 
 def _finished(
@@ -381,6 +414,9 @@ def _finished(
     if certificate is None or not (folder / REPORT).exists():
         with _threads(old.threads):
             certificate = _certify(folder, old, net, rebuilt, data, asked, progress)
+    if old.requirements != lock.requirements:
+        old = old.requiring(lock.requirements)
+        old.write(folder / LOCK)
     space.remove()
     return Compression(folder, small, rebuilt, certificate, old)
 
@@ -392,7 +428,8 @@ def _certificate_of(folder: Path, net: Network, asked: Mapping[str, Any]) -> Cer
     except (FileNotFoundError, CorruptArtifact):
         return None
     said = certificate.content
-    own = said["file"]["sha256"] == sha256_of(folder / SMALL) and network_facts(net).items() <= said["network"].items()
+    known = {**network_facts(net), "just_initialised": asked["just_initialised"]}
+    own = said["file"]["sha256"] == sha256_of(folder / SMALL) and known.items() <= said["network"].items()
     required = {each["claim"]: each["at_most"] for each in said.get("requirements", ())}
     wanted = asked_for(**{name: asked[name] for name in REQUIRED})
     return certificate if own and required == wanted else None

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
 
 from tamis.errors import InvalidInput
@@ -44,11 +42,6 @@ class Splits:
             raise InvalidInput("a search needs data to compare networks on: say which part of it is held_out")
         return self.held_out
 
-    @cached_property
-    def certified_on(self) -> Any:
-        """The test data as `tamis.certify` takes it: without labels where there are none."""
-        return self.test if self.test_has_labels else self.test.normalised()
-
 
 def load_splits(
     train: Any, test: Any, held_out: float | None, held_out_from: str, calibration: int, seed: int
@@ -70,33 +63,17 @@ def load_splits(
     refuse_overlap(everything, tested)
     from_test = held_out_from == "test"
     source = tested if from_test else everything
-    aside, rest = (None, source) if held_out is None else _set_aside(source, held_out, seed)
+    aside, rest = (None, source) if held_out is None else source.set_aside(held_out, seed)
     left = everything if from_test else rest
     return Splits(
         train=left,
         held_out=aside,
-        calibration=left[torch.randperm(len(left), generator=_generator(seed + 1))[:calibration]],
+        calibration=left[torch.randperm(len(left), generator=torch.Generator().manual_seed(seed + 1))[:calibration]],
         test=rest if from_test else tested,
         has_labels=everything.has_labels,
         test_has_labels=tested.has_labels,
         digests={"train": described(everything), "test": described(tested)},
     )
-
-
-def _set_aside(data: Data, part: float, seed: int) -> tuple[Data, Data]:
-    """Some samples, drawn at random, and all others, both in the order of the data; equal ones go the same way."""
-    count = round(part * len(data))
-    drawn = torch.randperm(len(data), generator=_generator(seed))[:count].numpy()
-    chosen = torch.from_numpy(np.isin(data.sample_digests, data.sample_digests[drawn]))
-    if not chosen.any() or chosen.all():
-        distinct = len(np.unique(data.sample_digests))
-        said = f" ({distinct:,} distinct ones)" if distinct < len(data) else ""
-        raise InvalidInput(f"'{data.name}' has {len(data):,} samples{said}, of which {part:g} cannot be held out")
-    return data[chosen], data[~chosen]
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def refuse_overlap(train: Data, test: Data) -> None:

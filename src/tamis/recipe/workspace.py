@@ -31,24 +31,34 @@ class Workspace:
         path = self.folder / QUESTION
         return Lock.read(path) if path.exists() else None
 
-    def begin(self, lock: Lock) -> Lock:
+    def belongs_to(self, lock: Lock) -> bool:
+        """Whether the run that left off here is this one."""
+        begun = self.begun()
+        return begun is not None and not lock.differs(begun)
+
+    def begin(self, lock: Lock, force: bool = False) -> Lock:
         """Go on with the run that was begun here, if it is this one, or begin; the lock of that run.
+
+        Args:
+            lock: of this run.
+            force: remove the steps of another run that is not finished.
 
         Raises:
             InvalidInput: another run was begun here, and is not finished.
         """
         begun = self.begun()
-        if begun is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._remove_steps()  # nobody knows of which run they are
-            lock.write(self.folder / QUESTION)
-            return lock
-        if differs := lock.differs(begun):
+        differs = "" if begun is None else lock.differs(begun)
+        if begun is not None and not differs:
+            return begun
+        if differs and not force:
             raise InvalidInput(
-                f"'{self.folder}' holds another run that is not finished: {differs}. Repeat that one to go on; delete "
-                "the folder, or name another with -o, to begin anew"
+                f"'{self.folder}' holds another run that is not finished: {differs}. Repeat that one to go on; name "
+                "another folder as out=, or pass force=True to write over it, to begin anew"
             )
-        return begun
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._remove_steps()  # of the other run, or of nobody knows which
+        lock.write(self.folder / QUESTION)
+        return lock
 
     @contextmanager
     def alone(self) -> Iterator[None]:

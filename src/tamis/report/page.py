@@ -96,6 +96,7 @@ def report(
     content = cert.content
     parts: dict[str, Any] = {"rows": certified_rows(content), "more_rows": [], "figures": []}
     parts |= {"layers": (), "steps": (), "stayed_float": ()}
+    parts["check"] = _check_command(content, certificate, file)
     if original is not None:
         net = as_network(original, example, None, "report")
         _same_network(content, net)
@@ -245,12 +246,19 @@ def headline(content: Mapping[str, Any]) -> str:
     return f"{after:,} bytes: {before / after:.1f} times fewer than before"
 
 
-def _check_command(content: Mapping[str, Any]) -> str:
+def _check_command(content: Mapping[str, Any], certificate: str | Path | Certificate, file: str | Path | None) -> str:
     """The command that checks the certificate; with the names of the one that issued it, if it was a command."""
-    model, data = "MODEL", "DATA"
-    if content.get("command") is not None:  # then the name is the argument, and --weights
+    stated, small = Path("CERTIFICATE.json"), Path(content["file"]["name"])
+    if not isinstance(certificate, Certificate):
+        stated = Path(certificate)
+        small = stated.with_name(small.name)
+    files = shlex.join([str(stated), str(small if file is None else file)])
+    model, data, training = "MODEL", "DATA", "TRAINING"
+    if content.get("command") is not None:  # then the name is the argument, and the options that go with it
         model, data = content["network"]["name"], shlex.quote(content["data"]["name"])
-    return f"tamis verify CERTIFICATE.json {shlex.quote(content['file']['name'])} {model} --data {data}"
+        training = shlex.quote((content["training"] or {}).get("name", ""))
+    trained = "" if content["training"] is None else f" --training {training}"
+    return f"tamis verify {files} {model} --data {data}{trained}"
 
 
 def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: Sequence[str]) -> str:
@@ -275,7 +283,6 @@ def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: S
             holds={each["claim"]: each["holds"] for each in requirements},
             confidence=part(1 - Decimal(repr(content["settings"]["delta"]))),
             references=list(dict.fromkeys(reference(claim["source"].split(",")[0]) for claim in claims)),
-            check=_check_command(content),
             cite=cite,
             percent=percent,
             reproduce=list(reproduce),

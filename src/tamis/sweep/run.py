@@ -22,7 +22,7 @@ from tamis.certify.issue import certify
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph.network import Network
 from tamis.progress import Listener, reporting
-from tamis.recipe.run import CERTIFICATE, REPORT, requirements_of
+from tamis.recipe.run import CERTIFICATE, REPORT, code_named_in, requirements_of
 from tamis.recipe.state import DELTA
 from tamis.report.page import Candidate, report
 from tamis.sweep.alive import Workers
@@ -102,6 +102,7 @@ def sweep(
     max_accuracy_drop: float | str | None = None,
     max_disagreement: float | str | None = None,
     command: str | None = None,
+    just_initialised: bool = False,
     progress: Listener = True,
 ) -> Swept:
     """Make what a sweep asks for, together with the workers that share its study, and certify the best.
@@ -123,6 +124,7 @@ def sweep(
         max_accuracy_drop, max_disagreement: what is required of the certificates, as `tamis.certify` takes it; at least
             one must say so for `Swept.passed`.
         command: what runs it, as one would type it again; the certificates repeat it.
+        just_initialised: whether the weights of the model are random ones, which the certificates then note.
         progress: True, False, or a function of a `Progress`.
 
     Example:
@@ -133,7 +135,7 @@ def sweep(
     with closing(session.study):
         asked = requirements_of(max_accuracy_drop, max_disagreement, session.bench.data)
         session.work()
-        return session.finish(asked, command)
+        return session.finish(asked, command, just_initialised)
 
 
 def work(
@@ -231,7 +233,7 @@ class _Session:
 
     # -- certifying ----------------------------------------------------------------------------------------------------
 
-    def finish(self, asked: Mapping[str, float | None], command: str | None) -> Swept:
+    def finish(self, asked: Mapping[str, float | None], command: str | None, just_initialised: bool) -> Swept:
         """Compare all candidates, certify the best with what is asked of it, and write what is known."""
         settled = sorted(self.study.census().finished.values(), key=lambda trial: trial.number)
         good = [trial for trial in settled if trial.values is not None]
@@ -255,7 +257,8 @@ class _Session:
         else:
             one = chosen(figures, said.choose)
             picked = [] if one is None else [one]
-        compared = self._certify(rows, picked, {**asked, "called": self.bench.called, "command": command})
+        facts = {"called": self.bench.called, "command": command, "just_initialised": just_initialised}
+        compared = self._certify(rows, picked, {**asked, **facts})
         rows.sort(key=lambda row: (cost(row.figures, said.objectives[0]), row.trial))
         required = any(rate is not None for rate in asked.values())
         found = Swept(self.out, shown(self.study.url), tuple(said.objectives), rows, failed, compared, required)
@@ -281,7 +284,7 @@ class _Session:
                 certificate = certify(
                     self.bench.net,
                     each.file,
-                    self.bench.data.certified_on,
+                    self.bench.data.test,
                     delta=DELTA,
                     rebuilt=rebuilt,
                     candidates=compared,
@@ -292,19 +295,26 @@ class _Session:
                 rows[place] = Row(row.trial, row.point, each.figures, row.front, each.folder, certificate)
                 tell(count)
         for place, each in made.items():
-            recipe_file = shlex.quote(str(each.folder / RECIPE_FILE))
-            again = f"tamis compress {self.bench.called} --recipe {recipe_file} -o again"
             report(
                 each.folder / CERTIFICATE,
                 each.folder / REPORT,
                 original=self.bench.net,
                 rebuilt=self.bench.architecture(recipes[place]),
                 tried=_tried(rows, place),
-                reproduce=[again],
+                reproduce=[self._repeating(each, asked)],
             )
         if made:
             self._show_first(rows, made)
         return compared
+
+    def _repeating(self, made: Made, asked: Mapping[str, Any]) -> str:
+        """What makes a candidate again: a command where a command made it, or else a call."""
+        recipe = str(made.folder / RECIPE_FILE)
+        if asked["command"] is None:
+            return f"tamis.compress(model, {recipe!r}, out='again')"
+        rate = asked["max_accuracy_drop"]
+        more = code_named_in(self.bench.section) + ("" if rate is None else f" --max-accuracy-drop {rate!r}")
+        return f"tamis compress {self.bench.called} --recipe {shlex.quote(recipe)}{more} -o again"
 
     def _show_first(self, rows: Sequence[Row], made: Mapping[int, Made]) -> None:
         """The page of the one that is best in the first objective, of those that pass, also lies beside the results."""
