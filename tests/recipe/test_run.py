@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import random
 import re
@@ -124,6 +125,8 @@ def test_a_run_on_data_in_python_is_repeated_with_the_same_data(model: nn.Module
     given = {"data": (train.normalised(), train.labels), "test": test, "progress": False}
     done = compress(model, SHORT, out="out", **given)
     assert done.lock.content["recipe"]["data"]["train"] == "given in Python"
+    page = html.unescape(content("out", REPORT).decode())
+    assert "tamis.compress(model, 'out/recipe.lock.yaml', data=data, test=test, out='again')" in page
     with pytest.raises(RecipeError, match="the training data was given in Python, and no file has it: pass data="):
         compress(model, Path("out", LOCK), out="other", progress=False)
     with pytest.raises(InvalidInput, match="the data train is not that of"):

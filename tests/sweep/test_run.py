@@ -228,7 +228,7 @@ def test_names_that_are_not_plain(model: nn.Module, monkeypatch: pytest.MonkeyPa
         return write(path, text, encoding=encoding)
 
     monkeypatch.setattr(Path, "write_text", in_ascii_by_default)  # as where the system writes no UTF-8
-    found = sweep(model, TWO, "my sweep", progress=False)
+    found = sweep(model, TWO, "my sweep", command="tamis sweep run", progress=False)
     (row,) = found.certified
     assert row.folder is not None and "name: né\n" in (row.folder / "recipe.yaml").read_text(encoding="utf-8")
     page = html.unescape((found.folder / "report.html").read_text(encoding="utf-8"))
