@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 from torch import nn
 
 import tamis
@@ -147,3 +148,12 @@ def test_what_looks_at_data_remembers_it_and_what_does_not_adds_nothing() -> Non
     surgeon = tamis.prune(net, 0.5, by="obs", calibration=data[5:9], progress=False)
     assert surgeon.seen.count(digests) == surgeon.seen.count(digests[5:9]) == 4
     assert tamis.prune(repaired, 0.1).seen.count(digests) == 30
+
+
+def test_more_than_tamis_writes_is_not_read(tmp_path: Path) -> None:
+    text = base64.b64encode(bytes(seen_filter.LONGEST)).decode()
+    with pytest.raises(CorruptArtifact, match=rf"'small.tamis' says in {len(text):,} characters .* at most 524,288"):
+        seen_filter.read("small.tamis", text)
+    save_file({"weight": torch.ones(1)}, tmp_path / "m.safetensors", {"tamis.seen": text})
+    with pytest.raises(CorruptArtifact, match="at most 524,288 are read"):
+        seen_in(tmp_path / "m.safetensors")

@@ -26,9 +26,11 @@ from tamis.certify.claim import Settings
 from tamis.certify.claims import kinds_of
 from tamis.certify.claims.accuracy_change import AccuracyChange
 from tamis.certify.claims.boxes import Boxes
-from tamis.certify.schema import LARGEST_FLOAT
+from tamis.certify.evidence import gather_evidence
+from tamis.certify.schema import LARGEST_FLOAT, VERSION_2, check_form
 from tamis.certify.shares import share_out
 from tamis.errors import AssumptionViolated, CorruptArtifact, InvalidInput, TamisError, VerificationFailed
+from tamis.graph.trace import trace_as
 
 REFUSED = (VerificationFailed, CorruptArtifact)
 Content = dict[str, Any]
@@ -409,6 +411,12 @@ def test_claims_that_such_networks_do_not_have_are_refused(scene: Scene, tmp_pat
             tamis.verify(rederived(content), file, net, scene.inputs)
 
 
+def test_names_of_fields_do_not_reach_the_terminal_as_they_are() -> None:
+    with pytest.raises(CorruptArtifact, match=r"its .*'\\x1b\[31mred\\n' cannot be") as found:
+        check_form({**dict.fromkeys(VERSION_2), "certificate": 2, "notes": [], "\x1b[31mred\n": 1}, "it")
+    assert str(found.value).isprintable()
+
+
 def test_what_is_no_certificate_at_all(scene: Scene) -> None:
     with pytest.raises(TamisError):
         tamis.verify(scene.cert.content, scene.file, scene.net)  # type: ignore[arg-type]
@@ -476,6 +484,24 @@ class WithNone(nn.Module):
 
     def forward(self, x: Tensor) -> dict[str, Tensor | None]:
         return {"logits": self.linear(x), "loss": None}
+
+
+class Huge(nn.Module):
+    """Needs more memory than any machine has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.zeros(2**50).sum()
+
+
+@pytest.mark.parametrize("which", ["original", "small"])
+def test_a_network_that_torch_cannot_run_is_named(which: str) -> None:
+    huge, fine = (trace_as(model, torch.zeros(2, 3), True) for model in (Huge(), nn.ReLU()))
+    networks = (huge, fine) if which == "original" else (fine, huge)
+    with pytest.raises(
+        InvalidInput, match=rf"^the {which} network cannot be run on inputs of shape \(4, 3\): .+$"
+    ) as found:
+        gather_evidence(*networks, torch.zeros(4, 3))
+    assert "\n" not in str(found.value)
 
 
 def test_inputs_of_booleans(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import operator
 import os
 import pickle
 import stat
@@ -16,7 +17,10 @@ from torch import nn
 from torch.export import Dim
 
 from tamis.errors import InvalidInput, TamisError, UntrustedFile
+from tamis.graph.ops import REGISTRY
 from tamis.graph.program_file import load_program
+from tamis.graph.safe_operations import NAMES, is_safe
+from tamis.graph.size_arithmetic import find_excess
 from tamis.graph.size_formula import is_size_formula
 from tamis.graph.trace import quietly
 
@@ -206,8 +210,25 @@ def test_pickled_samples_are_left_out(archive, tmp_path):
     assert not (tmp_path / "mark").exists()
 
 
-@pytest.mark.parametrize("operation", ["aten.from_file.default", "aten.save.default"])
-def test_operations_on_files_are_refused(archive, tmp_path, operation):
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "aten.from_file.default",
+        "aten.save.default",
+        "aten.max_pool2d_with_indices_backward.default",  # writes wherever its indices say
+        "aten._unsafe_index.Tensor",
+        "aten.resize_.default",
+        "aten.as_strided.default",
+        "aten.set_.source_Tensor",
+        "aten.linalg_lu_solve.default",
+        "aten.mkldnn_rnn_layer.default",
+        "aten.lstm.data",
+        "aten.add.out",
+        "prims.as_strided.default",
+        "prims.resize.default",
+    ],
+)
+def test_operations_that_do_not_keep_within_their_tensors_are_refused(archive, tmp_path, operation):
     def change(graph):
         graph["graph_module"]["graph"]["nodes"][0]["target"] = f"torch.ops.{operation}"
 
@@ -223,6 +244,11 @@ def test_operations_on_files_are_refused(archive, tmp_path, operation):
         "torch.load",
         "torch.hub.load",
         "math.factorial",
+        "_operator.pow",
+        "_operator.lshift",
+        "_operator.rshift",
+        "torch.ops.higher_order.while_loop",
+        "torch.ops.higher_order.scan",
         "#x:y",
         "builtins.exec",
     ],
@@ -233,6 +259,15 @@ def test_functions_other_than_operations_and_arithmetic_are_refused(archive, tmp
 
     with pytest.raises(UntrustedFile, match=function):
         load_program(write(tmp_path / "m.pt2", changed(archive, GRAPH, change)))
+
+
+def test_operations_that_tamis_describes_are_safe_and_no_name_is_listed_in_vain():
+    described = [target for target in REGISTRY if target is not operator.getitem]
+    assert described and all(map(is_safe, described))
+    assert all(hasattr(torch.ops.aten, name) or hasattr(torch.ops.prims, name) for name in NAMES)
+    unsafe = [name for name in NAMES if "backward" in name or "sparse" in name or "unsafe" in name]
+    assert unsafe == ["_unsafe_view"]
+    assert is_safe(torch.ops.aten.relu_.default)
 
 
 def test_an_operation_that_torch_does_not_have_is_named(archive, tmp_path):
@@ -247,6 +282,124 @@ def test_compiled_code_is_refused(archive, tmp_path):
     path = write(tmp_path / "m.pt2", {**archive, "data/aotinductor/model/m.so": b"\x7fELF"})
     with pytest.raises(UntrustedFile, match=r"compiled code in 'm/data/aotinductor/model/m.so'"):
         load_program(path)
+
+
+# -- operands that kernels do not look at ------------------------------------------------------------------------------
+
+
+class Operation(nn.Module):
+    """A function of the input, and of tensors of the shapes that are given."""
+
+    def __init__(self, function, *shapes):
+        super().__init__()
+        self.function = function
+        self.weights = nn.ParameterList(torch.ones(shape) for shape in shapes)
+
+    def forward(self, x):
+        return self.function(x, *self.weights)
+
+
+def exported(path, model, *inputs, dynamic=None):
+    with quietly():
+        torch.export.save(torch.export.export(model, inputs, dynamic_shapes=dynamic), path)
+    return path
+
+
+def lstm(x, *weights):
+    states = [x.new_zeros(1, 2, 4), x.new_zeros(1, 2, 4)]
+    return torch.ops.aten.lstm.input(x, states, list(weights), True, 1, 0.0, False, False, True)[0]
+
+
+def attention(x, key, value):
+    return nn.functional.scaled_dot_product_attention(x, key, value)
+
+
+def whole_division(x):
+    return x + torch.div(x.long(), x.long() - 1, rounding_mode="trunc")
+
+
+@pytest.mark.parametrize(
+    ("model", "shape"),
+    [
+        (Operation(lstm, (16, 3), (16, 4), (1,), (1,)), (2, 5, 3)),
+        (Operation(attention, (1, 2, 9, 4), (1, 2, 3, 4)), (1, 2, 5, 4)),
+        (Operation(lambda x, v, g: x @ torch._weight_norm(v, g, 0), (4, 4), (1, 1)), (2, 4)),
+        (Operation(whole_division), (2, 4)),
+    ],
+    ids=["lstm", "attention", "weight norm", "division"],
+)
+def test_operands_that_a_kernel_would_not_check_are_refused(tmp_path, model, shape):
+    path = exported(tmp_path / "m.pt2", model, torch.zeros(shape))
+    with pytest.raises(UntrustedFile, match="has operands that do not fit together"):
+        load_program(path)
+
+
+def test_tensors_of_another_shape_than_the_graph_says_are_refused(tmp_path):
+    """A graph that is decomposed already is not derived again from its tensors."""
+    path = tmp_path / "m.pt2"
+    with quietly():
+        torch.export.save(torch.export.export(nn.Linear(3, 4), (torch.zeros(2, 3),)).run_decompositions(), path)
+    with zipfile.ZipFile(path) as stored:
+        members = {name.partition("/")[2]: stored.read(name) for name in stored.namelist()}
+
+    def change(config):
+        config["config"]["weight"]["tensor_meta"]["sizes"][0]["as_int"] = 1
+
+    assert load_program(path).input_shapes == ((2, 3),)
+    with pytest.raises(UntrustedFile, match=r"'weight' is torch.float32 of shape \(1, 3\), .* of shape \(4, 3\)"):
+        load_program(write(path, changed(members, WEIGHTS, change)))
+
+
+# -- numbers that grow -------------------------------------------------------------------------------------------------
+
+
+def node(target, result, *arguments):
+    inputs = [{"name": "a", "arg": argument, "kind": 1} for argument in arguments]
+    return {"target": target, "inputs": inputs, "outputs": [{"as_sym_int": {"as_name": result}}], "metadata": {}}
+
+
+def size(name):
+    return {"as_sym_int": {"as_name": name}}
+
+
+SQUARES = [node("_operator.mul", f"n{i + 1}", size(f"n{i}"), size(f"n{i}")) for i in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        (SQUARES, "more than 512 bits"),
+        ([node("_operator.mul", "n0", {"as_int": 10}, {"as_int": 10}), *SQUARES], "more than 512 bits"),
+        ([node("torch.ops.higher_order.cond", "n", {"as_graph": {"graph": {"nodes": SQUARES}}})], "more than 512 bits"),
+        ([node("_operator.mul", "n", {"as_ints": [1, 2]}, {"as_string": "text"})], "no number"),
+        ([node("_operator.mod", "n", {"as_string": "%999999999d"}, {"as_int": 3})], "no number"),
+    ],
+    ids=["sizes", "literals", "inner graph", "lists", "formats"],
+)
+def test_arithmetic_without_bounds_is_refused_before_it_is_done(archive, tmp_path, nodes, why):
+    def change(graph):
+        graph["graph_module"]["graph"]["nodes"][:0] = nodes
+
+    with pytest.raises(UntrustedFile, match=why):
+        load_program(write(tmp_path / "m.pt2", changed(archive, GRAPH, change)))
+
+
+def test_graphs_that_hand_long_numbers_to_one_another_are_counted_together():
+    three = SQUARES[:3]  # of 8 · 64 bits
+    again = {"as_graph": {"graph": {"nodes": [node("_operator.mul", "m", size("n"), size("n"))]}}}
+    assert find_excess({"nodes": three}) is None
+    handed = node("torch.ops.higher_order.cond", "given", again, size("n3"))
+    assert find_excess({"nodes": [*three, handed]})
+    inner = node("torch.ops.higher_order.cond", "n0", {"as_graph": {"graph": {"nodes": three}}})
+    assert find_excess({"nodes": [inner, SQUARES[0]]})
+
+
+def test_integers_beyond_64_bits_are_not_read(archive, tmp_path):
+    def change(graph):
+        graph["graph_module"]["graph"]["nodes"][:0] = [node("_operator.neg", "n", {"as_int": 2**64})]
+
+    with pytest.raises(InvalidInput, match=NOT_OF_TORCH):
+        load_program(write(tmp_path / "m.pt2", changed(archive, GRAPH, change)))
 
 
 # -- archives that are made to do harm ---------------------------------------------------------------------------------
@@ -285,6 +438,15 @@ def test_files_that_stand_twice_are_refused(archive, tmp_path):
         made.writestr("m/" + GRAPH, b"{}")
     with pytest.raises(UntrustedFile, match="twice"):
         load_program(path)
+
+
+@pytest.mark.parametrize(("offset", "value"), [(6, 99), (8, 1)], ids=["a later version", "encrypted"])
+def test_archives_that_python_cannot_open_are_no_files_of_torch(archive, tmp_path, offset, value):
+    content = bytearray(write(tmp_path / "m.pt2", archive).read_bytes())
+    content[content.index(b"PK\x01\x02") + offset] = value
+    (tmp_path / "m.pt2").write_bytes(content)
+    with pytest.raises(InvalidInput, match=NOT_OF_TORCH):
+        load_program(tmp_path / "m.pt2")
 
 
 @pytest.mark.parametrize("sizes", [[10**12, 1], [10**6, 10**6]])
@@ -367,6 +529,9 @@ CASES = {
         None,
     ),
     "recurrent": (lambda: nn.GRU(3, 4, batch_first=True), ((2, 5, 3),), None),
+    "lstm": (lambda: nn.LSTM(3, 4, 2, batch_first=True, bidirectional=True), ((2, 5, 3),), ({0: Dim.AUTO},)),
+    "weight norm": (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(3, 4)), ((2, 3),), ({0: Dim.AUTO},)),
+    "enlarged": (lambda: nn.Upsample(scale_factor=1.5), ((2, 3, 4, 4),), ({0: Dim.AUTO},)),
     "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), ((2, 5, 8),), ({0: Dim.AUTO},)),
 }
 
@@ -405,6 +570,17 @@ def test_files_of_torch_give_the_network_that_torch_gives(tmp_path, case):
         ("Pow(Symbol('s0'), Integer(1000000000))", False),
         ("Integer(9)**Integer(9)", False),
         ("Float('1', 1000000000)", False),
+        ("TruncToInt(Mul(Float('1.5', precision=53), ToFloat(Symbol('s0', integer=True))))", True),
+        ("Float('1e999999999')", False),
+        ("Float('1e999999999', precision=53)", False),
+        ("Float(dps=1000000000, num=3)", False),
+        ("Float(3, 1000000000)", False),
+        ("Rational('1e999999999')", False),
+        ("Max('1e999999999')", False),
+        ("Integer('9')", False),
+        ("Max(3, evaluate=True)", False),
+        ("RoundDecimal(Integer(3), Integer(-1000000000))", False),
+        (f"Integer({2**64})", False),
         ("exec('x')", False),
         ("Symbol('x').func", False),
         ("Symbol.__class__('x')", False),

@@ -183,6 +183,24 @@ def test_tied_weights_are_one_parameter() -> None:
     assert torch.equal(tamis.rescale(net)(x), net(x))
 
 
+def test_constants_that_are_one_tensor_are_copied_once() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.arange(3.0), persistent=False)
+            self.register_buffer("other", self.one[:], persistent=False)
+            self.register_buffer("bits", self.one.view(torch.int32), persistent=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * self.one + self.other + self.bits
+
+    model = Shared()
+    net = tamis.trace(model, torch.ones(2, 3))
+    assert net.constants["one"] is net.constants["other"] is not model.one
+    assert net.constants["bits"].dtype == torch.int32
+    assert torch.equal(net(torch.ones(2, 3)), model(torch.ones(2, 3)))
+
+
 def test_a_parametrization_that_mixes_entries_is_refused_for_costs_only() -> None:
     model = weight_norm(nn.Linear(3, 2))
     net = tamis.trace(model, torch.zeros(1, 3))

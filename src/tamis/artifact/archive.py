@@ -18,13 +18,20 @@ def check_stored(path: Path) -> None:
     """
     if not zipfile.is_zipfile(path):
         return
-    with zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            if entry.compress_type != zipfile.ZIP_STORED:
-                raise CorruptArtifact(
-                    f"'{path}' was not written by torch.save: {entry.filename!r:.80} in it is compressed, "
-                    f"{entry.compress_size:,} bytes for {entry.file_size:,}"
-                )
+    for entry in _entries(path):
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise CorruptArtifact(
+                f"'{path}' was not written by torch.save: {entry.filename!r:.80} in it is compressed, "
+                f"{entry.compress_size:,} bytes for {entry.file_size:,}"
+            )
+
+
+def _entries(path: Path) -> list[zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, EOFError) as error:  # ValueError: of names
+        raise CorruptArtifact(f"'{path}' was not written by torch.save: {error!s:.200}") from error
 
 
 def load_archive(path: Path, device: str | torch.device = "cpu") -> Any:

@@ -65,10 +65,14 @@ def read(path: str | Path | File, text: Any) -> SeenSamples:
     """What `written` wrote; a file without it has seen nothing that it knows of.
 
     Raises:
-        CorruptArtifact: it is something else.
+        CorruptArtifact: it is something else, or longer.
     """
     if text is None:
         return NOTHING_SEEN
+    if isinstance(text, str) and len(text) > LONGEST:  # before eight times its bytes are taken for its bits
+        raise CorruptArtifact(
+            f"'{path}' says in {len(text):,} characters what its network has seen, and at most {LONGEST:,} are read"
+        )
     try:
         return _read(base64.b64decode(text, validate=True))
     except (TypeError, ValueError) as error:

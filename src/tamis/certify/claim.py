@@ -26,6 +26,7 @@ Numbers = Mapping[str, Any]  # counts and floats by name; None for what is infin
 Limits = Mapping[str, tuple[Any, Any]]
 Needs = Literal["networks", "inputs", "labels", "training"]
 PROOF = "both networks are computed in exact arithmetic: what rounding adds to their outputs is not counted"
+SAME = 1e-9  # relative: numbers that follow from the same numbers, by another version of a library
 PAD = 1e-9  # of logarithms that float64 may round down
 
 

@@ -224,13 +224,19 @@ def classes_of(net: Network) -> int | None:
     return shape[1] if shape is not None and len(shape) == 2 and shape[1] > 1 else None
 
 
-def outputs_of(net: Network, inputs: tuple[Tensor, ...]) -> Tensor:
-    """All outputs of each sample side by side, in float64."""
-    return torch.cat([value.reshape(len(value), -1).double() for value in _leaves(net, inputs)], 1)
+def outputs_of(net: Network, inputs: tuple[Tensor, ...], called: str) -> Tensor:
+    """All outputs of each sample side by side, in float64.
 
-
-def _leaves(net: Network, inputs: tuple[Tensor, ...]) -> list[Tensor]:
-    return [value for value in pytree.tree_leaves(net(*inputs)) if isinstance(value, Tensor)]
+    Raises:
+        InvalidInput: torch cannot compute them; `called` says of which network.
+    """
+    try:
+        leaves = [value for value in pytree.tree_leaves(net(*inputs)) if isinstance(value, Tensor)]
+        return torch.cat([value.reshape(len(value), -1).double() for value in leaves], 1)
+    except (RuntimeError, IndexError) as error:
+        shapes = ", ".join(str(tuple(value.shape)) for value in inputs)
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InvalidInput(f"the {called} network cannot be run on inputs of shape {shapes}: {reason:.300}") from error
 
 
 def _device(net: Network) -> torch.device:
@@ -240,7 +246,7 @@ def _device(net: Network) -> torch.device:
 @torch.inference_mode()
 def _measure(original: Network, small: Network, batch: Batch, first: str) -> tuple[_Measured, float]:
     inputs = tuple(value.to(_device(original)) for value in batch.inputs)
-    before, after = outputs_of(original, inputs), outputs_of(small, inputs)
+    before, after = outputs_of(original, inputs, "original"), outputs_of(small, inputs, "small")
     for name, outputs in (("original", before), ("small", after)):
         wrong = (~(outputs.abs() <= LARGEST_OUTPUT)).any(1).nonzero()
         if len(wrong):

@@ -173,7 +173,7 @@ def check_form(content: Any, called: str) -> None:
         known = " or ".join(map(str, FORMS))
         raise CorruptArtifact(f"{called} is a certificate of version {version!r:.50}, and not {known}")
     if wrong := wrong_fields(content, FORMS[version], optional=("signature",)):
-        raise CorruptArtifact(f"{called} is no certificate of tamis: its {', '.join(wrong)[:200]} cannot be")
+        raise CorruptArtifact(f"{called} is no certificate of tamis: its {', '.join(map(repr, wrong))[:200]} cannot be")
 
 
 def finite(value: float) -> float | None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tamis.artifact.fingerprint import fingerprint_of_values
 from tamis.certify import version_1
 from tamis.certify.certificate import Certificate
-from tamis.certify.claim import Case, Kind, Limits, Settings
+from tamis.certify.claim import SAME, Case, Kind, Limits, Settings
 from tamis.certify.claims import kinds_of
 from tamis.certify.evidence import Evidence, gather_evidence
 from tamis.certify.issue import (
@@ -38,8 +38,6 @@ from tamis.certify.signature import check_signature
 from tamis.errors import InvalidInput, VerificationFailed
 from tamis.graph.network import Network
 from tamis.graph.precision import without_autocast
-
-SAME = 1e-9  # relative: numbers that follow from the same numbers, by another version of a library
 
 
 @dataclass(frozen=True)

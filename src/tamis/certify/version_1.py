@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import Any
 
 from tamis.certify.certificate import claim_of
-from tamis.certify.claim import Claim, Kind, Limits, Settings, shortest
+from tamis.certify.claim import SAME, Claim, Kind, Limits, Settings, shortest
 from tamis.errors import VerificationFailed
 
 REASON = "(the certificate is of version 1, when not every bound rounded up: have the file certified again)"
-SAME = 1e-9  # relative, as between certificates of this version
 # What a bound grows with, and what better arithmetic or a shorter code makes smaller: more than now is no better claim.
 MAY_BE_LARGER = ("bits", "log_bound")
 SOURCES = {

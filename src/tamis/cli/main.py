@@ -102,7 +102,8 @@ Shape = Annotated[
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", help="Read a .pt2 file even if it can run code of whoever made it, as one with pickled weights."
+        "--trust",
+        help="Read a .pt2 file even if it can run code of whoever made it, as one with pickled weights or rare operations.",
     ),
 ]
 CALIBRATION_HELP = (

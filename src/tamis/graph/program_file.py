@@ -1,9 +1,9 @@
 """`.pt2` files: exported programs, read so that a file cannot bring code with it.
 
 `torch.export.load` unpickles parts of an archive, loads shared libraries, evaluates texts of its graph as Python
-(sizes, guards, names), imports modules that it names, and calls any function of torch that a node names. So an archive
-is not given to it as it is. It is taken apart first; what could be more than data is refused; and torch reads a new
-archive, in memory, that has the parts which were looked at and no other.
+(sizes, guards, names), imports modules that it names, and calls any function of torch that a node names, of which not
+all keep within their tensors. So an archive is not given to it as it is. It is taken apart first; what could be more
+than data is refused; and torch reads a new archive, in memory, that has the parts which were looked at and no other.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
+from torch._ops import OpOverload
 
 from tamis.errors import InvalidInput, TamisError, UntrustedFile
 from tamis.graph.network import Network
-from tamis.graph.size_formula import is_size_formula
+from tamis.graph.safe_operations import is_safe
+from tamis.graph.size_arithmetic import FUNCTIONS as ARITHMETIC
+from tamis.graph.size_arithmetic import ITEM, find_excess
+from tamis.graph.size_formula import NAME, is_size_formula
 from tamis.graph.trace import network_from_program, quietly
+from tamis.graph.unchecked_operands import find_mismatch
 
 GRAPH, SAMPLES = "models/model.json", "data/sample_inputs/model.pt"
 PAYLOADS = {"weights": "data/weights/", "constants": "data/constants/"}  # tensors as they are, and what says which
@@ -31,33 +37,16 @@ PLAIN = ("archive_format", "archive_version", ".data/version", "byteorder")  # w
 LEGACY = ("data/weights/model.pt", "data/constants/model.pt")  # whole state dicts, pickled, of torch before 2.9
 COMPILED = "data/aotinductor/"
 
-# Names of nodes, arguments and parameters become parts of Python source. Of such words alone no call can be made.
-WORD = re.compile(r"[\w.+\-]*")
 TEXT = re.compile(r"[^'\"\\\x00-\x1f]*")  # what can stand between quotes, and not end them
 TEXTS = ("as_string", "as_strings")
 TREES = ("in_spec", "out_spec")
 CONTAINERS = (None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict")
 OPERATION = re.compile(r"torch\.ops\.(aten|prims)\.\w+\.\w+")
-SUBGRAPHS = (
-    "cond",
-    "while_loop",
-    "scan",
-    "associative_scan",
-    "map_impl",
-    "wrap_with_set_grad_enabled",
-    "wrap_with_autocast",
-)
-ARITHMETIC = (
-    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "neg", "pos", "lshift", "rshift", "getitem"),
-    *("eq", "ne", "lt", "le", "gt", "ge", "and_", "or_", "not_"),
-)
-FUNCTIONS = (
-    *(f"torch.ops.higher_order.{name}" for name in SUBGRAPHS),
-    *(f"_operator.{name}" for name in ARITHMETIC),
-    *(f"math.{name}" for name in ("ceil", "floor", "trunc", "sqrt")),
-    *(f"torch.{name}" for name in ("sym_float", "sym_int", "sym_not", "sym_max", "sym_min", "sym_ite", "sym_sum")),
-    "torch._sym_sqrt",
-)
+SUBGRAPHS = ("cond", "wrap_with_set_grad_enabled", "wrap_with_autocast")  # no loops, which need not end
+FUNCTIONS = (*(f"torch.ops.higher_order.{name}" for name in SUBGRAPHS), *ARITHMETIC, ITEM)
+LARGEST = 2**63  # of integers
+# RuntimeError and NotImplementedError are of zipfile, for what is encrypted or of a later version of the format.
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, zipfile.BadZipFile, EOFError, RuntimeError)
 ROOM = 4  # times the bytes of an archive: the most that tensors of it may take, which can be views of one another
 
 
@@ -67,7 +56,7 @@ def load_program(path: Path, trust: bool = False) -> Network:
     Args:
         path: the file, as `torch.export.save` wrote it.
         trust: read it even if it can run code: pickled tensors, objects of classes, compiled libraries, and functions
-            other than torch's operations.
+            other than the operations that `safe_operations` lists.
 
     Raises:
         UntrustedFile: it can run code, or is made to do harm, and `trust` is False.
@@ -80,7 +69,12 @@ def load_program(path: Path, trust: bool = False) -> Network:
     source = io.BytesIO(content if trust else _harmless(path, content))
     with quietly():
         try:
-            return network_from_program(torch.export.load(source))
+            program = torch.export.load(source)
+            return (
+                network_from_program(program)
+                if trust
+                else network_from_program(program, partial(_check_operands, path))
+            )
         except TamisError:
             raise
         except Exception as error:  # torch raises whatever it tripped over, in the file or in the graph that it says
@@ -106,7 +100,7 @@ def _harmless(path: Path, content: bytes) -> bytes:
             made[described] = _written(config)
             for name in _checked_payloads(path, kind, folder, config, members, len(content)):
                 made[name] = members[name]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, zipfile.BadZipFile, EOFError) as error:
+    except UNREADABLE as error:
         _unreadable(path, error)
     return _archive(made)
 
@@ -146,8 +140,15 @@ def _archive(members: Mapping[str, bytes]) -> bytes:
     return made.getvalue()
 
 
-def _parsed(text: bytes) -> Any:
-    return json.loads(text)
+def _parsed(text: bytes | str) -> Any:
+    return json.loads(text, parse_int=_whole)
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > LARGEST:
+        raise ValueError(f"{digits:.30} is too large")
+    return number
 
 
 def _written(content: Any) -> bytes:
@@ -193,7 +194,14 @@ def _checked_graph(path: Path, content: Any) -> Any:
     """What describes the program, without guards and notes, if it calls operations of torch and nothing else."""
     content["guards_code"] = []  # Python source, of what tamis checks itself
     _check_words(path, content)
+    if excess := find_excess(content["graph_module"]["graph"]):
+        _refuse(path, excess)
     return content
+
+
+def _check_operands(path: Path, program: torch.export.ExportedProgram) -> None:
+    if mismatch := find_mismatch(program):
+        _refuse(path, mismatch)
 
 
 def _check_words(path: Path, value: Any, key: str = "") -> None:
@@ -217,7 +225,7 @@ def _check_words(path: Path, value: Any, key: str = "") -> None:
 def _check_text(path: Path, text: str, key: str) -> None:
     if key in CHECKS:
         CHECKS[key](path, text)
-    elif not (TEXT if key in TEXTS else WORD).fullmatch(text):
+    elif not (TEXT if key in TEXTS else NAME).fullmatch(text):
         _refuse(path, f"it has {text!r:.200} where a name must stand")
 
 
@@ -225,23 +233,25 @@ def _check_function(path: Path, text: str) -> None:
     if OPERATION.fullmatch(text):
         _, _, space, name, overload = text.split(".")
         found = getattr(getattr(getattr(torch.ops, space), name, None), overload, None)
-        if found is None:
+        if not isinstance(found, OpOverload):
             raise InvalidInput(f"'{path}' calls {text}, which this torch does not have")
-        if all(argument.name != "filename" for argument in found._schema.arguments):
-            return
-    if text not in FUNCTIONS:
+        if not is_safe(found):
+            _refuse(
+                path, f"it calls {text}, which is none of the operations that are known to keep within their tensors"
+            )
+    elif text not in FUNCTIONS:
         _refuse(path, f"it calls {text!r:.200}, which is no operation of torch on tensors")
 
 
 def _check_tree(path: Path, text: str) -> None:
     """Raise UntrustedFile for inputs or outputs in containers other than Python's own: torch would import theirs."""
-    version, tree = json.loads(text)
+    version, tree = _parsed(text)
     _check_words(path, version)
 
     def check(node: Any) -> None:
         if node["type"] not in CONTAINERS:
             _refuse(path, f"it has inputs or outputs in a {node['type']!r:.200}")
-        keys = json.loads(node["context"]) if isinstance(node["context"], str) else node["context"]
+        keys = _parsed(node["context"]) if isinstance(node["context"], str) else node["context"]
         if keys is not None and not (isinstance(keys, list) and all(isinstance(name, (str, int)) for name in keys)):
             _refuse(path, f"it has inputs or outputs in a {node['type']!r:.200} of {keys!r:.200}")
         _check_words(path, keys)

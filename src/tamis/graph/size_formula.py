@@ -9,10 +9,12 @@ LONGEST = 10_000  # characters
 LARGEST = 2**63
 LARGEST_POWER = 8
 MOST_DIGITS = 1000
+# Names in a file become parts of Python source. Of such words alone no call can be made.
 NAME = re.compile(r"[\w.+\-]*")
+DECIMAL = re.compile(r"-?\d{1,400}(\.\d{0,400})?(e[+-]?\d{1,3})?")
 POWERS = ("Pow", "PowByNatural", "FloatPow")
 FUNCTIONS = (
-    *("Symbol", "Integer", "Float", "Rational", "Add", "Mul", "Max", "Min", "Mod", "Piecewise", "ExprCondPair"),
+    *("Integer", "Float", "Rational", "Add", "Mul", "Max", "Min", "Mod", "Piecewise", "ExprCondPair"),
     *("Equality", "Unequality", "GreaterThan", "LessThan", "StrictGreaterThan", "StrictLessThan", "And", "Or", "Not"),
     *("Eq", "Ne", "Ge", "Le", "Gt", "Lt", "Abs", "floor", "ceiling"),
     *("FloorDiv", "CeilDiv", "CleanDiv", "ModularIndexing", "PythonMod", "Where", "IntTrueDiv", "FloatTrueDiv"),
@@ -45,15 +47,17 @@ def _is_arithmetic(node: ast.AST) -> bool:
             return True
         case ast.Constant(value=int() | float() as number):
             return abs(number) <= LARGEST
-        case ast.Constant(value=str() as word):  # the name of a symbol, or a number
-            return NAME.fullmatch(word) is not None
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return _is_arithmetic(operand)
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() | ast.Div() | ast.Mod()):
             return _is_arithmetic(node.left) and _is_arithmetic(node.right)
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords) if name in FUNCTIONS:
-            given = [*arguments, *(each.value for each in keywords)]
-            return all(map(_is_arithmetic, given)) and _is_short(name, given)
+        case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str() as name)], keywords=assumptions):
+            given = [each.value for each in assumptions]
+            return NAME.fullmatch(name) is not None and all(isinstance(each, ast.Constant) for each in given)
+        case ast.Call(func=ast.Name(id="Float"), args=[ast.Constant(value=str() as number)], keywords=[precision]):
+            return DECIMAL.fullmatch(number) is not None and _number(precision.value) <= MOST_DIGITS
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
+            return all(map(_is_arithmetic, arguments)) and _is_short(name, arguments)
     return False
 
 
@@ -61,7 +65,7 @@ def _is_short(function: str, given: list[ast.expr]) -> bool:
     """Whether what it computes has not more digits than there is memory."""
     if function in POWERS:
         return len(given) == 2 and _is_symbol(given[0]) and _number(given[1]) <= LARGEST_POWER
-    if function == "Float":
+    if function in ("Float", "RoundDecimal"):  # the second argument says how many digits
         return all(_number(each) <= MOST_DIGITS for each in given[1:])
     return True
 

@@ -11,7 +11,7 @@ import io
 import logging
 import operator
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from copy import copy
 from threading import RLock
@@ -237,13 +237,14 @@ def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
     first: dict[Any, str] = {}
     tied: dict[str, str] = {}
     for name, value in state.items():
-        if not isinstance(value, Tensor) or value.numel() == 0:
+        if not isinstance(value, Tensor) or value.numel() == 0 or value.layout != torch.strided:
             continue
         place = (
             value.untyped_storage().data_ptr() or id(value),
             value.storage_offset(),
             tuple(value.shape),
             value.stride(),
+            value.dtype,
         )
         owner = first.setdefault(place, name)
         if owner != name:
@@ -251,10 +252,13 @@ def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
     return tied
 
 
-def network_from_program(program: ExportedProgram) -> Network:
-    """A `Network` from an exported program (as `torch.export.load` returns it)."""
+def network_from_program(
+    program: ExportedProgram, check: Callable[[ExportedProgram], None] = lambda program: None
+) -> Network:
+    """A `Network` from an exported program (as `torch.export.load` returns it), if a check lets it pass."""
     with quietly():
         program = program.run_decompositions({})
+    check(program)
     return _Builder(program, _keeps_batch(program), tied_names(program.state_dict)).build()
 
 
@@ -269,7 +273,9 @@ class _Builder:
         self.params = {n: v.detach().clone() for n, v in state.items() if n in persistent and n not in self.tied}
         self.trainable = frozenset(set(program.graph_signature.parameters) - set(self.tied)) & self.params.keys()
         others = {**{n: v for n, v in state.items() if n not in persistent}, **constants}
-        self.constants = {n: v.detach().clone() for n, v in others.items() if isinstance(v, Tensor)}
+        same = tied_names(others)  # copied once: a small file can give one tensor thousands of names
+        copies = {n: v.detach().clone() for n, v in others.items() if isinstance(v, Tensor) and n not in same}
+        self.constants = {n: copies[same.get(n, n)] for n in (*copies, *same)}
         self.nodes: list[Node] = []
         self.inputs: list[str] = []
         self.input_shapes: list[tuple[int, ...]] = []

@@ -89,7 +89,7 @@ def _usual_outputs(net: Network, small: Network, radius: float) -> float:
     device = next((value.device for value in net.params.values()), None)
     pairs = zip(net.input_shapes, net.input_dtypes, strict=True)
     inputs = tuple(drawn(shape, dtype).to(device) for shape, dtype in pairs)
-    norms = sum(outputs_of(each, inputs).abs().sum(1) for each in (net, small))
+    norms = sum(outputs_of(each, inputs, which).abs().sum(1) for each, which in ((net, "original"), (small, "small")))
     assert isinstance(norms, Tensor)
     # Outputs that overflow are large, whatever they are; to call them smaller makes no bound informative.
     return float(norms.nan_to_num(math.inf).clamp(max=LARGEST_FLOAT / 2).max())

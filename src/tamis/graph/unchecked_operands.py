@@ -1,0 +1,97 @@
+"""What kernels of torch take for granted of their operands: where it is not so, they read beside a tensor, or crash.
+
+Most kernels compare the shapes of what they are given. On CPUs those of attention, of an LSTM and of a weight norm do
+not compare all of them; and a graph in a file may say of a weight that it has another shape than the one in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.export import ExportedProgram
+
+
+def find_mismatch(program: ExportedProgram) -> str | None:
+    """The first shape in a program that is not what it must be, in words; None where all are."""
+    return next(chain(_stored(program), _operands(program)), None)
+
+
+def _stored(program: ExportedProgram) -> Iterator[str]:
+    """Tensors that are not as the graph says, on which all other shapes of it depend."""
+    said = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    stored = {**program.state_dict, **program.constants}
+    for spec in program.graph_signature.input_specs:
+        found, claim = stored.get(spec.target or ""), said.get(getattr(spec.arg, "name", ""))
+        if not isinstance(found, Tensor) or not isinstance(claim, Tensor):
+            continue
+        if found.dtype != claim.dtype or _shape(found) != _shape(claim):
+            yield f"its tensor {spec.target!r:.200} is {_described(found)}, and its graph says {_described(claim)}"
+
+
+def _operands(program: ExportedProgram) -> Iterator[str]:
+    for module in program.graph_module.modules():
+        for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
+            name = getattr(node.target, "_schema", None) and node.target._schema.name
+            if name in FITS and not _holds(FITS[name], node):
+                yield f"its {node.target} at {node.name!r:.200} has operands that do not fit together"
+
+
+def _holds(fits: Callable[..., bool], node: torch.fx.Node) -> bool:
+    """Whether the operands fit; where it is not known what they are, they do not."""
+    try:
+        return fits(*torch.fx.node.map_arg(node.args, lambda each: _shape(each.meta["val"])), **node.kwargs)
+    except (KeyError, AttributeError, IndexError, TypeError, ValueError):
+        return False
+
+
+def _described(value: Tensor) -> str:
+    return f"{value.dtype} of shape ({', '.join(_shape(value))})"
+
+
+def _shape(value: Tensor) -> tuple[str, ...]:
+    """Sizes as texts: two formulas are the same size where they are the same formula."""
+    return tuple(map(str, value.shape))
+
+
+def _fit_in_attention(query: Any, key: Any, value: Any, *others: Any, **named: Any) -> bool:
+    """Each key has a value."""
+    return bool(key[:-1] == value[:-1])
+
+
+def _fit_in_lstm(
+    x: Any, states: Any, weights: Any, biased: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
+) -> bool:
+    """Weights are those of PyTorch's LSTM without projections, for the sizes of the input and of the states."""
+    directions, hidden = 2 if both else 1, states[0][2]
+    if len(weights) != layers * directions * (4 if biased else 2):
+        return False
+    gates = str(4 * int(hidden))
+    state = (str(layers * directions), x[0 if first else 1], hidden)
+    wanted: list[tuple[str, ...]] = []
+    for layer in range(layers):
+        inputs = str(directions * int(hidden)) if layer else x[2]
+        wanted += [(gates, inputs), (gates, hidden), *[(gates,)] * (2 * biased)] * directions
+    return list(states) == [state, state] and list(weights) == wanted
+
+
+def _fit_in_weight_norm(directions: Any, lengths: Any, axis: int = 0) -> bool:
+    """Each direction has a length."""
+    return bool(lengths == tuple(size if place == axis else "1" for place, size in enumerate(directions)))
+
+
+def _fit_in_division(dividend: Any, divisor: Any, *, rounding_mode: str | None = None) -> bool:
+    """Not towards zero: the processor stops at the least integer divided so by -1."""
+    return rounding_mode != "trunc"
+
+
+FITS: dict[str, Callable[..., bool]] = {
+    "aten::scaled_dot_product_attention": _fit_in_attention,
+    "aten::lstm": _fit_in_lstm,
+    "aten::_weight_norm": _fit_in_weight_norm,
+    "aten::div": _fit_in_division,
+    "aten::divide": _fit_in_division,
+}
