@@ -103,7 +103,7 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Read a .pt2 file even if it can run code of whoever made it, as one with pickled weights or rare operations.",
+        help="Read a .pt2 file even if it can run code of whoever made it, as with pickled weights or rare operations.",
     ),
 ]
 CALIBRATION_HELP = (
