@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import tamis
-from tamis.papers.record import store
+from experiments.record import store
 from tamis.train.data import load_data
 from tamis.train.models import resnet20, resnet32
 

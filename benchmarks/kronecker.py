@@ -45,10 +45,10 @@ from measure import RESULTS, best_seconds, store
 from torch import Tensor
 from torch.nn import functional as F
 
+from experiments.record import environment
+from experiments.record import store as store_record
 from tamis.kernels import dispatch
 from tamis.kronecker import KroneckerLinear, Pattern, butterfly, monarch
-from tamis.papers.record import environment
-from tamis.papers.record import store as store_record
 
 TRANSFORMER = [(1, 192, 48, 2), (2, 48, 192, 1), (1, 768, 192, 2), (6, 64, 64, 1), (6, 64, 256, 1)]
 PRODUCTS: dict[str, Sequence[Pattern]] = {

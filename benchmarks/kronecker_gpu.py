@@ -2,7 +2,7 @@
 
     python benchmarks/kronecker_gpu.py [--store]
 
-"goals" reads what `python -m tamis.papers.kronecker --full --device cuda --results docs/results` has measured, the
+"goals" reads what `python -m experiments kronecker --full --device cuda` has stored, the
 patterns of figure D.1 of the thesis for 25088 vectors, and takes those with ad ≥ 2. Factors are the time of the fastest
 of bmm, einsum and dense over that of our kernel, or over that of the backend which `prefers` names. Floors: bytes are
 read and written once at 4.3 TB/s; multiplications are made at 790/3 T/s (one of float32 numbers by three of float16
@@ -23,19 +23,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from measure import RESULTS, store
+from measure import store
 from torch import Tensor, nn
 
+from experiments import RESULTS as EXPERIMENTS
+from experiments.kronecker_compile import compile_layers, compile_products
+from experiments.kronecker_patterns import BATCH
+from experiments.kronecker_peers import PEERS, Row, from_line
+from experiments.kronecker_vit import SQUARE, UP
 from tamis.kernels.timing import in_turns
 from tamis.kronecker import KroneckerLinear, butterfly
 from tamis.kronecker.backends import BACKENDS, BATCH_FIRST, LAYOUTS
 from tamis.kronecker.kept import step_of
 from tamis.kronecker.pattern import Pattern
 from tamis.kronecker.triton import prefers
-from tamis.papers.kronecker_compile import compile_layers, compile_products
-from tamis.papers.kronecker_patterns import BATCH
-from tamis.papers.kronecker_peers import PEERS, Row, from_line
-from tamis.papers.kronecker_vit import SQUARE, UP
 
 DTYPES = (torch.float32, torch.float16)
 BANDWIDTH = 4.3e12
@@ -62,7 +63,7 @@ SECONDS = 0.05
 
 def goals() -> list[dict[str, Any]]:
     """By dtype and layout: how often our kernel is the fastest, by how much, and how far it is from the floor."""
-    figures = json.loads((RESULTS / "kronecker_cuda.json").read_text())["figures"]["multiply"]
+    figures = json.loads((EXPERIMENTS / "kronecker_cuda.json").read_text())["figures"]["multiply"]
     assert figures["plan"]["batch"] == BATCH
     rows = [from_line(line) for line in figures["rows"]]
     return [

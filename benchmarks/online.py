@@ -30,8 +30,8 @@ from measure import store
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import Prior
-from tamis.papers.online_run import Asked, follow
-from tamis.papers.online_streams import Stream, named, space_for
+from tamis.bayes.run import Asked, follow
+from tamis.bayes.streams import Stream, named, space_for
 
 PARTICLES = (25, 50, 100, 200)
 SEEN = (64, 128, 256, 512, 1024)  # t

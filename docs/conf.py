@@ -8,6 +8,7 @@ from pathlib import Path
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
+STORED = [HERE / "results", HERE.parent / "experiments" / "results"]
 sys.path.insert(0, str(HERE))  # for results_pages
 
 from results_pages import write_results_pages  # noqa: E402
@@ -33,4 +34,4 @@ suppress_warnings = ["myst.xref_missing", "docutils", "ref.python"]
 
 def setup(app: Sphinx) -> None:
     """Pages of stored figures are written anew at each build."""
-    app.connect("builder-inited", lambda app: write_results_pages(HERE / "results", HERE / "generated"))
+    app.connect("builder-inited", lambda app: write_results_pages(STORED, HERE / "generated"))

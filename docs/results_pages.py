@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 MOST_ROWS = 60  # of one table; the file has all of them
 
 
-def write_results_pages(results: Path, folder: Path) -> None:
-    """Write a page for each file of figures, and one that lists them."""
+def write_results_pages(results: Sequence[Path], folder: Path) -> None:
+    """Write a page for each file of figures in some folders, and one that lists them."""
     folder.mkdir(exist_ok=True)
-    files = [path for path in sorted(results.glob("*.json")) if "environment" in json.loads(path.read_text())]
+    stored = sorted((path for each in results for path in each.glob("*.json")), key=lambda path: path.name)
+    files = [path for path in stored if "environment" in json.loads(path.read_text())]
     for path in files:
-        (folder / f"{path.stem}.md").write_text(page_of(path), encoding="utf-8")
+        (folder / f"{path.stem}.md").write_text(page_of(path, folder), encoding="utf-8")
     (folder / "index.md").write_text(index_of(files), encoding="utf-8")
 
 
@@ -31,15 +33,16 @@ def index_of(files: list[Path]) -> str:
     return "\n".join([*lines, "", "```{toctree}", ":hidden:", "", *entries, "```", ""])
 
 
-def page_of(path: Path) -> str:
-    """One file: its command, and its numbers, one table for each part."""
+def page_of(path: Path, folder: Path) -> str:
+    """One file: its command, and its numbers, one table for each part; links are relative to the page's folder."""
     content = json.loads(path.read_text())
     said = content["environment"]
     lines = [f"# {path.stem.replace('_', ' ')}", "", f"    {said.get('command', '')}", ""]
     lines += [f"{said.get('date', '')}, {hardware(said)}, torch {said.get('torch', 'unknown')}.", ""]
-    lines += [f"All of it: {{download}}`{path.name} <../results/{path.name}>`.", ""]
+    here = os.path.relpath(path.parent, folder)
+    lines += [f"All of it: {{download}}`{path.name} <{here}/{path.name}>`.", ""]
     for picture in pictures_of(path):
-        lines += [f"![{picture.stem.replace('_', ' ')}](../results/{picture.name})", ""]
+        lines += [f"![{picture.stem.replace('_', ' ')}]({here}/{picture.name})", ""]
     figures = content.get("figures", {name: value for name, value in content.items() if name != "environment"})
     parts = figures.items() if isinstance(figures, dict) else [("figures", figures)]
     for name, part in parts:

@@ -1,6 +1,7 @@
 """Imports go one way: a room may import from the rooms before it, never from those after it."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ ORDER = [
     {"certify"},
     {"report"},
     {"recipe"},
-    {"sweep", "papers"},
+    {"sweep"},
     {"cli"},
     {"__main__"},
 ]
@@ -54,6 +55,12 @@ def test_imports_point_backwards(path: Path) -> None:
         pytest.fail(f"{own} has no place in the order of rooms: add it to ORDER")
     forward = {other for other in imported_rooms(path) if other != own and RANK[other] >= RANK[own]}
     assert not forward, f"{own} imports {forward}, which come later"
+
+
+def test_no_file_of_the_package_names_the_experiments() -> None:
+    """They are of a clone: an installed tamis has none, so that neither an import nor a path may lead there."""
+    naming = re.compile(r"\b(?:from|import|-m) experiments\b|\bexperiments[./]\w")
+    assert not [path for path in [*FILES, SOURCE / "__init__.py"] if naming.search(path.read_text())]
 
 
 def test_no_file_is_called_utils() -> None:

@@ -64,6 +64,8 @@ def test_sdist_and_wheel(tmp_path: Path) -> None:
         assert needed in packed
     assert any(entry.startswith("tamis/_native") and not entry.endswith(".pyi") for entry in packed)
     assert not any(entry.endswith((".cpp", ".h")) for entry in packed)
+    # The package alone: no experiments, no tests.
+    assert {entry.split("/")[0] for entry in packed} == {"tamis", f"tamis-{tamis.__version__}.dist-info"}
     assert f"tamis-{tamis.__version__}" in wheel.name
 
     installed = tmp_path / "installed"

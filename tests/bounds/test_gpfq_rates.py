@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from experiments.gpfq_decay import bound
 from tamis.bounds.gpfq_rates import gpfq_in_subspace, gpfq_new_data, gpfq_relative_error
 from tamis.errors import AssumptionViolated, InvalidInput
-from tamis.papers.gpfq_decay import bound
 
 EPSILON, NEURONS = 0.05, 24
 

@@ -37,7 +37,6 @@ COMMANDS = (
     "compress",
     "sweep",
     "recipes",
-    "reproduce",
     "doctor",
 )
 

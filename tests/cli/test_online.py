@@ -22,12 +22,12 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 import tamis
+from tamis.bayes.account import LEAST, experts
 from tamis.bayes.journal import Journal
+from tamis.bayes.run import JOURNAL, NOTES, QUESTION, Asked, follow
 from tamis.cli import online
 from tamis.cli.main import app
 from tamis.cli.online import PICTURE, SUMMARY, screen
-from tamis.papers.online_account import LEAST, experts
-from tamis.papers.online_run import JOURNAL, NOTES, QUESTION, Asked, follow
 from tamis.report.figures import line_panels
 
 UNION = ("--layers", "1,2", "--filters", "2")

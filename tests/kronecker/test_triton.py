@@ -11,17 +11,17 @@ import torch
 from torch import Tensor
 
 import tamis.kronecker.triton as backend
+from experiments import RESULTS
+from experiments.kronecker_peers import PEERS, from_line
 from tamis.errors import InvalidInput
 from tamis.kernels.kronecker import contracted, contracted_weight_gradient
 from tamis.kronecker.backends import LAYOUTS, Step, aligned
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
 from tamis.kronecker.tuning import power_of
-from tamis.papers.kronecker_peers import PEERS, from_line
 
 PATTERN = Pattern(2, 3, 4, 2)
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "kronecker_cuda.json"
-OTHERS = RESULTS.with_name("kronecker_gpu.json")
+OTHERS = Path(__file__).parents[2] / "docs" / "results" / "kronecker_gpu.json"
 X, WEIGHT = torch.ones(5, PATTERN.columns), torch.ones(PATTERN.shape)
 
 
@@ -130,8 +130,9 @@ def test_a_backend_is_preferred_for_every_pattern(layout: str) -> None:
 
 
 def test_what_is_preferred_is_never_much_slower_than_what_was_measured() -> None:
-    """docs/results/kronecker_cuda.json: within 5% of the best of bmm, einsum and dense, for every pattern in it."""
-    rows = [from_line(line) for line in json.loads(RESULTS.read_text())["figures"]["multiply"]["rows"]]
+    """Part multiply of kronecker_cuda.json: within 5% of the best of bmm, einsum and dense, for every pattern in it."""
+    figures = json.loads((RESULTS / "kronecker_cuda.json").read_text())["figures"]
+    rows = [from_line(line) for line in figures["multiply"]["rows"]]
     assert len(rows) == 4 * 627
     for row in rows:
         name = backend.prefers(row["pattern"], getattr(torch, row["dtype"]), row["layout"], backend.MEASURED)

@@ -914,25 +914,6 @@ def kronecker_replace(
 
 
 @app.command()
-def reproduce(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Of an experiment. Default: list them.")] = None,
-    further: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- OPTIONS]", help="For the experiment, as --device cuda.")
-    ] = None,
-    only: Annotated[str | None, typer.Option(metavar="PART", help="One part, as table-7.1.")] = None,
-    full: Annotated[bool, typer.Option("--full", help="As large as the paper has it, often for a GPU.")] = False,
-    results: Annotated[Path, typer.Option(metavar="DIR", help="Where stored figures are, for the list.")] = Path(
-        "docs/results"
-    ),
-    as_json: Json = False,
-) -> None:
-    """List the experiments of the papers with what is stored of them, or run one."""
-    from tamis.cli.reproduce import reproduce
-
-    reproduce(name, only, full, results, further or [], as_json)
-
-
-@app.command()
 def doctor(as_json: Json = False) -> None:
     """Say what tamis finds here: torch, its own extension, which kernels run and why, GPUs, the data folder."""
     from tamis.cli.doctor import doctor

@@ -1,6 +1,6 @@
 """`tamis online`: learn from a stream, over a union of architectures, and say what that cost beside a bound of it.
 
-In the output directory are the rounds (`tamis.papers.online_run`), and in the end summary.json and losses.svg.
+In the output directory are the rounds (`tamis.bayes.run`), and in the end summary.json and losses.svg.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact.atomic import replacing
+from tamis.bayes.account import LEAST, account, called, curves, experts
 from tamis.bayes.journal import rounds_in
 from tamis.bayes.online import OnlineLearner
+from tamis.bayes.run import JOURNAL, Asked, follow
 from tamis.bayes.space import Structure
+from tamis.bayes.streams import named, space_for
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, rounded_up, table
 from tamis.cli.interruption import resumes_from
 from tamis.errors import InvalidInput
-from tamis.papers.online_account import LEAST, account, called, curves, experts, panels
-from tamis.papers.online_run import JOURNAL, Asked, follow
-from tamis.papers.online_streams import named, space_for
 from tamis.progress import reporting
 from tamis.report.figures import line_panels
+from tamis.report.online_panels import online_panels
 
 SUMMARY, PICTURE = "summary.json", "losses.svg"
 LATELY = 50  # rounds over which the loss is shown
@@ -160,7 +161,7 @@ def _write(found: Mapping[str, Any], path: Path) -> None:
 def _draw(found: Mapping[str, Any], asked: Asked, path: Path) -> list[str]:
     """The names of the pictures that were drawn: one, or none without matplotlib."""
     try:
-        line_panels(panels(found, f"{asked.data}, {asked.space}"), path)
+        line_panels(online_panels(found, f"{asked.data}, {asked.space}"), path)
     except InvalidInput as error:  # the summary is safe
         print(f"no picture was drawn: {error}", file=sys.stderr)
         return []

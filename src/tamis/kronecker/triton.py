@@ -166,7 +166,7 @@ kronecker_weight_gradient.register_autograd(_backward_of_gradient, setup_context
 def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> str:
     """Which of "triton", "bmm" and "dense" is the fastest for tensors on a GPU, as measured on an H200.
 
-    For 25088 vectors and each of 605 patterns with ad ≥ 2 (tamis.papers.kronecker), in both layouts, "triton" was in
+    For 25088 vectors and each of 605 patterns with ad ≥ 2, in both layouts, "triton" was in
     float32; in half precision "dense" was where it makes few multiplications for each number that it moves,
     n = ad · bc/(b + c). Where others are faster for other batches and small blocks benchmarks/kronecker_gpu.py shows.
 
