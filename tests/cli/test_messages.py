@@ -13,7 +13,13 @@ from tamis.cli.main import app
 from tamis.cli.messages import in_options, options_of
 
 OPTIONS = {"levels": "--levels", "c_alpha": "--c-alpha", "biases": "--biases", "include": "--include", "data": "--data"}
-OPTIONS |= {"conv": "--conv", "shape": "--shape", "by": "--by", "max_disagreement": "--max-disagreement"}
+OPTIONS |= {
+    "conv": "--conv",
+    "shape": "--shape",
+    "by": "--by",
+    "max_disagreement": "--max-disagreement",
+    "out": "-o FILE",
+}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +46,13 @@ OPTIONS |= {"conv": "--conv", "shape": "--shape", "by": "--by", "max_disagreemen
             "or call `tamis repair` afterwards, with tamis.load(x)",
         ),
         ("a == b, levels==3", "a == b, levels==3"),
+        ("runs/levels=4/q.tamis or levels=4.json", "runs/levels=4/q.tamis or levels=4.json"),
+        ("'my c_alpha runs/levels=4: levels must' is there", "'my c_alpha runs/levels=4: levels must' is there"),
+        (
+            "by='mine:net' failed: ValueError: levels must be 3 (got levels=None)",
+            "--by mine:net failed: ValueError: levels must be 3 (got levels=None)",
+        ),
+        ("name another place by directory=, to begin", "name another place by -o FILE, to begin"),
     ],
 )
 def test_arguments_become_options(said: str, heard: str) -> None:
@@ -49,7 +62,7 @@ def test_arguments_become_options(said: str, heard: str) -> None:
 def test_groups_have_the_options_of_all_their_commands() -> None:
     group = typer.main.get_command(app)
     assert options_of(group.commands["sweep"])["storage"] == "--storage"  # type: ignore[attr-defined]
-    assert options_of(group.commands["quantize"])["out"] == "--out"  # type: ignore[attr-defined]
+    assert options_of(group.commands["quantize"])["out"] == "-o FILE"  # type: ignore[attr-defined]
 
 
 MLP = "tamis.train.models:mlp"

@@ -279,7 +279,8 @@ def test_another_command_does_not_go_on_there(monkeypatch: pytest.MonkeyPatch) -
     result = invoke(MLP, *QUICK, "--method", "msq")
     assert result.exit_code == 2
     last = result.stderr.splitlines()[-1]
-    assert "small.tamis.partial/origin.json comes from another run: method was 'optq', now it is 'msq'" in last
+    assert "'small.tamis.partial/origin.json' comes from another run: method was 'optq', now it is 'msq'" in last
+    assert last.endswith("delete 'small.tamis.partial', or name another place by -o FILE, to begin anew")
     assert len(list(Path("small.tamis.partial").glob("layer_*"))) == 1  # still there for the first command
     run_quantize(MLP, "--calibration", DATA, "--method", "msq", "-o", "other.tamis")
 

@@ -81,7 +81,7 @@ def test_a_directory_of_another_run_is_refused(tmp_path: Path) -> None:
         {"levels": 3, "method": "gpfq"},
         {"levels": 3, "exclude": "0"},
     ):
-        with pytest.raises(InvalidInput, match=r"comes from another run: .* name another directory"):
+        with pytest.raises(InvalidInput, match=r"comes from another run: .* name another place by directory="):
             quantized(other, tmp_path / "parts")
     with pytest.raises(InvalidInput, match="calibration"):
         quantized({"levels": 3}, tmp_path / "parts", data=network()[1] + 1e-3)
@@ -106,7 +106,7 @@ def test_a_damaged_layer_is_named(tmp_path: Path) -> None:
     part = tmp_path / "parts" / "layer_0001.pt"
     whole = part.read_bytes()
     part.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CorruptArtifact, match=r"layer_0001\.pt is damaged .* delete it"):
+    with pytest.raises(CorruptArtifact, match=r"layer_0001\.pt' is damaged .* delete it"):
         quantized({"levels": 3}, tmp_path / "parts")
     part.unlink()
     expected = saved(quantized({"levels": 3}, None), tmp_path / "whole.tamis")

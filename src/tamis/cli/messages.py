@@ -7,30 +7,35 @@ from collections.abc import Container, Mapping
 from typing import Any
 
 # Arguments whose options are called otherwise.
-RENAMED = {"example": "shape", "inputs": "data", "file": "small", "c": "l1inf"}
+RENAMED = {"example": "shape", "inputs": "data", "file": "small", "c": "l1inf", "directory": "out"}
+FAILED = " failed: "  # what follows was said by the user's own code
 LIST = re.compile(r"'([^']*)'|\"([^\"]*)\"|([^\s,\[\]()]+)")
-# A text in quotes is the user's own, and stays; a value after an equals sign may be quoted, too.
+# A text in quotes is the user's own, such as a path, and stays; a value after an equals sign may be quoted, too.
+QUOTED = r"(?<![\w'-])'[^']*'|(?<![\w-])\"[^\"]*\""
 VALUE = r"'[^']*'|\"[^\"]*\"|\[[^\]]*\]|\([^)]*\)|-?[0-9.][0-9.e+-]*(?<![.,])|-?[A-Za-z_][\w.]*|"
-ARGUMENT = re.compile(rf"(?<![\w'-])'[^']*'|(?<![\w.'-])([a-z][a-z_0-9]*) ?=(?!=) ?({VALUE})(?![\w'])")
-SUBJECT = re.compile(r"(^|[:;] )([a-z][a-z_0-9]*)(?= (?:must|needs|cannot|should|goes|go|takes|names)\b)")
+ARGUMENT = re.compile(rf"{QUOTED}|(?<![\w.'/-])([a-z][a-z_0-9]*) ?=(?!=) ?({VALUE})(?![\w'/]|\.\w)")
+SUBJECT = re.compile(rf"{QUOTED}|(^|[:;] )([a-z][a-z_0-9]*)(?= (?:must|needs|cannot|should|goes|go|takes|names)\b)")
 BUDGET = re.compile(r"^recipe: budget\.(\w+): it\b")  # of a recipe that is in no file: what was asked for beside one
-CALL = re.compile(r"(?<![\w.`])tamis\.([a-z]+)(?![\w.(:`-])")
-JOINED = re.compile(r"(?<![\w.'/:@-])[a-z]+(?:_[a-z0-9]+)+(?![\w.'/(=])")
+CALL = re.compile(rf"{QUOTED}|(?<![\w.`])tamis\.([a-z]+)(?![\w.(:`-])")
+JOINED = re.compile(rf"{QUOTED}|(?<![\w.'/:@-])[a-z]+(?:_[a-z0-9]+)+(?![\w.'/(=])")
 
 
 def options_of(command: Any) -> dict[str, str]:
     """The options of a click command, or of all commands of a group, by the names of their arguments."""
     below = [options_of(each) for each in getattr(command, "commands", {}).values()]
-    own = {each.name: _longest(each.opts) for each in command.params if _longest(each.opts).startswith("--")}
+    own = {each.name: _usual(each) for each in command.params if each.param_type_name == "option"}
     return {name: option for options in (*below, own) for name, option in options.items()}
 
 
-def _longest(names: list[str]) -> str:
-    return max(names, key=len)
+def _usual(option: Any) -> str:
+    """What help and documentation call an option: -o FILE, which no message gives a value, and others in full."""
+    return f"-o {option.metavar}" if "-o" in option.opts else max(option.opts, key=len)
 
 
 def in_options(message: str, options: Mapping[str, str], commands: Container[str] = ()) -> str:
     """A message with options in the place of arguments, and commands in the place of calls.
+
+    What is the user's own stays as it is: texts in quotes, and what the user's code said when it failed.
 
     Example:
         >>> in_options("levels=1 must be 2 or more", {"levels": "--levels"})
@@ -43,13 +48,14 @@ def in_options(message: str, options: Mapping[str, str], commands: Container[str
         return found[0] if option is None else _with_value(option, found[2])
 
     def subject(found: re.Match[str]) -> str:
-        return found[1] + known.get(found[2], found[2])
+        return found[0] if found[2] is None else found[1] + known.get(found[2], found[2])
 
+    message, failed, own = message.partition(FAILED)
     message = BUDGET.sub(lambda found: known.get(found[1], found[1]), message)
     message = CALL.sub(lambda found: f"`tamis {found[1]}`" if found[1] in commands else found[0], message)
     message = ARGUMENT.sub(argument, message)
     message = SUBJECT.sub(subject, message)
-    return JOINED.sub(lambda found: known.get(found[0], found[0]), message)
+    return JOINED.sub(lambda found: known.get(found[0], found[0]), message) + failed + own
 
 
 def _with_value(option: str, value: str) -> str:

@@ -67,7 +67,7 @@ class Journal:
             _compare(path, _read_json(path), origin)
         elif self._team.leads:
             for part in self._directory.glob("layer_*.pt"):  # without an origin: nobody knows of what
-                raise InvalidInput(f"{part} stands there without {ORIGIN}; use another directory")
+                raise InvalidInput(f"'{part}' stands there without {ORIGIN}; name another place by directory=")
             with replacing(path) as part:
                 part.write_text(json.dumps(origin, indent=2))
         self._team.wait()
@@ -86,7 +86,7 @@ class Journal:
         except OSError:
             raise
         except Exception as error:  # torch and pickle each have their own
-            raise CorruptArtifact(f"{path} is damaged ({error!s:.200}); delete it to have it made again") from error
+            raise CorruptArtifact(f"'{path}' is damaged ({error!s:.200}); delete it to have it made again") from error
 
     def record(self, number: int, weight: str, outcome: Outcome) -> None:
         """Keep what was made of a layer."""
@@ -117,6 +117,6 @@ def _compare(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) ->
     ]
     if differences:
         raise InvalidInput(
-            f"{path} comes from another run: {'; '.join(differences[:4])}. Call with the same arguments to go on; "
-            f"delete {path.parent}, or name another directory, to begin anew"
+            f"'{path}' comes from another run: {'; '.join(differences[:4])}. Ask for the same again to go on; delete "
+            f"'{path.parent}', or name another place by directory=, to begin anew"
         )
