@@ -5,10 +5,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 from tamis.errors import InvalidInput
-from tamis.graph.batches import LABELS, batches_in, split_batch
+from tamis.graph.batches import LABELS, batches_from, batches_in, split_batch
 
 X, Y, Z = torch.rand(4, 3), torch.arange(4), torch.rand(4, 2)
 
@@ -75,3 +85,86 @@ def test_the_samples_of_a_dataset(dataset: Dataset[Any]) -> None:
 def test_samples_that_are_no_tensors() -> None:
     with pytest.raises(InvalidInput, match=r"data: samples of Strange do not go into a batch: .* a transform"):
         list(batches_in(Strange(), 2, "data"))
+
+
+class Ragged(Dataset[Any]):
+    """Samples of several sizes."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, place: int) -> Any:
+        return torch.zeros(place + 1)
+
+
+class Broken(Ragged):
+    """Looks for what is not there."""
+
+    def __getitem__(self, place: int) -> Any:
+        return {"image": X[place]}["levels=3"]
+
+
+def test_samples_of_several_sizes() -> None:
+    with pytest.raises(
+        InvalidInput, match=r"'m:d': samples of Ragged do not .* got \[1\] at entry 0 and \[2\] at entry 1"
+    ):
+        list(batches_in(Ragged(), 2, "'m:d'"))
+    with pytest.raises(InvalidInput, match=r"'m:d' failed: RuntimeError: stack expects each tensor to be equal size"):
+        list(batches_from(DataLoader(Ragged(), 2), "'m:d'"))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_the_code_of_the_user_raises_is_said_of_its_data(workers: int) -> None:
+    with pytest.raises(InvalidInput, match=r"^'m:d' failed: KeyError: 'levels=3'$"):
+        list(batches_from(DataLoader(Broken(), 2, num_workers=workers), "'m:d'"))
+    with pytest.raises(InvalidInput, match=r"^'m:d' failed: KeyError: 'levels=3'$"):
+        list(batches_in(Broken(), 2, "'m:d'"))
+
+
+MANY = TensorDataset(torch.arange(40))
+
+
+class Shuffled:
+    """Batches of the user, in another order each time."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __iter__(self) -> Any:
+        self.asked += 1
+        return iter([[self.asked, 0], [1]])
+
+
+@pytest.mark.parametrize(
+    ("loader", "sampler"),
+    [
+        (DataLoader(MANY, 8, sampler=SubsetRandomSampler(range(40))), "SubsetRandomSampler"),
+        (DataLoader(MANY, 8, sampler=WeightedRandomSampler([1.0] * 40, 40)), "WeightedRandomSampler"),
+        (DataLoader(MANY, 8, sampler=RandomSampler(MANY, num_samples=10)), "RandomSampler"),
+        (DataLoader(MANY, 8, sampler=RandomSampler(range(10))), "RandomSampler"),
+        (DataLoader(MANY, 8, sampler=RandomSampler(MANY, replacement=True)), "RandomSampler"),
+        (DataLoader(MANY, batch_sampler=BatchSampler(SubsetRandomSampler(range(9)), 4, False)), "SubsetRandomSampler"),
+        (DataLoader(MANY, batch_sampler=Shuffled()), "Shuffled"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_drawn_at_random_is_refused(loader: DataLoader[Any], sampler: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"^'m:d' draws its samples by a {sampler}, .* pass its Dataset, or a Data"):
+        list(batches_from(loader, "'m:d'"))
+    assert list(batches_from(loader, "calibration", as_drawn=True))
+
+
+@pytest.mark.parametrize(
+    "loader",
+    [
+        DataLoader(MANY, 8, shuffle=True, drop_last=True),
+        DataLoader(MANY, batch_sampler=BatchSampler(RandomSampler(MANY), 7, True)),
+        DataLoader(MANY, batch_sampler=BatchSampler(SequentialSampler(MANY), 7, False)),
+        DataLoader(MANY, batch_sampler=[[place] for place in range(40)]),
+    ],
+)
+def test_the_order_is_that_of_the_dataset(loader: DataLoader[Any]) -> None:
+    assert torch.equal(torch.cat([batch for (batch,) in batches_from(loader, "data")]), torch.arange(40))
+
+
+def test_a_stream_has_its_own_order() -> None:
+    assert len(list(batches_from(DataLoader(Stream(), 3), "data"))) == 2

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, TamisError, listed
 
+AT_RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 LABELS = ("labels", "label", "y", "target", "targets")  # under which keys batches that are mappings have them
 
 
@@ -62,10 +72,62 @@ def _of_mapping(
 
 def batches_in(dataset: Dataset[Any], size: int, called: str) -> Iterator[Any]:
     """The samples of a torch Dataset in its own order, so many at once."""
+
+    def batch(samples: list[Any]) -> Any:
+        try:
+            return default_collate(samples)
+        except (TypeError, RuntimeError) as error:  # no tensors, or tensors of several shapes
+            raise InvalidInput(
+                f"{called}: samples of {type(dataset).__name__} do not go into a batch: {error}; give it a transform "
+                "that makes tensors of one shape of them, or pass a DataLoader with a collate_fn"
+            ) from error
+
+    return batches_from(DataLoader(dataset, batch_size=size, collate_fn=batch), called)
+
+
+def batches_from(source: Iterable[Any], called: str, as_drawn: bool = False) -> Iterator[Any]:
+    """What a loader of the user gives, the same samples in the same order each time.
+
+    A DataLoader that shuffles all of its dataset is gone through in the order of that, and to the end.
+
+    Args:
+        source: what gives batches when iterated over.
+        called: how messages call it.
+        as_drawn: whether it may be other samples, or another order, each time.
+
+    Raises:
+        InvalidInput: the code of the user failed, or a DataLoader draws samples at random in another way.
+    """
     try:
-        yield from DataLoader(dataset, batch_size=size)
-    except TypeError as error:  # of what torch cannot put into one tensor
+        yield from source if as_drawn or not isinstance(source, DataLoader) else _in_order(source, called)
+    except TamisError:
+        raise
+    except Exception as error:
+        said = str(error).strip()
+        if said.startswith("Caught "):  # in a process of the loader: a traceback comes as text
+            said = said.splitlines()[-1].removeprefix(f"{type(error).__name__}: ")
+        raise InvalidInput(f"{called} failed: {type(error).__name__}: {said}") from error
+
+
+def _in_order(loader: DataLoader[Any], called: str) -> DataLoader[Any]:
+    """The loader, or one that gives the same samples unshuffled."""
+    if isinstance(loader.dataset, IterableDataset):
+        return loader  # which has an order of its own, and a sampler that nobody asks
+    batches = loader.batch_sampler
+    plain = batches is None or type(batches) is BatchSampler
+    sampler: Any = loader.sampler if batches is None else batches.sampler if type(batches) is BatchSampler else batches
+    if plain and _shuffles_all(sampler, loader.dataset):
+        size = None if batches is None else batches.batch_size
+        return DataLoader(loader.dataset, batch_size=size, collate_fn=loader.collate_fn, num_workers=loader.num_workers)
+    if isinstance(sampler, AT_RANDOM) or list(sampler) != list(sampler):
         raise InvalidInput(
-            f"{called}: samples of {type(dataset).__name__} do not go into a batch: {error}; give it a transform that "
-            "makes tensors of them, or pass a DataLoader with a collate_fn"
-        ) from error
+            f"{called} draws its samples by a {type(sampler).__name__}, others or in another order each time, and "
+            "what is said of data holds for the same data: pass its Dataset, or a DataLoader with shuffle=False"
+        )
+    return loader
+
+
+def _shuffles_all(sampler: Any, dataset: Any) -> bool:
+    """Whether a sampler gives every sample once, as that of shuffle=True does."""
+    whole = type(sampler) is RandomSampler and not sampler.replacement
+    return whole and sampler.num_samples == len(sampler.data_source) == len(dataset)

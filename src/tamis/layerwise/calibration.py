@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
-from tamis.graph.batches import batches_in, split_batch
+from tamis.graph.batches import batches_from, batches_in, split_batch
 from tamis.graph.network import Network
 from tamis.train.data import Data, load_data
 
@@ -63,7 +63,7 @@ def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, .
         raise InvalidInput(
             f"calibration must be a tensor, a dataset or its name, or a DataLoader, got {type(calibration).__name__}"
         )
-    return (_inputs_in(batch, net) for batch in calibration)
+    return (_inputs_in(batch, net) for batch in batches_from(calibration, "calibration", as_drawn=True))
 
 
 def _of_data(data: Data) -> Iterator[tuple[Tensor, ...]]:

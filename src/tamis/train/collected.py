@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, RandomSampler
+from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
-from tamis.graph.batches import batches_in, split_batch
+from tamis.graph.batches import batches_from, batches_in, split_batch
 from tamis.train.stored import Stored
 
 BATCH = 250
@@ -24,11 +24,11 @@ def collect(source: Any, called: str) -> Stored:
     Args:
         source: a tensor or array of inputs as the network takes them; a pair of inputs and labels; a torch Dataset; or
             what gives batches when iterated over: tensors, pairs, or mappings, as `split_batch` takes them apart. A
-            DataLoader that shuffles is gone through in the order of its dataset, so that the same data comes each time.
+            DataLoader that shuffles is gone through in the order of its dataset (`batches_from`).
         called: how messages call it.
 
     Raises:
-        InvalidInput: it is nothing of that kind, is empty, has several inputs, or labels for some samples only.
+        InvalidInput: it is nothing of that kind, fails, is empty, has several inputs, or labels for some samples only.
     """
     inputs: list[Tensor] = []
     labels: list[Tensor] = []
@@ -58,18 +58,9 @@ def _batches(source: Any, called: str) -> Iterable[Any]:
         return [source]
     if isinstance(source, Dataset):
         return batches_in(source, BATCH, called)
-    if isinstance(source, DataLoader) and isinstance(source.sampler, RandomSampler):
-        return _in_order(source)
     if isinstance(source, str) or not isinstance(source, Iterable):
         raise InvalidInput(f"{called} must be {FORMS}, got {type(source).__name__}: {source!r:.80}")
-    return source
-
-
-def _in_order(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """The same samples as a loader gives, unshuffled, and the last ones too."""
-    return DataLoader(
-        loader.dataset, batch_size=loader.batch_size, collate_fn=loader.collate_fn, num_workers=loader.num_workers
-    )
+    return batches_from(source, called)
 
 
 def _as_taken(values: Tensor, called: str) -> Tensor:
