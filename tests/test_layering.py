@@ -8,7 +8,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "tamis"
 ORDER = [
-    {"errors", "citations", "progress", "rooms"},
+    {"errors", "citations", "progress", "rates", "rooms"},
     {"imports"},
     {"graph"},
     {"paths"},

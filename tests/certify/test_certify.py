@@ -250,7 +250,7 @@ def test_an_example_may_be_an_array(model: nn.Module, file: Path, data: Data) ->
 
 
 def test_training_without_labels_is_refused(net: tamis.Network, file: Path, data: Data) -> None:
-    with pytest.raises(InvalidInput, match="training: the bound from the code length needs labels"):
+    with pytest.raises(InvalidInput, match="training has no labels, which the bound from the code length needs"):
         tamis.certify(net, file, data, training=data.normalised())
 
 

@@ -1,10 +1,12 @@
 """What is required of a certificate: how people write it, what it is judged by, and where the verdict stands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor, nn
 
 import tamis
 from tamis.certify.certificate import Certificate
@@ -24,6 +26,7 @@ CLAIMS = [{"claim": "disagreement", "value": 0.0123001}, {"claim": "accuracy_cha
         ("1%", 0.01),
         (" 1.1 % ", 0.011),
         (".5%", 0.005),
+        ("1e-2", 0.01),
         ("0", 0.0),
         ("100%", 1.0),
         (0.01, 0.01),
@@ -35,7 +38,7 @@ def test_rates_as_people_write_them(written: object, rate: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "one", "2", "-1%", "101%", "1e-2", "1 ppt", "nan", True, 1.5, -0.1, float("nan")]
+    "written", ["", "one", "2", "-1%", "101%", "1e2", "1 ppt", "nan", True, 1.5, -0.1, float("nan")]
 )
 def test_others_are_refused_with_what_can_be_written(written: object) -> None:
     with pytest.raises(InvalidInput, match=r"--max-accuracy-drop must be a rate from 0 to 1, as 0.01, 1% or 1pt; got"):
@@ -56,9 +59,26 @@ def test_a_bound_in_words_is_rounded_up_and_what_is_required_is_exact() -> None:
     ]
 
 
-def test_what_needs_labels_is_said() -> None:
-    with pytest.raises(InvalidInput, match="accuracy lost: at most 1% was required, which needs labels, and a network"):
-        judge({"accuracy_change": 0.01}, CLAIMS[:1])
+def test_labels_that_are_needed_are_missed_at_the_first_batch(net: tamis.Network, file: Path, data: Data) -> None:
+    given = []
+
+    def batches() -> Iterator[Tensor]:
+        for place in range(0, len(data), 10):
+            given.append(place)
+            yield data.normalised()[place : place + 10]
+
+    for called, said in (("mine:loader", "'mine:loader'"), (None, "inputs")):
+        with pytest.raises(InvalidInput, match=f"^{said} has no labels, which max_accuracy_drop='1pt' needs$"):
+            tamis.certify(net, file, batches(), max_accuracy_drop="1pt", data_called=called)
+    assert given == [0, 0]
+
+
+def test_classes_that_are_needed_are_missed_before_any_data(file: Path) -> None:
+    net = tamis.trace(nn.Conv2d(1, 2, 3), torch.zeros(1, 1, 8, 8))
+    with pytest.raises(
+        InvalidInput, match=r"^max_disagreement=0\.02 needs a network with one score for each class, and "
+    ):
+        tamis.certify(net, file, iter(()), max_disagreement=0.02)
 
 
 @pytest.mark.parametrize(("most", "passed"), [("100%", True), ("0.1%", False)])

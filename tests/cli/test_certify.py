@@ -122,6 +122,16 @@ def test_data_without_labels() -> None:
     names = [claim.name for claim in tamis.Certificate.load("small.json").claims]
     assert names == ["disagreement", "deviation", "path_metric"]
     assert "verified" in run(*VERIFY, "--data", "inputs.npz")
+    required = ("--data", "inputs.npz", "--max-accuracy-drop", "1pt")
+    result = invoke("certify", MLP, "small.tamis", *required, "-o", "other.json")
+    assert result.exit_code == 2
+    assert result.stderr.endswith("error: 'inputs.npz' has no labels, which --max-accuracy-drop 1pt needs\n")
+
+
+def test_wrong_labels_are_said_of_their_data() -> None:
+    np.savez("far.npz", x=load_data(DATA).normalised().numpy(), y=np.full(len(load_data(DATA)), 14))
+    result = invoke("certify", MLP, "small.tamis", "--data", "far.npz", "-o", "other.json")
+    assert result.exit_code == 2 and "error: 'far.npz': labels go from 14 to 14, the network has" in result.stderr
 
 
 def test_verify_recomputes_and_says_so() -> None:

@@ -465,6 +465,12 @@ def test_a_certificate_of_another_run_is_replaced(
         ("trains.yaml", {"data": "many.npz"}, "a score for each class of 'many.npz"),
         ("ok.yaml", {"target_bytes": "lots"}, "budget.target_bytes: it must be a number of bytes"),
         ("ok.yaml", {"target_bytes": "1KB"}, "budget: budget cannot come after quantize"),
+        ("ok.yaml", {"max_disagreement": "2"}, "max_disagreement must be a rate from 0 to 1"),
+        (
+            "ok.yaml",
+            {"test": "plain.npz", "max_accuracy_drop": "1pt"},
+            "no labels, which max_accuracy_drop='1pt' needs",
+        ),
         (None, {"max_disagreement": "0%"}, "budget.max_disagreement: it must be a fraction above 0 and below 1"),
     ],
 )

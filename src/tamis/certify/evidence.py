@@ -161,6 +161,7 @@ def gather_evidence(
     keep: int = 1,
     team: Team | None = None,
     report: Callable[[int], None] = lambda samples: None,
+    needs_labels: str | None = None,
 ) -> Evidence:
     """Run both networks on all samples.
 
@@ -171,6 +172,7 @@ def gather_evidence(
         keep: how many of the first inputs to keep.
         team: if given, each process runs its share of the batches; all of them must be given the same data.
         report: told how many samples are done.
+        needs_labels: what labels are needed for, as messages say it; None: they are not.
 
     Raises:
         InvalidInput: something is wrong with the data, or an output is not finite.
@@ -182,6 +184,8 @@ def gather_evidence(
     for number, batch in enumerate(batches_of(inputs, labels, original, called)):
         if batch.labels is not None:
             _check_labels(batch.labels, original, called)
+        elif needs_labels is not None:
+            raise InvalidInput(f"{called} has no labels, which {needs_labels} needs")
         if samples < keep:
             # Copies: a loader may fill the same tensor with the next batch.
             first.append(tuple(value[: keep - samples].clone() for value in batch.inputs))

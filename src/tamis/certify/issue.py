@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from tamis.certify.claims.boxes import check_boxes
 from tamis.certify.evidence import Evidence, Team, gather_evidence
 from tamis.certify.notes import notes_of
 from tamis.certify.rebuilt import load_beside
-from tamis.certify.requirements import asked_for, judge
-from tamis.certify.samples import Inputs, as_tensor, first_of, name_of
+from tamis.certify.requirements import asked_for, judge, refuse_without_classes, what_needs_labels
+from tamis.certify.samples import Inputs, as_tensor, first_of, name_of, said_of
 from tamis.certify.schema import VERSION, printable
 from tamis.certify.shares import share_out
 from tamis.certify.signature import private_key
@@ -116,10 +116,12 @@ def certify(
         >>> cert.save("small.json")
     """
     settings = checked_settings(delta, candidates, coverage, radius, boxed, sequential)
-    asked = asked_for(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
+    required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
+    asked = asked_for(**required)
     if sign is not None:
         private_key(sign)  # a key that cannot be read should be known before the work, not after it
     net = as_network(original, example, inputs, "certify")
+    refuse_without_classes(net, **required)
     stored = read_once(file)
     small = load_beside(original, net, stored, rebuilt)
     if settings.radius is not None:
@@ -128,7 +130,8 @@ def certify(
         check_boxes(net)
     _check_prior(prior, net, small)
     team = _team(net)
-    held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, team, progress)
+    said = {"called": said_of(inputs, "inputs", data_called), "needs_labels": what_needs_labels(max_accuracy_drop)}
+    held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, said, team, progress)
     check_unseen(held_out, trained, net, small, file)
     seen = data_facts(held_out)
     case = Case(net, small, settings, seen["largest_input"], held_out, trained, prior)
@@ -171,15 +174,19 @@ def _evidence(
     labels: Any,
     training: Any,
     settings: Settings,
+    said: Mapping[str, Any],
     team: Team | None,
     progress: Listener,
 ) -> tuple[Evidence, Evidence | None]:
-    """What both networks do on the held-out data and on the training data, with a report of how far it is."""
+    """What both networks do on the held-out data and on the training data, with a report of how far it is.
+
+    `said` is what `gather_evidence` needs to say what is wrong with the held-out data.
+    """
     total = _length(inputs) + _length(training[0] if isinstance(training, tuple) and training else training)
     leads = team is None or team.rank == 0
     with reporting(progress if leads and total else False, "certify", total) as report:
         keep = settings.boxed if settings.radius is not None else 1
-        held_out = gather_evidence(net, small, inputs, labels, keep=keep, team=team, report=report)
+        held_out = gather_evidence(net, small, inputs, labels, keep=keep, team=team, report=report, **said)
         done = held_out.given
         return held_out, training_evidence(net, small, training, team, lambda samples: report(done + samples))
 
@@ -206,10 +213,8 @@ def training_evidence(
     if pair and len(training) != 2:
         raise InvalidInput(f"training must be data with labels, or a pair of inputs and labels; got {training!r:.80}")
     inputs, labels = training if pair else (training, None)
-    evidence = gather_evidence(net, small, inputs, labels, "training", team=team, report=report)
-    if evidence.labels is None:
-        raise InvalidInput("training: the bound from the code length needs labels; pass a pair of inputs and labels")
-    return evidence
+    called, why = said_of(inputs, "training"), "the bound from the code length"
+    return gather_evidence(net, small, inputs, labels, called, team=team, report=report, needs_labels=why)
 
 
 # -- facts -------------------------------------------------------------------------------------------------------------

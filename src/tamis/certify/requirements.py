@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from tamis.certify.claim import part, percent
+from tamis.certify.evidence import classes_of
 from tamis.errors import InvalidInput
+from tamis.graph.network import Network
+from tamis.rates import as_rate
 
 # The argument that asks for it → the claim whose bound must not be larger.
 REQUIRED = {"max_accuracy_drop": "accuracy_change", "max_disagreement": "disagreement"}
-NEEDS = {
-    "accuracy_change": "labels, and a network with one score for each class",
-    "disagreement": "a network with one score for each class",
-}
 WORDS = {"accuracy_change": "accuracy lost", "disagreement": "different answers"}
-UNITS = {"": 1, "%": 100, "pt": 100}
-_RATE = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*(%|pt|)")
 
 
 def rate_of(value: Any, called: str) -> float:
@@ -28,11 +24,10 @@ def rate_of(value: Any, called: str) -> float:
         >>> rate_of("1 pt", "--max-accuracy-drop"), rate_of(0.02, "max_disagreement")
         (0.01, 0.02)
     """
-    match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
-    rate = float(Decimal(match[1]) / UNITS[match[2]]) if match else value
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+    rate = as_rate(value)
+    if rate is None:
         raise InvalidInput(f"{called} must be a rate from 0 to 1, as 0.01, 1% or 1pt; got {value!r:.50}")
-    return float(rate)
+    return rate
 
 
 def asked_for(**requirements: Any) -> dict[str, float]:
@@ -40,17 +35,27 @@ def asked_for(**requirements: Any) -> dict[str, float]:
     return {REQUIRED[name]: rate_of(value, name) for name, value in requirements.items() if value is not None}
 
 
-def judge(asked: Mapping[str, float], claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Whether the certified bounds, and not what was measured, are as small as required.
+def refuse_without_classes(net: Network, **requirements: Any) -> None:
+    """Raise InvalidInput where something is required of the answers of a network that gives none."""
+    required = [_written(name, value) for name, value in requirements.items() if value is not None]
+    if required and classes_of(net) is None:
+        raise InvalidInput(
+            f"{required[0]} needs a network with one score for each class, and {net!r} has other outputs"
+        )
 
-    Raises:
-        InvalidInput: there is no such claim, for want of labels or of classes.
-    """
+
+def what_needs_labels(max_accuracy_drop: Any) -> str | None:
+    """The requirement that data without labels cannot be held against, as the user wrote it; None if there is none."""
+    return None if max_accuracy_drop is None else _written("max_accuracy_drop", max_accuracy_drop)
+
+
+def _written(name: str, value: Any) -> str:
+    return f"{name}={value!r}"
+
+
+def judge(asked: Mapping[str, float], claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Whether the certified bounds, and not what was measured, are as small as required; all of them must be there."""
     bounds = {claim["claim"]: claim["value"] for claim in claims}
-    for claim, most in asked.items():
-        if claim not in bounds:
-            limit = part(Decimal(repr(most)))
-            raise InvalidInput(f"{WORDS[claim]}: at most {limit} was required, which needs {NEEDS[claim]}")
     return [{"claim": claim, "at_most": most, "holds": bounds[claim] <= most} for claim, most in asked.items()]
 
 

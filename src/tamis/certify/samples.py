@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
-from tamis.graph.batches import batches_in, split_batch
+from tamis.graph.batches import batches_from, batches_in, split_batch
 from tamis.graph.network import Network
 
 BATCH = 250
@@ -42,7 +42,8 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
         inputs: a tensor or array (for a network of several inputs a tuple of them); a dataset, as `load_data` gives it,
             or its name ("cifar10:test", "images.npz"), which bring their own labels; a torch Dataset; or anything that
             gives batches when iterated over, such as a DataLoader: tensors, tuples of the inputs and, if there are any,
-            labels, or mappings, as `split_batch` takes them apart.
+            labels, or mappings, as `split_batch` takes them apart. A DataLoader that shuffles is gone through in the
+            order of its dataset.
         labels: class numbers, one for each sample; None: those that come with the inputs, if any.
         net: what they are for.
         called: how messages call the inputs.
@@ -64,7 +65,7 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
 
 def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable[Batch]:
     if isinstance(inputs, (str, Path)):
-        inputs, _ = load_named(str(inputs))
+        inputs = _load(str(inputs))
     if hasattr(inputs, "batch") and hasattr(inputs, "labels"):
         own = inputs.labels if getattr(inputs, "has_labels", True) else None
         return _of_data(inputs, own if labels is None else labels, called)
@@ -79,13 +80,13 @@ def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable
         raise InvalidInput(f"{called} must be a tensor, a dataset or its name, or a DataLoader, got {inputs!r:.80}")
     if labels is not None:
         raise InvalidInput(f"{called}: labels come with the batches of a {kind}; leave out labels=")
-    return (_of_loader(batch, net, called) for batch in inputs)
+    return (_of_loader(batch, net, called) for batch in batches_from(inputs, called))
 
 
 def first_of(inputs: Inputs) -> tuple[Tensor, ...] | None:
     """The first input, in a batch of one, where it can be had without going through the data."""
     if isinstance(inputs, (str, Path)):
-        inputs = load_named(str(inputs))[0]
+        inputs = _load(str(inputs))
     if hasattr(inputs, "example"):
         return (inputs.example,)
     items = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -96,21 +97,28 @@ def first_of(inputs: Inputs) -> tuple[Tensor, ...] | None:
 
 def name_of(inputs: Inputs) -> str:
     """What the user calls the data: the name of the dataset or of its file, or else what kind of thing it is."""
-    if isinstance(inputs, (str, Path)):
-        return str(inputs)
     if isinstance(inputs, tuple) and inputs:
         return name_of(inputs[0])
-    name = getattr(inputs, "name", None)
     kind = type(inputs).__name__
-    return name if name and isinstance(name, str) else {"Tensor": "tensor", "ndarray": "array"}.get(kind, kind)
+    return _own_name(inputs) or {"Tensor": "tensor", "ndarray": "array"}.get(kind, kind)
 
 
-def load_named(spec: str) -> tuple[Any, bool]:
-    """A dataset by name, and whether it has labels."""
+def said_of(inputs: Inputs, argument: str, called: str | None = None) -> str:
+    """How messages call the data: by the name that the user has for it, in quotes, or else by its argument."""
+    name = called or _own_name(inputs)
+    return f"'{name}'" if name else argument
+
+
+def _own_name(inputs: Inputs) -> str | None:
+    name = str(inputs) if isinstance(inputs, (str, Path)) else getattr(inputs, "name", None)
+    return name if isinstance(name, str) else None
+
+
+def _load(spec: str) -> Any:
+    """A dataset by name, with or without labels."""
     from tamis.train.data import load_data  # whoever verifies a certificate on tensors needs nothing of that room
 
-    data = load_data(spec, labelled=False)
-    return data, data.has_labels
+    return load_data(spec, labelled=False)
 
 
 def _of_data(data: Any, labels: Any, called: str) -> Iterator[Batch]:

@@ -32,7 +32,7 @@ from tamis.certify.issue import (
 from tamis.certify.notes import VERSION_1, guessing_note, notes_of
 from tamis.certify.rebuilt import load_beside
 from tamis.certify.requirements import verdict
-from tamis.certify.samples import Inputs
+from tamis.certify.samples import Inputs, said_of
 from tamis.certify.shares import share_out
 from tamis.certify.signature import check_signature
 from tamis.errors import InvalidInput, VerificationFailed
@@ -203,7 +203,7 @@ def _with_data(
     held_out, trained = None, None
     if inputs is not None:
         keep = case.settings.boxed if case.settings.radius is not None else 1
-        held_out = gather_evidence(net, small, inputs, labels, keep=keep)
+        held_out = gather_evidence(net, small, inputs, labels, said_of(inputs, "inputs"), keep)
         _check_copies(held_out, content)
         _same_data("data", content["data"], held_out)
     if training is not None:

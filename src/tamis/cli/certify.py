@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.certify.issue import certify as certify_network
-from tamis.certify.samples import first_of, load_named
+from tamis.certify.samples import first_of
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import draws_weights, load_network, warn_of_drawn_weights
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.requirement_options import end_with, parse_requirements
+from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.train.data import load_data
 
 
@@ -38,9 +38,9 @@ def certify(
     """The command; arguments as on the command line, `options` as `tamis.certify` takes them."""
     prepare_output(out, ".json")
     team = join_team_exactly(device)
-    options |= parse_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
+    options |= check_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
     with Console(stderr=True).status(Text(f"tracing {model}")):
-        inputs = load_held_out(data)
+        inputs = load_data(data, labelled=False)
         loaded = load_network(model, weights, shape, trust, team.device, first_of(inputs))
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}
@@ -58,9 +58,3 @@ def certify(
             console().print(str(cert))
             console().print(f"\n{written}; `tamis verify` checks it, and `tamis report` makes a page of it")
     end_with(cert.passed)
-
-
-def load_held_out(spec: str) -> Any:
-    """The dataset that a spec names; its inputs alone where it has no labels."""
-    data, has_labels = load_named(spec)
-    return data if has_labels else data.normalised()

@@ -21,7 +21,7 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import draws_weights, load_module, load_network, warn_of_drawn_weights
-from tamis.cli.requirement_options import end_with, parse_requirements
+from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 from tamis.recipe.run import Compression
@@ -46,7 +46,7 @@ def compress(
     max_accuracy_drop: str | None,
 ) -> None:
     """The command; arguments as on the command line."""
-    required = parse_requirements(max_disagreement=max_disagreement, max_accuracy_drop=max_accuracy_drop)
+    required = check_requirements(max_disagreement=max_disagreement, max_accuracy_drop=max_accuracy_drop)
     if recipe is None and target_bytes is None and max_disagreement is None:
         raise InvalidInput("compress needs --recipe, --target-bytes or --max-disagreement; `tamis recipes` lists some")
     if out.exists() and not out.is_dir():

@@ -712,7 +712,11 @@ def compress(
     ] = None,
     max_disagreement: Annotated[
         str | None,
-        typer.Option(metavar="RATE", help="Find the smallest file that answers differently on at most 1%, say."),
+        typer.Option(
+            metavar="RATE",
+            help="Require that at most so many answers differ, as 2%: PASS or FAIL. Find the smallest such file, "
+            "unless there is --target-bytes, or RECIPE itself quantizes, binarizes or factorizes, or is a lock file.",
+        ),
     ] = None,
     max_accuracy_drop: MaxAccuracyDrop = None,
     weights: Weights = None,

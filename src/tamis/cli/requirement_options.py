@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import typer
 
 from tamis.certify.requirements import rate_of
@@ -11,9 +9,12 @@ from tamis.certify.requirements import rate_of
 FAILED = 3  # the exit code: all was done and written, and the certified bounds are larger than required
 
 
-def parse_requirements(**options: str | None) -> dict[str, Any]:
-    """The rates that were given, by argument; messages call them by their options."""
-    return {name: rate_of(text, f"--{name.replace('_', '-')}") for name, text in options.items() if text is not None}
+def check_requirements(**options: str | None) -> dict[str, str]:
+    """The rates that were given, by argument and as they are written, which messages repeat, once they are some."""
+    given = {name: text for name, text in options.items() if text is not None}
+    for name, text in given.items():
+        rate_of(text, f"--{name.replace('_', '-')}")
+    return given
 
 
 def end_with(passed: bool | None) -> None:

@@ -18,7 +18,7 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import draws_weights, warn_of_drawn_weights
-from tamis.cli.requirement_options import end_with, parse_requirements
+from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
 from tamis.sweep.run import RESULTS, Row, Swept, as_plain_data, sweep, work
 from tamis.sweep.space import described
@@ -32,7 +32,7 @@ def run(
     spec: Path, out: Path, storage: str | None, device: str, trust: bool, as_json: bool, **required: str | None
 ) -> None:
     """The command; arguments as on the command line."""
-    asked = parse_requirements(**required)
+    asked = check_requirements(**required)
     command = command_line() if storage is None else command_line(storage, shown(storage))
     arguments = _arguments(spec, out, storage, device, trust)
     model, weights = _original(arguments["spec"])

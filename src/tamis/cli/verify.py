@@ -14,7 +14,6 @@ from tamis.certify.certificate import Certificate
 from tamis.certify.samples import first_of
 from tamis.certify.verify import check_signer
 from tamis.certify.verify import verify as verify_certificate
-from tamis.cli.certify import load_held_out
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
@@ -41,7 +40,7 @@ def verify(
         # First, as long as nothing of the current folder can be imported: MODEL may be there, and so may a file that
         # calls itself cryptography.
         check_signer(stated.content, signed_by)
-        inputs = None if data is None else load_held_out(data)
+        inputs = None if data is None else load_data(data, labelled=False)
         loaded = load_network(model, weights, shape, trust, where, first_of(inputs))
         examples = None if training is None else load_data(training)
         found = verify_certificate(

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from tamis.artifact.atomic import replacing
 from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.json_file import read_object
 from tamis.bounds.disagreement import disagreement
-from tamis.certify.claim import percent
+from tamis.certify.claim import part, percent
 from tamis.certify.claims import kinds_of
 from tamis.certify.schema import VERSION
 from tamis.certify.shares import share_out
@@ -196,11 +197,11 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
     Raises:
         InvalidInput: there is too little data to say so of any network, or none is good enough.
     """
-    held_out, test = len(context.data.searched), len(context.data.test)
+    held_out, test, said = len(context.data.searched), len(context.data.test), part(Decimal(repr(most)))
     share = share_of_disagreement(context.data.test_has_labels)
     if (least := promised(0, held_out, test, share)) > most:
         raise InvalidInput(
-            f"{held_out:,} held-out and {test:,} test samples are too few for a disagreement of at most {most:.2%}: "
+            f"{held_out:,} held-out and {test:,} test samples are too few for a disagreement of at most {said}: "
             f"even without a single different answer the bound to expect is {percent(least)}; allow more, or name "
             "more data"
         )
@@ -220,7 +221,7 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
         _, closest = min(_all_of(everything), key=lambda pair: (pair[1].different, pair[1].bytes))
         bound = promised(closest.different, held_out, test, share)
         raise InvalidInput(
-            f"no file was found with a disagreement of at most {most:.2%}: the closest, of {closest.bytes:,} bytes"
+            f"no file was found with a disagreement of at most {said}: the closest, of {closest.bytes:,} bytes"
             f"{_begun(closest, starts)}, has a bound to expect of {percent(bound)}; allow more, or begin otherwise"
         )
     return _taken(best, everything, context)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from tamis.rates import as_rate
+
 UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 MOST_BYTES = 2**63  # of no file there are so many
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
-_DECIMAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _PERCENT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*%")
 
 
@@ -35,12 +36,10 @@ def as_fraction(value: Any) -> float:
         >>> as_fraction("1%"), as_fraction(0.05), as_fraction("0.05")
         (0.01, 0.05, 0.05)
     """
-    found = without_percent(value)
-    if isinstance(found, str) and _DECIMAL.fullmatch(found.strip()):
-        found = float(found)
-    if isinstance(found, bool) or not isinstance(found, int | float) or not 0 < found < 1:
+    found = as_rate(value)
+    if found is None or not 0 < found < 1:
         raise ValueError(f"it must be a fraction above 0 and below 1, as 0.01 or 1%; got {value!r:.50}")
-    return float(found)
+    return found
 
 
 def without_percent(value: Any) -> Any:

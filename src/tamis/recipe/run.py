@@ -18,12 +18,12 @@ from tamis.artifact.compressed import Compressed, load
 from tamis.artifact.json_file import read_object
 from tamis.certify.certificate import Certificate
 from tamis.certify.issue import certify, network_facts
-from tamis.certify.requirements import REQUIRED, asked_for, rate_of
+from tamis.certify.requirements import REQUIRED, asked_for, rate_of, what_needs_labels
 from tamis.errors import CorruptArtifact, InvalidInput, TraceError
 from tamis.graph.network import Network
 from tamis.graph.trace import trace
 from tamis.progress import Listener
-from tamis.recipe.budget import STARTS
+from tamis.recipe.budget import STARTS, Budget
 from tamis.recipe.catalogue import recipe_path
 from tamis.recipe.located import Document
 from tamis.recipe.lock import Lock, recipe_or_lock, sha256_of
@@ -98,9 +98,12 @@ def compress(
             whoever repeats the run from its lock file passes the same again. None: what the recipe names.
         out: the folder to write to; made if it is not there.
         test: what the certificate speaks of, in the same forms, where `data` does not name both splits.
-        target_bytes, max_disagreement: a budget, as the recipe's own, which it replaces but for its starts.
-        max_accuracy_drop: how much accuracy may be lost, as 0.01 or "1pt". Nothing is searched for it: like
-            `max_disagreement`, it is required of the certificate, and `Compression.met` says whether it holds.
+        target_bytes: a budget, as the recipe's own, which it replaces but for its starts.
+        max_disagreement: how many answers may differ, as 0.02 or "2%": required of the certificate, and
+            `Compression.met` says whether it holds. It is also the budget, in the same way, unless there is nothing
+            left to search for: with `target_bytes`, with a lock file, and where the recipe quantizes, binarizes or
+            factorizes the network itself.
+        max_accuracy_drop: how much accuracy may be lost, as 0.01 or "1pt"; required, and never searched for.
         example: an input to trace a module with; by default the first of the data.
         device: where steps train; None: where the model is.
         called: what messages, the certificate and the lock file call the model; its class by default.
@@ -135,8 +138,11 @@ def compress(
         given_lock.check_made_for(net, splits, path)
         if max_accuracy_drop is None:
             max_accuracy_drop = given_lock.requirements.get("max_accuracy_drop")
-    most = None if wanted.budget is None else wanted.budget.max_disagreement
-    required = requirements_of(max_accuracy_drop, most, splits)
+        if max_disagreement is None:
+            max_disagreement = given_lock.requirements.get("max_disagreement")
+    if max_disagreement is None and wanted.budget is not None:
+        max_disagreement = wanted.budget.max_disagreement
+    required = requirements_of(max_accuracy_drop, max_disagreement, splits)
     asked = {**required, "called": called, "command": command, "just_initialised": just_initialised}
     lock = Lock.of(wanted, net, called, splits, where).requiring(required)
     folder = Path(out)
@@ -177,8 +183,11 @@ def _wanted(
 ) -> tuple[Recipe, Lock | None, Path]:
     """The recipe with what was asked for beside it; the lock and its path, where it came from a lock file."""
     lock, path, document = None, Path("recipe"), Document.of_data({})
-    budget = {"target_bytes": target_bytes, "max_disagreement": max_disagreement}
-    budget = {name: value for name, value in budget.items() if value is not None}
+    budget: dict[str, Any] = {}
+    if target_bytes is not None:
+        budget = {"target_bytes": target_bytes}
+    elif max_disagreement is not None:
+        budget = {"max_disagreement": max_disagreement}
     if isinstance(recipe, (str, Path)):
         path = recipe_path(str(recipe))
         found, document, lock = recipe_or_lock(path)
@@ -188,6 +197,8 @@ def _wanted(
         raise InvalidInput("compress needs a recipe or a budget: recipe=, target_bytes= or max_disagreement=")
     else:
         found = recipe_of(recipe if recipe is not None else {"name": "budget", "budget": budget})
+    if lock is not None or any(step.step in Budget.not_after for step in found.steps):
+        budget.pop("max_disagreement", None)  # nothing is left to search among: it is required, and no more
     if budget and recipe is not None:
         plain = found.resolved()
         kept = {"starts": plain["budget"]["starts"]} if "starts" in plain.get("budget", {}) else {}
@@ -207,7 +218,7 @@ def requirements_of(
 ) -> dict[str, float | None]:
     """What is required of a certificate, as `certify` takes it, if the test data can tell; known before the work."""
     if max_accuracy_drop is not None and not data.test_has_labels:
-        raise InvalidInput(f"how much accuracy is lost cannot be said of '{data.test.name}': it has no labels")
+        raise InvalidInput(f"'{data.test.name}' has no labels, which {what_needs_labels(max_accuracy_drop)} needs")
     given = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
     return {name: None if value is None else rate_of(value, name) for name, value in given.items()}
 
