@@ -204,7 +204,9 @@ def test_pruning_by_data_goes_on_where_it_was_broken_off(monkeypatch: pytest.Mon
 
 
 def test_the_table_and_the_totals(net: tamis.Network) -> None:
-    text = run_prune(MLP, "--amount", "80%", "-o", "out/new/small.tamis")
+    arguments = (MLP, "--amount", "80%", "-o", "out/new/small.tamis")
+    text = run_prune(*arguments)
+    assert "in place of" not in text and "small.tamis, in place of the one that was there" in run_prune(*arguments)
     small = tamis.prune(net, 0.8)
     rows = {words[0]: words[1:] for words in map(str.split, text.splitlines()) if words}
     for name, size in SIZES.items():

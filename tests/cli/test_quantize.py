@@ -233,6 +233,11 @@ def record_that_raises(error: BaseException, after: int) -> Any:
     return record
 
 
+def test_a_file_that_is_replaced_is_said_to_be() -> None:
+    assert "in place of" not in run_quantize(MLP, *QUICK)
+    assert "small.tamis, in place of the one that was there" in run_quantize(MLP, *QUICK)
+
+
 def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     run_quantize(MLP, "--calibration", DATA, "-o", "whole.tamis")
     with monkeypatch.context() as patch:

@@ -82,7 +82,8 @@ def test_the_file_is_what_the_library_repairs(
 
 
 def test_the_file_may_take_the_place_of_the_one_before(net: tamis.Network, half: tamis.Compressed) -> None:
-    run_repair(MLP, "half.tamis", "--calibration", DATA, "--damping", 0.5, "-o", "half.tamis")
+    text = run_repair(MLP, "half.tamis", "--calibration", DATA, "--damping", 0.5, "-o", "half.tamis")
+    assert "half.tamis, in place of the one that was there" in text
     found = tamis.load("half.tamis", MODELS["mlp"]())
     assert_same(found, tamis.repair(net, half, DATA, damping=0.5, progress=False))
 

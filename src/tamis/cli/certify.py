@@ -15,7 +15,7 @@ from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import draws_weights, load_network, warn_of_drawn_weights
-from tamis.cli.output_argument import prepare_output
+from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.train.data import load_data
 
@@ -50,7 +50,7 @@ def certify(
     options |= {"called": as_written(model, weights, shape, trust), "data_called": data, "command": command_line()}
     cert = certify_network(loaded.network, small, inputs, progress=True, **options)
     if team.leads:
-        written = f"written to {out}{', in place of the one that was there' if out.exists() else ''}"
+        written = f"written to {out}{replaced(out)}"
         cert.save(out)
         if as_json:
             print(json.dumps(cert.content, indent=2, allow_nan=False))

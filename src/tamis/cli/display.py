@@ -6,12 +6,14 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, Context, Decimal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+EXACTLY = Context(prec=400)  # as many digits as the largest float has, and those behind the point
 PIPED_WIDTH = 100  # rich takes 80 columns where there is no terminal, and would cut tables
 
 
@@ -40,27 +42,26 @@ def from_logarithm(value: float) -> str:
     """e^value: plain between 10^-4 and 10^6, otherwise as a power of ten; rounded up, so that a bound stays one.
 
     Example:
-        >>> from_logarithm(math.log(1234.5)), from_logarithm(100.0)
-        ('1,234.5', '10^43.43')
+        >>> from_logarithm(math.log(1234.56)), from_logarithm(100.0)
+        ('1,234.6', '10^43.43')
     """
     if value == -math.inf:
         return "0"
     power = value / math.log(10)
     if not -4 <= power <= 6:
-        return f"10^{rounded_up(power, 2):.2f}"
+        return f"10^{rounded_up(power, 2)}"
     digits = max(1, 4 - math.floor(power))
-    return f"{rounded_up(math.exp(value), digits):,.{digits}f}"
+    return f"{rounded_up(math.exp(value), digits):,}"
 
 
-def rounded_up(value: float, digits: int) -> float:
-    """To so many digits behind the point, if more than float64 rounded the value itself by is lost.
+def rounded_up(value: float, digits: int) -> Decimal:
+    """The least number with so many digits behind the point that is not below this one, which is taken exactly.
 
     Example:
-        >>> rounded_up(3.491, 2), rounded_up(3.49, 2)
-        (3.5, 3.49)
+        >>> rounded_up(3.491, 2), rounded_up(3.5, 2)
+        (Decimal('3.50'), Decimal('3.50'))
     """
-    scaled = value * 10**digits
-    return math.ceil(scaled - 1e-12 * abs(scaled)) / 10**digits
+    return Decimal(value).quantize(Decimal(1).scaleb(-digits), ROUND_CEILING, EXACTLY)
 
 
 def with_unit(count: int) -> str:

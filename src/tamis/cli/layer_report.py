@@ -85,7 +85,12 @@ class LayerReport:
 
 
 def report(
-    small: Compressed, networks: Mapping[str, Network], test: Data | None, origin: dict[str, str], as_json: bool
+    small: Compressed,
+    networks: Mapping[str, Network],
+    test: Data | None,
+    origin: dict[str, str],
+    in_place: str,
+    as_json: bool,
 ) -> None:
     """Measure the networks on test data, if there is any, and print everything.
 
@@ -94,6 +99,7 @@ def report(
         networks: by what they are, such as "before" and "after".
         test: what to measure them on.
         origin: what the user named.
+        in_place: what is said to people of the file beside its name.
         as_json: for machines, not for people.
     """
     with Console(stderr=True).status("measuring accuracies"):
@@ -101,7 +107,7 @@ def report(
     if as_json:
         print(json.dumps({**origin, **as_plain_data(found)}, indent=2, allow_nan=False))
     else:
-        show(found, origin, console())
+        show(found, {**origin, "file": origin["file"] + in_place}, console())
 
 
 # -- for machines ------------------------------------------------------------------------------------------------------

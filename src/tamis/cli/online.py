@@ -200,10 +200,11 @@ def _losses(found: Mapping[str, Any]) -> Table:
         "uniform guess": found["loss of a uniform guess"],
     }
     for name, value in lines.items():
-        whole, each = value, value / rounds
+        each = value / rounds
         if name.startswith("bound"):
-            whole, each = rounded_up(whole, 1), rounded_up(each, 3)
-        rows.add_row(name, f"{whole:,.1f}", f"{each:.3f}")
+            rows.add_row(name, f"{rounded_up(value, 1):,}", f"{rounded_up(each, 3)}")
+        else:
+            rows.add_row(name, f"{value:,.1f}", f"{each:.3f}")
     return rows
 
 

@@ -18,3 +18,8 @@ def prepare_output(path: Path, *suffixes: str) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     writes(path)
+
+
+def replaced(path: Path) -> str:
+    """What is said after the name of a file that is about to be written, where it is there already."""
+    return ", in place of the one that was there" if path.exists() else ""

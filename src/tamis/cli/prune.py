@@ -22,7 +22,7 @@ from tamis.artifact.untouched import sentences
 from tamis.cli.data_argument import load_calibration
 from tamis.cli.display import console, facts, from_logarithm, table
 from tamis.cli.model_argument import load_network
-from tamis.cli.output_argument import prepare_output
+from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import Network
@@ -94,12 +94,13 @@ def prune(
             return
         with Console(stderr=True).status(Text(f"bounding what that changes in {model}")):
             found = pruning(loaded.network, small)
+        in_place = replaced(out)
         small.save(out)
     origin = {"model": model, "weights": loaded.weights}
     if as_json:
         print(json.dumps({**origin, "file": str(out), **as_plain_data(found)}, indent=2, allow_nan=False))
     else:
-        show(found, {**origin, "file": str(out)}, console())
+        show(found, {**origin, "file": f"{out}{in_place}"}, console())
 
 
 # -- the amount --------------------------------------------------------------------------------------------------------

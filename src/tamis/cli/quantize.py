@@ -14,7 +14,7 @@ from tamis.cli.data_argument import load_calibration, load_test
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.layer_report import report
 from tamis.cli.model_argument import load_network
-from tamis.cli.output_argument import prepare_output
+from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.prune import parse_amount
 from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput
@@ -53,11 +53,13 @@ def quantize(
         given = loaded.compressed or loaded.network
         pruned = None if amount is None else _pruned(given, amount, options)
         small = quantize_network(given, examples, **options, pruned=pruned, directory=directory)
+        in_place = replaced(out)
         if team.leads:
             small.save(out)
     if team.leads:
         networks = {"before": loaded.network, "after": small.network}
-        report(small, networks, test, {"model": model, "weights": loaded.weights, "file": str(out)}, as_json)
+        origin = {"model": model, "weights": loaded.weights, "file": str(out)}
+        report(small, networks, test, origin, in_place, as_json)
 
 
 def _pruned(given: Network | Compressed, amount: Amount, options: dict[str, Any]) -> Compressed:

@@ -13,7 +13,7 @@ from tamis.artifact.compressed import load
 from tamis.cli.data_argument import load_calibration, load_test
 from tamis.cli.layer_report import report
 from tamis.cli.model_argument import load_network
-from tamis.cli.output_argument import prepare_output
+from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
 from tamis.layerwise.repair import repair as repair_network
 from tamis.train.distributed import join_team
@@ -41,9 +41,10 @@ def repair(
             examples = load_calibration(calibration, loaded.network, model)
             test = load_test(data, loaded.network, model)
         repaired = repair_network(loaded.network, before, examples, **options, directory=directory)
+        in_place = replaced(out)
         if team.leads:
             repaired.save(out)
     if team.leads:
         networks = {"original": loaded.network, "before": before.network, "after": repaired.network}
         origin = {"model": model, "weights": loaded.weights, "small": str(small), "file": str(out)}
-        report(repaired, networks, test, origin, as_json)
+        report(repaired, networks, test, origin, in_place, as_json)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from tamis.certify.requirements import rate_of
@@ -9,7 +11,7 @@ from tamis.certify.requirements import rate_of
 FAILED = 3  # the exit code: all was done and written, and the certified bounds are larger than required
 
 
-def check_requirements(**options: str | None) -> dict[str, str]:
+def check_requirements(**options: str | None) -> dict[str, Any]:
     """The rates that were given, by argument and as they are written, which messages repeat, once they are some."""
     given = {name: text for name, text in options.items() if text is not None}
     for name, text in given.items():

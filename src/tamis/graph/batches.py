@@ -113,10 +113,10 @@ def _in_order(loader: DataLoader[Any], called: str) -> DataLoader[Any]:
     """The loader, or one that gives the same samples unshuffled."""
     if isinstance(loader.dataset, IterableDataset):
         return loader  # which has an order of its own, and a sampler that nobody asks
-    batches = loader.batch_sampler
-    plain = batches is None or type(batches) is BatchSampler
-    sampler: Any = loader.sampler if batches is None else batches.sampler if type(batches) is BatchSampler else batches
-    if plain and _shuffles_all(sampler, loader.dataset):
+    batches: Any = loader.batch_sampler
+    # What chooses the samples: of batches that torch cuts, what they are cut from.
+    sampler = loader.sampler if batches is None else batches.sampler if type(batches) is BatchSampler else batches
+    if _shuffles_all(sampler, loader.dataset):
         size = None if batches is None else batches.batch_size
         return DataLoader(loader.dataset, batch_size=size, collate_fn=loader.collate_fn, num_workers=loader.num_workers)
     if isinstance(sampler, AT_RANDOM) or list(sampler) != list(sampler):
