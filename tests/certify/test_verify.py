@@ -112,6 +112,7 @@ def test_the_verifier_imports_no_compressor() -> None:
         "kernels",
         "paths",
         "progress",
+        "rates",
         "rooms",
     }
     assert set(eval(rooms.stdout)) <= allowed
