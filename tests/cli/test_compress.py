@@ -80,7 +80,7 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
     shown = json.loads(again.stdout)
     assert shown["lock"]["result"]["sha256"] == json.loads(Path("out/certificate.json").read_text())["file"]["sha256"]
     assert shown["lock"]["model"]["name"] == MLP and shown["met"] is False
-    assert shown["lock"]["requirements"] == {"max_accuracy_drop": 0.0001}
+    assert shown["lock"]["requirements"] == {"max_disagreement": 0.0001}
     assert [each["layer"] for each in shown["stayed_float"]] == ["linear1", "linear2", "linear3"]
     assert Path("again/small.tamis").read_bytes() == Path("out/small.tamis").read_bytes()
 
