@@ -98,7 +98,7 @@ def test_a_loader_that_fails_leaves_nothing(tmp_path: Path) -> None:
         yield DATA
         raise OSError("the disk is gone")
 
-    with pytest.raises(OSError, match="the disk is gone"):
+    with pytest.raises(InvalidInput, match="calibration failed: OSError: the disk is gone"):
         tamis.quantize(net(), batches(), directory=tmp_path / "parts", progress=False)
     assert not (tmp_path / "parts").exists()
 
