@@ -134,7 +134,7 @@ def test_starts_that_the_network_does_not_allow_are_left_out(
 def test_answers_are_compared_with_those_of_the_original(trained: nn.Module, quick: dict[str, Any]) -> None:
     anew = {"step": "retrain", "epochs": 1, "fresh": True, "learning_rate": 0.001}
     recipe = {"steps": [anew], "budget": {"max_disagreement": 0.25}}
-    message = r"no file was found with a disagreement of at most 25\.00%: the closest, of \d,\d{3} bytes, has a bound"
+    message = r"no file was found with a disagreement of at most 25%: the closest, of \d,\d{3} bytes, has a bound"
     with pytest.raises(InvalidInput, match=message):
         compress(trained, recipe, out="out", **quick)
     recipe["budget"]["starts"] = [[], [anew]]  # type: ignore[index]
