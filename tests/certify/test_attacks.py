@@ -357,8 +357,16 @@ def test_hostile_claims_are_refused_in_words(number: int, every: bool, scene: Sc
     assert fuzzed(scene, tmp_path, False, chosen, every) == []
 
 
+def test_labels_of_training_data_are_not_left_out(scene: Scene, tmp_path: Path) -> None:
+    """Without them, nothing would say that they are those that the training errors were counted on."""
+    content = copied(scene.cert)
+    set_at(content, ("training", "labels"), None)
+    with pytest.raises(CorruptArtifact, match="training"):
+        scene.verify(saved(content, tmp_path / "hostile.json"), True)
+
+
 @EVERY
-@pytest.mark.parametrize("field", ["settings", "data", "file"])
+@pytest.mark.parametrize("field", ["settings", "data", "training", "file"])
 def test_hostile_fields_are_refused_by_those_who_have_the_data(
     field: str, every: bool, scene: Scene, tmp_path: Path
 ) -> None:

@@ -110,6 +110,7 @@ DATA: dict[str, Check] = {
     "labels": maybe(is_digest),
     "largest_input": is_positive,
 }
+TRAINING = DATA | {"labels": is_digest}  # on which what is said of training data rests
 SETTINGS: dict[str, Check] = {
     "delta": is_share(LEAST_SHARE),
     "candidates": is_count(1, MOST_CANDIDATES),
@@ -141,7 +142,7 @@ VERSION_1: dict[str, Check] = {
     "network": fields(NETWORK),
     "file": fields({"name": is_text, "sha256": is_digest, "bytes": is_count(1)}),
     "data": fields(DATA),
-    "training": maybe(fields(DATA)),
+    "training": maybe(fields(TRAINING)),
     "prior": maybe(is_digest),
     "claims": listed(CLAIM),
     "digest": is_digest,
@@ -157,7 +158,7 @@ VERSION_2: dict[str, Check] = VERSION_1 | {
     "settings": fields(SETTINGS | {"sequential": is_flag}),
     "network": fields(NAME | {"just_initialised": is_flag} | NETWORK),
     "data": fields(NAME | DATA | GIVEN),
-    "training": maybe(fields(NAME | DATA | GIVEN)),
+    "training": maybe(fields(NAME | TRAINING | GIVEN)),
     "accuracy": maybe(fields({"before": is_rate, "after": is_rate, "guessing": is_rate})),
     "notes": listed(is_text),
 }
