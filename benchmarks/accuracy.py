@@ -23,8 +23,8 @@ from torch import Tensor
 
 import tamis
 from experiments.record import store
-from tamis.train.data import load_data
-from tamis.train.models import resnet20, resnet32
+from tamis.training import load_data
+from tamis.training.models import resnet20, resnet32
 
 MODELS = {"resnet20": resnet20, "resnet32": resnet32}
 FOLDER = Path(__file__).parents[1].parent / "shared" / "models"

@@ -18,9 +18,8 @@ from typing import Any
 from measure import store
 from paired_counts import worst_failure
 
-from tamis.bounds.accuracy_change import accuracy_change
-from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference
-from tamis.bounds.binomial import largest_rate, smallest_rate
+from tamis.bounds import accuracy_change, accuracy_change_by_difference, smallest_rate
+from tamis.bounds.binomial import largest_rate
 
 OUTCOMES = (
     (0, 0, 10_000, 0.05),

@@ -44,7 +44,7 @@ from torch import Tensor, nn
 
 from tamis.binary import BinaryConv2d, binarize, compile
 from tamis.kernels import binary, dispatch
-from tamis.train.models import resnet18
+from tamis.training.models import resnet18
 
 LAYERS = ((64, 56), (256, 14), (512, 7))
 BATCHES = (1, 16)

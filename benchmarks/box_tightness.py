@@ -29,10 +29,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import tamis
-from tamis.bounds.box_deviation import box_deviation
+from tamis.bounds import box_deviation
 from tamis.bounds.interval import Interval, interval
-from tamis.train.data import load_data
-from tamis.train.models import resnet20
+from tamis.training import load_data
+from tamis.training.models import resnet20
 
 FOLDER = Path(__file__).parents[1].parent / "shared" / "models"
 INPUTS, STARTS, STEPS = 3, 50, 100

@@ -29,10 +29,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 import tamis
-from tamis.artifact.codes import Codes
-from tamis.certify.samples import BATCH
-from tamis.train.data import load_data
-from tamis.train.models import resnet20
+from tamis.artifact import Codes
+from tamis.certificates.samples import BATCH
+from tamis.training import load_data
+from tamis.training.models import resnet20
 
 PRETRAINED = Path(__file__).parents[1].parent / "shared" / "models" / "resnet20_cifar10.safetensors"
 WEIGHTS = (4096, 4096)

@@ -30,7 +30,8 @@ from torch import Tensor, nn
 
 from tamis.kernels import binary_reference as reference
 from tamis.kernels.triton import binary_conv, l1ball
-from tamis.l1inf.projection import project, slack
+from tamis.l1inf import project
+from tamis.l1inf.projection import slack
 
 LAYERS = ((64, 56), (256, 14), (512, 7))
 BATCHES = (1, 64)

@@ -3,8 +3,8 @@
     python benchmarks/kronecker_calls.py [--device cuda] [--store]
 
 Beside `nn.Linear` of the same size, each backend is called in three ways: in `eval()` without gradients, where layers
-keep their weights prepared (tamis.kronecker.kept); in `train()` without gradients, where they are prepared in each call
-as they were before layers kept them; and with gradients, forward alone. The bias is added in all of them.
+keep their weights prepared (`kronecker.inference_cache`); in `train()` without gradients, where they are prepared in
+each call as they were before layers kept them; and with gradients, forward alone. The bias is added in all of them.
 
 On a CPU it is the CPU time of one thread, the best of rounds in which all take turns, kernels included: with so few
 numbers these take a microsecond or two. On a GPU it is the time until the calls are handed to the device, which
@@ -24,8 +24,7 @@ import torch
 from measure import store
 from torch import nn
 
-from tamis.kronecker import KroneckerLinear, Pattern
-from tamis.kronecker.backends import BACKENDS, BATCH_FIRST
+from tamis.kronecker import BACKENDS, BATCH_FIRST, KroneckerLinear, Pattern
 
 CHAINS = {
     "(1, 2, 2, 1)": [Pattern(1, 2, 2, 1)],

@@ -31,11 +31,10 @@ from experiments.kronecker_compile import compile_layers, compile_products
 from experiments.kronecker_patterns import BATCH
 from experiments.kronecker_peers import PEERS, Row, from_line
 from experiments.kronecker_vit import SQUARE, UP
-from tamis.kernels.timing import in_turns
-from tamis.kronecker import KroneckerLinear, butterfly
-from tamis.kronecker.backends import BACKENDS, BATCH_FIRST, LAYOUTS
-from tamis.kronecker.kept import step_of
-from tamis.kronecker.pattern import Pattern
+from tamis.kernels import in_turns
+from tamis.kronecker import BACKENDS, BATCH_FIRST, KroneckerLinear, Pattern, butterfly
+from tamis.kronecker.backends import LAYOUTS
+from tamis.kronecker.inference_cache import step_of
 from tamis.kronecker.triton import prefers
 
 DTYPES = (torch.float32, torch.float16)

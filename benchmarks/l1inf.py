@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from tamis.l1inf import L1Inf, project, statistics
 from tamis.l1inf.projection import project_
-from tamis.train.models import vgg16
+from tamis.training.models import vgg16
 
 THREADS = 2
 SHAPES = ((1024, 4096), (512, 25088))

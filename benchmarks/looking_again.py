@@ -20,9 +20,7 @@ from typing import Any
 import numpy as np
 from measure import store
 
-from tamis.bounds.accuracy_change import accuracy_change
-from tamis.bounds.clopper_pearson import upper_limit
-from tamis.bounds.confidence_sequence import difference_at_any_time, rate_at_any_time
+from tamis.bounds import accuracy_change, difference_at_any_time, rate_at_any_time, upper_limit
 
 RATES, DELTA, MOST, EVERY = (0.005, 0.02, 0.05), 0.05, 10_000, 100
 PAIRS = ((30, 20), (203, 88), (500, 450))  # of 10,000: only the original is right, only the small network is

@@ -27,11 +27,10 @@ from typing import Any
 import torch
 from measure import store
 
-from tamis.bayes.online import OnlineLearner
+from tamis.bayes import Asked, OnlineLearner, follow, named, space_for
 from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import Prior
-from tamis.bayes.run import Asked, follow
-from tamis.bayes.streams import Stream, named, space_for
+from tamis.bayes.streams import Stream
 
 PARTICLES = (25, 50, 100, 200)
 SEEN = (64, 128, 256, 512, 1024)  # t

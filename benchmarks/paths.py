@@ -17,7 +17,7 @@ import torch
 from measure import best_cpu_seconds, store
 
 import tamis
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 GOAL = 1.5
 

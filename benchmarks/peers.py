@@ -48,9 +48,9 @@ from torch import Tensor, nn
 from torch.nn.utils import prune as torch_prune
 
 import tamis
-from tamis.artifact.atomic import replacing
-from tamis.train.data import load_data
-from tamis.train.models import resnet20, resnet32
+from tamis.artifact import replacing
+from tamis.training import load_data
+from tamis.training.models import resnet20, resnet32
 
 NETWORKS = {"resnet20": resnet20, "resnet32": resnet32}
 FOLDER = Path(__file__).parents[1].parent / "shared" / "models"

@@ -29,13 +29,13 @@ from torch import nn
 from torch.nn.utils import prune as torch_prune
 
 import tamis
-from tamis.train.models import example_input, resnet50
+from tamis.training.models import example_input, resnet50
 
 AMOUNT, THREADS = 0.8, 2
 FIRST_LOAD = """
 import gc, time, torch, tamis
 from safetensors.torch import load_file
-from tamis.train.models import resnet50
+from tamis.training.models import resnet50
 torch.set_num_threads(2)
 model, _ = resnet50().eval(), tamis.load
 gc.collect()  # else Python may look through all that torch made just while we load, or not

@@ -2,11 +2,11 @@
 
     python benchmarks/pruning_bound.py [--store] [--models FOLDER]
 
-Two networks, pruned by Φ with scope "global": the MLP that `tamis train tamis.train.models:mlp --data digits --epochs
-10 --batch 64` trains, on its 360 test digits, and the published ResNet-20 on the first 100 test images of CIFAR-10.
-Printed are the largest values over the images: of ‖R_θ(x) − R_θ'(x)‖₁, of `path_metric` with x, of `path_metric` times
-max(‖x‖_∞, 1), and of the sum of Φ-costs times that (thesis, (3.19)). The first is the truth; a bound below it would be
-wrong, and stops the run.
+Two networks, pruned by Φ with scope "global": the MLP that `tamis train tamis.training.models:mlp --data digits
+--epochs 10 --batch 64` trains, on its 360 test digits, and the published ResNet-20 on the first 100 test images of
+CIFAR-10. Printed are the largest values over the images: of ‖R_θ(x) − R_θ'(x)‖₁, of `path_metric` with x, of
+`path_metric` times max(‖x‖_∞, 1), and of the sum of Φ-costs times that (thesis, (3.19)). The first is the truth; a
+bound below it would be wrong, and stops the run.
 
 Then the MLP of docs/pruning.md, "Masks": 100 steps of Adam, pruning by one of six choices, 100 more steps with what is
 pruned held at zero; one seed, and accuracy on 360 test digits, of which one is 0.3 %.
@@ -25,11 +25,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import tamis
-from tamis.bounds.phi_pruning import phi_pruning
-from tamis.train.data import load_data
-from tamis.train.digits import digits
-from tamis.train.loop import Settings, train
-from tamis.train.models import mlp, resnet20
+from tamis.bounds import phi_pruning
+from tamis.training import Settings, load_data, train
+from tamis.training.digits import digits
+from tamis.training.models import mlp, resnet20
 
 FOLDER = Path(__file__).parents[1].parent / "shared" / "models"
 AMOUNTS = (0.1, 0.4, 0.8)

@@ -47,10 +47,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import tamis
-from tamis.quantize.feedback import Grid
-from tamis.quantize.gpfq import gpfq_of_rows
-from tamis.train.data import load_data
-from tamis.train.models import resnet20
+from tamis.quantization.feedback import Grid
+from tamis.quantization.gpfq import gpfq_of_rows
+from tamis.training import load_data
+from tamis.training.models import resnet20
 
 try:
     with warnings.catch_warnings():

@@ -55,7 +55,7 @@ def member(rounds: int) -> None:
     """One of the processes; the first one prints the seconds of the slowest."""
     import torch.distributed as dist
 
-    from tamis.train.distributed import join_team
+    from tamis.training import join_team
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

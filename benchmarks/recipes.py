@@ -26,12 +26,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import tamis
-from tamis.artifact.atomic import replacing
-from tamis.recipe.catalogue import shipped
-from tamis.recipe.run import Compression
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, train
-from tamis.train.models import digits_cnn, resnet20
+from tamis.artifact import replacing
+from tamis.recipes import Compression, shipped
+from tamis.training import Settings, load_data, train
+from tamis.training.models import digits_cnn, resnet20
 
 PRETRAINED = Path(__file__).parents[1].parent / "shared" / "models" / "resnet20_cifar10.safetensors"
 CIFAR = {"data": "cifar10:train[:1000]", "test": "cifar10:test[:4000]"}

@@ -32,8 +32,8 @@ from scipy.optimize import nnls
 from torch import nn
 
 import tamis
-from tamis.layerwise.walk import ACTIVATION_BUDGET
-from tamis.quantize.gpfq import along_data_is_cheaper
+from tamis.layerwise import ACTIVATION_BUDGET
+from tamis.quantization.gpfq import along_data_is_cheaper
 
 WIDTHS = (128, 256, 512, 1024)
 DEPTHS = (2, 4, 8, 16)

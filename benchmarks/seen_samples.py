@@ -21,11 +21,11 @@ from measure import store
 from safetensors.torch import load_file
 
 import tamis
-from tamis.bounds.binomial import log_at_least
-from tamis.certify.unseen import CHANCE
-from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
-from tamis.train.data import load_data
-from tamis.train.models import resnet20
+from tamis.bounds import log_at_least
+from tamis.certificates.unseen import CHANCE
+from tamis.graph import NOTHING_SEEN, SeenSamples
+from tamis.training import load_data
+from tamis.training.models import resnet20
 
 PRETRAINED = Path(__file__).parents[1].parent / "shared" / "models" / "resnet20_cifar10.safetensors"
 CALIBRATION, HELD_OUT, LEVELS = "cifar10:train[:5000]", 10_000, 3

@@ -24,7 +24,7 @@ import torch
 from measure import best_seconds, store
 
 import tamis
-from tamis.train.models import example_input, resnet50
+from tamis.training.models import example_input, resnet50
 
 ALLOWED = {"help": 0.3, "report": 5.0, "demo": 60.0}  # seconds
 

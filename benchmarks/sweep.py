@@ -23,7 +23,7 @@ from typing import Any
 from measure import RESULTS, store
 
 PAGE = RESULTS.parent / "sweeps.md"
-MODEL = "tamis.train.models:digits_cnn"
+MODEL = "tamis.training.models:digits_cnn"
 TRAIN = (
     f"train {MODEL} --data digits:train --test digits:test --epochs 20 --directory out/dense -o out/dense.safetensors"
 )

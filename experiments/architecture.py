@@ -52,8 +52,8 @@ from experiments.architecture_transfer import (
 from experiments.command_line import Parser
 from experiments.pictures import draw_panels
 from experiments.record import keep
-from tamis.report.figures import Panel
-from tamis.train.loop import Settings
+from tamis.reports.figures import Panel
+from tamis.training import Settings
 
 Figures = Mapping[str, Any]
 FIGURE_1, HALVES, FASHION, CIFAR100 = "figure-1", "cifar10-halves", "fashion-to-mnist", "cifar10-to-cifar100"

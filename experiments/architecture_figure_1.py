@@ -21,8 +21,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tamis.architecture.two_temperature import relaxed_mask
-from tamis.bounds.two_temperature import gradient_error, two_temperature
-from tamis.train.data import load_data
+from tamis.bounds import two_temperature
+from tamis.bounds.two_temperature import gradient_error
+from tamis.training import load_data
 
 PRINTED = "as printed, for the last iterate (does not hold)"
 TOLERANCE = 1e-12  # of a step, relative to a cube of side 1

@@ -14,11 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from tamis.architecture.architecture import Architecture
-from tamis.architecture.transfer import freshly_initialised
+from tamis.architecture import Architecture, freshly_initialised
 from tamis.errors import InvalidInput, TrainingDiverged
-from tamis.train.data import Data
-from tamis.train.loop import Settings, learning_rate_at
+from tamis.training import Data, Settings, learning_rate_at
 
 EVALUATION_BATCH = 100
 CHANNEL_BY_CHANNEL = (nn.ReLU, nn.MaxPool2d, nn.AdaptiveAvgPool2d, nn.Flatten)

@@ -24,14 +24,12 @@ import torch
 from torch import nn
 
 from experiments.architecture_together import accuracies, train_together
-from tamis.architecture.architecture import Architecture
+from tamis.architecture import Architecture, search
 from tamis.architecture.baselines import magnitude_architecture, random_architecture
 from tamis.architecture.reshuffle import reshuffle
-from tamis.architecture.search import search
 from tamis.errors import InvalidInput
 from tamis.progress import reporting
-from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings
+from tamis.training import Data, Settings, load_data
 
 OURS, MAGNITUDE, RANDOM = "AP", "IMP", "random"
 METHODS = (OURS, MAGNITUDE, RANDOM)

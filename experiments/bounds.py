@@ -40,7 +40,7 @@ from experiments.bounds_resnets import (
 from experiments.command_line import Parser
 from experiments.pictures import draw_panels
 from experiments.record import keep
-from tamis.report.figures import Panel
+from tamis.reports.figures import Panel
 
 Figures = Mapping[str, Any]
 PARTS = ("table-4.1", "table-7.1", "table-7.2", "l1inf")

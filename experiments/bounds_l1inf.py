@@ -29,14 +29,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from experiments.bounds_training import Loss, fit, margins_of, outputs_of, perceptron
-from tamis.bounds.bound import Bound
+from tamis.bounds import (
+    Bound,
+    l1inf_classification,
+    l1inf_lipschitz_loss,
+    l1inf_lipschitz_vector_loss,
+    l1inf_output,
+    l1inf_rademacher,
+    l1inf_regression,
+)
 from tamis.bounds.l1inf_class import L1InfConstants, l1inf_constants
-from tamis.bounds.l1inf_classification import l1inf_classification, l1inf_lipschitz_vector_loss
-from tamis.bounds.l1inf_output import l1inf_output
-from tamis.bounds.l1inf_rademacher import l1inf_rademacher
-from tamis.bounds.l1inf_regression import l1inf_lipschitz_loss, l1inf_regression
 from tamis.bounds.margin import margin_loss
-from tamis.graph.trace import trace
+from tamis.graph import trace
 
 LARGEST_TARGET = 3.0
 INSIDE = 1 - 1e-6  # a little inside the ball, so that rounding does not lead out of it

@@ -16,17 +16,13 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from experiments.bounds_training import fit, outputs_of, perceptron
-from tamis.bounds.bound import Bound, exp_of
-from tamis.bounds.layer_product import layer_product
+from tamis.bounds import Bound, exp_of, layer_product, rademacher_covering, rademacher_peeling
 from tamis.bounds.rademacher_arguments import sigma_of_box
-from tamis.bounds.rademacher_covering import rademacher_covering
-from tamis.bounds.rademacher_peeling import rademacher_peeling
 from tamis.bounds.rademacher_predecessors import rademacher_predecessors
 from tamis.bounds.shape import read_shape
-from tamis.graph.network import Network
-from tamis.graph.trace import trace
-from tamis.paths.norm import path_norm
-from tamis.train.data import load_data
+from tamis.graph import Network, trace
+from tamis.paths import path_norm
+from tamis.training import load_data
 
 
 @dataclass(frozen=True)

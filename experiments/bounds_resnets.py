@@ -15,23 +15,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from experiments.bounds_training import margins_of, outputs_of
-from tamis.bounds.bound import Bound
-from tamis.bounds.cross_entropy_gap import cross_entropy_gap
-from tamis.bounds.layer_product import layer_product
-from tamis.bounds.margin import margin_bound
+from tamis.bounds import Bound, cross_entropy_gap, layer_product, margin_bound, rademacher_covering, rademacher_peeling
 from tamis.bounds.rademacher_arguments import sigma_of_box
-from tamis.bounds.rademacher_covering import rademacher_covering
-from tamis.bounds.rademacher_peeling import rademacher_peeling
 from tamis.bounds.rademacher_predecessors import rademacher_predecessors
 from tamis.bounds.shape import GraphShape, read_shape
 from tamis.errors import DataNotFound, InvalidInput
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network
-from tamis.graph.trace import trace
-from tamis.paths.norm import path_norm
-from tamis.prune import prune
-from tamis.train.data import Data, load_data
-from tamis.train.models import MODELS, example_input
+from tamis.graph import Network, fold_batch_norm, trace
+from tamis.paths import path_norm
+from tamis.pruning import prune
+from tamis.training import Data, load_data
+from tamis.training.models import MODELS, example_input
 
 EXPONENTS = (1, 2, 4)
 

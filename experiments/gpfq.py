@@ -44,7 +44,7 @@ from experiments.gpfq_accuracy import (
 from experiments.gpfq_decay import GROWING_SAMPLES, GROWING_WIDTH, decay
 from experiments.pictures import draw_panels
 from experiments.record import keep
-from tamis.report.figures import Panel
+from tamis.reports.figures import Panel
 
 Figures = Mapping[str, Any]
 PARTS = ("figure-1", "table-1", "decay")

@@ -17,13 +17,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from tamis.artifact.compressed import Compressed
-from tamis.graph.network import Network
-from tamis.graph.trace import trace
+from tamis.artifact import Compressed
+from tamis.graph import Network, trace
 from tamis.progress import reporting
-from tamis.quantize import quantize
-from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings, evaluate, train
+from tamis.quantization import quantize
+from tamis.training import Data, Settings, evaluate, load_data, train
 
 PAPERS_METHODS: dict[str, dict[str, Any]] = {
     "GPFQ": {"method": "gpfq", "per": "layer", "conv": "per_channel"},

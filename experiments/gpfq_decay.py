@@ -22,9 +22,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.kernels.feedback import Grid
+from tamis.kernels import Grid
 from tamis.progress import reporting
-from tamis.quantize.gpfq import gpfq_along_data
+from tamis.quantization.gpfq import gpfq_along_data
 
 TERNARY = (-1.0, 0.0, 1.0)
 GROWING_WIDTH, GROWING_SAMPLES = "as N₀ grows", "as m grows"

@@ -47,9 +47,10 @@ from experiments.kronecker_tables import ENERGY, MULTIPLY, PARTS, RIGHT, SHOWN, 
 from experiments.kronecker_vit import DOWN, SQUARE, UP, measured_parts
 from experiments.pictures import draw_panels
 from experiments.record import environment, keep
-from tamis.kernels.energy import NOT_MEASURED, counter_of, measure
-from tamis.kronecker.backends import BATCH_FIRST, LAYOUTS
-from tamis.kronecker.pattern import Pattern
+from tamis.kernels import NOT_MEASURED, measure
+from tamis.kernels.energy import counter_of
+from tamis.kronecker import BATCH_FIRST, Pattern
+from tamis.kronecker.backends import LAYOUTS
 from tamis.progress import reporting
 
 SECONDS_BETWEEN_STORES = 5.0

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 
 from tamis.kernels.triton.kronecker_tiles import tile_of
+from tamis.kronecker import KroneckerLinear, Pattern
 from tamis.kronecker.backends import BATCH_LAST, LAYOUTS
-from tamis.kronecker.layer import KroneckerLinear
-from tamis.kronecker.pattern import Pattern
 
 VECTORS = 2048
 Job = tuple[tuple[Pattern, ...], torch.dtype, str, int]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from tamis.errors import InvalidInput
-from tamis.kronecker.pattern import Pattern
+from tamis.kronecker import Pattern
 
 BATCH = 128 * 196  # 128 images of 196 tokens
 LARGEST = 2**31 - 1  # entries of a tensor: the text's kernel counts them in 32 bits

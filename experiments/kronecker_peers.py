@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tamis.kernels.timing import in_turns
-from tamis.kronecker.backends import BACKENDS, BATCH_FIRST, BMM, DENSE, ELEMENTWISE, REFERENCE, Backend, as_matrix
-from tamis.kronecker.kept import step_of
-from tamis.kronecker.multiply import multiply
-from tamis.kronecker.pattern import Pattern
+from tamis.kernels import in_turns
+from tamis.kronecker import BACKENDS, BATCH_FIRST, DENSE, Pattern, multiply
+from tamis.kronecker.backends import BMM, ELEMENTWISE, REFERENCE, Backend, as_matrix
+from tamis.kronecker.inference_cache import step_of
 
 BMM_PEER, EINSUM_PEER, DENSE_PEER = PEERS = ("bmm", "einsum", "dense")
 CHOSEN = "chosen"  # the backend that `multiply` chooses, where it is none of the kernels

@@ -17,10 +17,10 @@ from experiments.kronecker_peers import EINSUM_PEER as EINSUM
 from experiments.kronecker_vit import DENSE as FULLY_CONNECTED
 from experiments.kronecker_vit import PRINTED as PRINTED_VIT
 from experiments.kronecker_vit import TRAINING
-from tamis.kernels.energy import NOT_MEASURED
-from tamis.kronecker.backends import BATCH_FIRST, BATCH_LAST, LAYOUTS
-from tamis.kronecker.pattern import Pattern
-from tamis.report.figures import Panel
+from tamis.kernels import NOT_MEASURED
+from tamis.kronecker import BATCH_FIRST, Pattern
+from tamis.kronecker.backends import BATCH_LAST, LAYOUTS
+from tamis.reports.figures import Panel
 
 Figures = Mapping[str, Any]
 VIT, ENERGY, MULTIPLY = PARTS = ("vit", "energy", "multiply")

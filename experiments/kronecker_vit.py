@@ -21,11 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tamis.kernels.timing import in_turns
-from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear
-from tamis.kronecker.pattern import Pattern
-from tamis.kronecker.replace import replace
-from tamis.train.models.vit import Attention, Block, VisionTransformer, vit_s16
+from tamis.kernels import in_turns
+from tamis.kronecker import KroneckerLayer, KroneckerLinear, Pattern, replace
+from tamis.training.models.vit import Attention, Block, VisionTransformer, vit_s16
 
 SQUARE = (Pattern(1, 192, 48, 2), Pattern(2, 48, 192, 1))
 UP = (Pattern(1, 768, 192, 2), Pattern(6, 64, 64, 1))

@@ -51,7 +51,7 @@ from experiments.l1inf_synthetic import (
     regression,
 )
 from experiments.record import keep
-from tamis.artifact.atomic import replacing
+from tamis.artifact import replacing
 
 Figures = Mapping[str, Any]
 PARTS = ("regression", "classification", "fresh", "regularizers", "folds", "columns", "cifar")

@@ -27,8 +27,8 @@ from torch.optim.lr_scheduler import OneCycleLR
 from tamis.l1inf import L1Inf
 from tamis.l1inf.projection import project_
 from tamis.progress import reporting
-from tamis.train.augment import crop_and_flip
-from tamis.train.data import Data, load_data
+from tamis.training import Data, load_data
+from tamis.training.augmentation import crop_and_flip
 
 STAGES = ((1, 1), (2, 2), (4, 4, 4), (8, 8, 8), (8, 8, 8))  # widths of VGG-16's convolutions, in parts of the first
 WIDE = ("conv1", "conv2")

@@ -21,7 +21,7 @@ from experiments.l1inf_stack import Recipe, Regularizer
 from experiments.l1inf_synthetic import INPUTS, Draws, Widths, trained
 from tamis.l1inf import L1Inf, statistics
 from tamis.progress import reporting
-from tamis.train.data import load_data
+from tamis.training import load_data
 
 PENALTIES = (0.1, 0.01, 0.001, 0.0001)
 OURS = "our approach"

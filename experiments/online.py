@@ -37,11 +37,11 @@ import torch
 from experiments.command_line import Parser
 from experiments.pictures import draw_panels
 from experiments.record import keep
-from tamis.bayes.account import LEAST, OFFLINE, account, curves, experts
-from tamis.bayes.run import Asked, follow
+from tamis.bayes import LEAST, Asked, account, curves, experts, follow
+from tamis.bayes.account import OFFLINE
 from tamis.progress import reporting
-from tamis.report.figures import Panel
-from tamis.report.online_panels import online_panels
+from tamis.reports import online_panels
+from tamis.reports.figures import Panel
 
 Figures = dict[str, Any]
 DIGITS = Asked("digits", "conv2d", rounds=1000, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)

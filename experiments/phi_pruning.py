@@ -33,19 +33,14 @@ import torch
 from experiments.command_line import Parser
 from experiments.pictures import draw
 from experiments.record import store
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.masks import Masks
-from tamis.graph.network import Network
-from tamis.graph.rescale import rescale
-from tamis.graph.trace import trace
+from tamis.artifact import Compressed, Masks
+from tamis.graph import Network, rescale, trace
 from tamis.progress import reporting
-from tamis.prune import prune
-from tamis.prune.compare import overlap
-from tamis.report.figures import magnitude_against_cost, training_curves
-from tamis.train.checkpoint import kept_weights
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, Trained, evaluate, train
-from tamis.train.models import MODELS, example_input
+from tamis.pruning import prune
+from tamis.pruning.rank_correlation import overlap
+from tamis.reports.figures import magnitude_against_cost, training_curves
+from tamis.training import Settings, Trained, evaluate, kept_weights, load_data, train
+from tamis.training.models import MODELS, example_input
 
 LEVELS = (0.1, 0.2, 0.4, 0.6, 0.8)
 METHODS: dict[str, dict[str, Any]] = {

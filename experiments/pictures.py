@@ -12,9 +12,10 @@ from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
 from pathlib import Path
 
-from tamis.artifact.atomic import replacing
+from tamis.artifact import replacing
 from tamis.errors import InvalidInput
-from tamis.report.figures import Panel, line_panels
+from tamis.reports import line_panels
+from tamis.reports.figures import Panel
 
 # Of an SVG file as matplotlib writes it:
 NUMBER = re.compile(r"-?\d+\.\d+")

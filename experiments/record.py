@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tamis.artifact.atomic import replacing
+from tamis.artifact import replacing
 from tamis.errors import InvalidInput
 
 WIDTH = 120  # characters of a line

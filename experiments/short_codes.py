@@ -42,12 +42,11 @@ from experiments.short_codes_refinement import refined
 from experiments.short_codes_search import code_bits
 from experiments.short_codes_ternary import bits_of, decode, encode
 from experiments.short_codes_training import Plan, errors_of, trained
-from tamis.artifact.codes import Codes
-from tamis.artifact.compressed import Compressed, load
-from tamis.bounds.occam import occam
+from tamis.artifact import Codes, Compressed, load
+from tamis.bounds import occam
 from tamis.errors import CorruptArtifact
-from tamis.graph.trace import trace
-from tamis.train.data import Data, load_data
+from tamis.graph import trace
+from tamis.training import Data, load_data
 
 DELTA = 0.05
 QUOTED = 4  # bounds that are quoted together, that of the randomised network among them

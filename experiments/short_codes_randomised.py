@@ -55,11 +55,12 @@ from experiments.short_codes_randomised_training import (
 )
 from experiments.short_codes_search import chernoff
 from experiments.short_codes_training import spread_bank
-from tamis.artifact.atomic import replacing
+from tamis.artifact import replacing
+from tamis.bounds import Bound, log_of
 from tamis.bounds.binomial import largest_rate, log_factorial
-from tamis.bounds.bound import EPSILON, Bound, above, log_of
+from tamis.bounds.bound import EPSILON, above
 from tamis.progress import reporting
-from tamis.train.data import Data, load_data
+from tamis.training import Data, load_data
 
 NAME, FIGURES = "cifar10", "short_codes_randomised.json"
 SHAPE = Shape(3, (12, 16, 32), ((1, 1), (3, 3), (3, 6)), (2, 2, 2), 2, kept=True, stem=3)

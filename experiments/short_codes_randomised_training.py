@@ -25,7 +25,7 @@ from torch.nn import functional
 
 from experiments.short_codes_network import FLOOR, SHIFT, ShortNetwork, both_halves, normalised
 from experiments.short_codes_training import BIT, DEAR, Plan, Trainer, after_stem, run_steps
-from tamis.train.data import Data
+from tamis.training import Data
 
 BEND, BENT = 0.4, 0.7  # the parts of the training between which κ grows
 SMALLEST = 1e-3  # κ before: cross-entropy but for rounding

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from experiments.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage, both_halves, normalised, prepared
 from experiments.short_codes_search import chernoff, code_bits, swept
-from tamis.train.data import Data
+from tamis.training import Data
 
 WORTH = 4e-5  # of a bit, in nats of cross-entropy per image; only the order of what is tried depends on it
 TRIED = 1600  # changes of the last stage in a round; of each stage before it, a quarter

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from experiments.short_codes_network import FLOOR, SHIFT, Shape, ShortNetwork, Stage, prepared
-from tamis.train.data import Data
+from tamis.training import Data
 
 BETAS = (0.9, 0.99)
 BATCH = 100  # images that are looked at together where nothing is learned; they fit into a cache

@@ -36,13 +36,10 @@ from torch import nn
 
 from experiments.command_line import Parser
 from experiments.record import keep
-from tamis.binary.convert import binarize
-from tamis.binary.layers import binary_layers
+from tamis.binary import binarize, binary_layers, train_binary
 from tamis.binary.sparse_scales import scale_penalty, zero_scales
-from tamis.binary.two_stage import train_binary
 from tamis.progress import reporting
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, train
+from tamis.training import Settings, load_data, train
 
 CLASSES = 10
 REAL = "real"

@@ -9,7 +9,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tamis.artifact.codes import Codes
+from tamis.artifact import Codes
 from tamis.artifact.encodings import Decoded
 from tamis.artifact.format import CODES
 

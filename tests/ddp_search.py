@@ -12,10 +12,9 @@ import torch
 from tamis.architecture import search
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
-from tamis.train.data import load_data
-from tamis.train.loop import Settings
+from tamis.training import Settings, load_data
 
-MLP, DATA = "tamis.train.models:mlp", "digits:train[:150]"
+MLP, DATA = "tamis.training.models:mlp", "digits:train[:150]"
 
 
 def main(folder: Path) -> None:

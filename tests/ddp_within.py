@@ -12,12 +12,10 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tamis.artifact.masks import Masks
-from tamis.l1inf.optimizer import L1Inf
-from tamis.l1inf.within import Within
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, train
-from tamis.train.models import mlp
+from tamis.artifact import Masks
+from tamis.l1inf import L1Inf, Within
+from tamis.training import Settings, load_data, train
+from tamis.training.models import mlp
 
 C = 0.5
 SHAPES = {"linear1.weight": (12, 64), "linear3.weight": (10, 8)}

@@ -17,11 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact.masks import Masks
+from tamis.artifact import Masks
 from tamis.progress import Progress
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, Trained, train
-from tamis.train.models import digits_cnn, mlp
+from tamis.training import Settings, Trained, load_data, train
+from tamis.training.models import digits_cnn, mlp
 
 TEST = load_data("digits:test[:101]")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from tamis.train.loop import Settings
+from tamis.training import Settings
 
 EVERY_SETTING = Settings(
     epochs=3,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from tamis.bounds.bound import Bound
+from tamis.bounds import Bound
 
 Limit = Callable[[int, int, int, float], Bound]
 RATES = [

@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 from torch import nn
 
-from tamis.train.models import MODELS
+from tamis.training.models import MODELS
 
 FOLDER = Path(__file__).parents[1].parent / "shared" / "models"
 

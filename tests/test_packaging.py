@@ -24,7 +24,7 @@ SMOKE = """
 import sys
 import torch, tamis
 from tamis import _native
-from tamis.recipe.catalogue import shipped
+from tamis.recipes.catalogue import shipped
 assert tamis.__file__.startswith(sys.argv[1]), tamis.__file__
 net = tamis.trace(torch.nn.Linear(4, 2), torch.zeros(1, 4))
 tamis.prune(net, 0.5).save(sys.argv[1] + "/small.tamis")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import tamis.report.comparison
+import tamis.reports.comparison
 from tamis.cli.main import app
 
 PAGE = Path(__file__).parents[1] / "docs" / "your_model.md"
@@ -34,7 +34,7 @@ def run_command(line: str) -> None:
 def test_everything_on_the_page_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(tamis.report.comparison, "SECONDS", 0.0)  # latencies are not what is tested
+    monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # latencies are not what is tested
     text, files = PAGE.read_text(encoding="utf-8"), []
     blocks = list(FENCED.finditer(text))
     for block in blocks:

@@ -12,84 +12,85 @@ if TYPE_CHECKING:
     from tamis import architecture as architecture
     from tamis import bayes as bayes
     from tamis import binary as binary
+    from tamis import bounds as bounds
     from tamis import kronecker as kronecker
     from tamis import l1inf as l1inf
-    from tamis.artifact.codes import Codes as Codes
-    from tamis.artifact.compressed import Compressed as Compressed
-    from tamis.artifact.compressed import load as load
-    from tamis.artifact.masks import Masks as Masks
-    from tamis.certify import certify as certify
-    from tamis.certify.certificate import Certificate as Certificate
-    from tamis.certify.rebuilt import rebuilt_for as rebuilt_for
-    from tamis.certify.verify import verify as verify
-    from tamis.graph.network import Network as Network
-    from tamis.graph.rescale import normalize as normalize
-    from tamis.graph.rescale import rescale as rescale
-    from tamis.graph.trace import trace as trace
-    from tamis.layerwise.repair import repair as repair
-    from tamis.paths.cost import PathCosts as PathCosts
-    from tamis.paths.cost import path_costs as path_costs
-    from tamis.paths.lifting import Lifting as Lifting
-    from tamis.paths.lifting import lifting as lifting
-    from tamis.paths.metric import path_metric as path_metric
-    from tamis.paths.norm import PathNorms as PathNorms
-    from tamis.paths.norm import path_norm as path_norm
-    from tamis.paths.norm import path_norms as path_norms
-    from tamis.paths.norm import product_norm as product_norm
-    from tamis.prune import prune as prune
-    from tamis.quantize import quantize as quantize
-    from tamis.quantize.alphabet import Alphabet as Alphabet
-    from tamis.recipe.run import compress as compress
-    from tamis.report import report as report
+    from tamis import sweeps as sweeps
+    from tamis import training as training
+    from tamis.artifact import Codes as Codes
+    from tamis.artifact import Compressed as Compressed
+    from tamis.artifact import Masks as Masks
+    from tamis.artifact import load as load
+    from tamis.certificates import Certificate as Certificate
+    from tamis.certificates import certify as certify
+    from tamis.certificates import rebuilt_for as rebuilt_for
+    from tamis.certificates import verify as verify
+    from tamis.graph import Network as Network
+    from tamis.graph import normalize as normalize
+    from tamis.graph import rescale as rescale
+    from tamis.graph import trace as trace
+    from tamis.layerwise import repair as repair
+    from tamis.paths import Lifting as Lifting
+    from tamis.paths import PathCosts as PathCosts
+    from tamis.paths import PathNorms as PathNorms
+    from tamis.paths import lifting as lifting
+    from tamis.paths import path_costs as path_costs
+    from tamis.paths import path_metric as path_metric
+    from tamis.paths import path_norm as path_norm
+    from tamis.paths import path_norms as path_norms
+    from tamis.paths import product_norm as product_norm
+    from tamis.pruning import prune as prune
+    from tamis.quantization import Alphabet as Alphabet
+    from tamis.quantization import quantize as quantize
+    from tamis.recipes import compress as compress
+    from tamis.reports import report as report
 
 __version__ = "0.1.0"
 
+# Packages whose own names are part of the public face, as `tamis.kronecker.Pattern` is.
+_PACKAGES = ("architecture", "bayes", "binary", "bounds", "kronecker", "l1inf", "sweeps", "training")
+# The package that each public name comes from.
 _HOMES = {
-    "architecture": "tamis.architecture",
-    "bayes": "tamis.bayes",
-    "binary": "tamis.binary",
-    "kronecker": "tamis.kronecker",
-    "l1inf": "tamis.l1inf",
-    "Codes": "tamis.artifact.codes",
-    "Compressed": "tamis.artifact.compressed",
-    "load": "tamis.artifact.compressed",
-    "Masks": "tamis.artifact.masks",
-    "certify": "tamis.certify",
-    "Certificate": "tamis.certify.certificate",
-    "rebuilt_for": "tamis.certify.rebuilt",
-    "verify": "tamis.certify.verify",
-    "Network": "tamis.graph.network",
-    "normalize": "tamis.graph.rescale",
-    "rescale": "tamis.graph.rescale",
-    "trace": "tamis.graph.trace",
-    "PathCosts": "tamis.paths.cost",
-    "path_costs": "tamis.paths.cost",
-    "Lifting": "tamis.paths.lifting",
-    "lifting": "tamis.paths.lifting",
-    "path_metric": "tamis.paths.metric",
-    "PathNorms": "tamis.paths.norm",
-    "path_norm": "tamis.paths.norm",
-    "path_norms": "tamis.paths.norm",
-    "product_norm": "tamis.paths.norm",
-    "repair": "tamis.layerwise.repair",
-    "prune": "tamis.prune",
-    "quantize": "tamis.quantize",
-    "Alphabet": "tamis.quantize.alphabet",
-    "compress": "tamis.recipe.run",
-    "report": "tamis.report",
+    "Codes": "artifact",
+    "Compressed": "artifact",
+    "Masks": "artifact",
+    "load": "artifact",
+    "Certificate": "certificates",
+    "certify": "certificates",
+    "rebuilt_for": "certificates",
+    "verify": "certificates",
+    "Network": "graph",
+    "normalize": "graph",
+    "rescale": "graph",
+    "trace": "graph",
+    "repair": "layerwise",
+    "Lifting": "paths",
+    "PathCosts": "paths",
+    "PathNorms": "paths",
+    "lifting": "paths",
+    "path_costs": "paths",
+    "path_metric": "paths",
+    "path_norm": "paths",
+    "path_norms": "paths",
+    "product_norm": "paths",
+    "prune": "pruning",
+    "Alphabet": "quantization",
+    "quantize": "quantization",
+    "compress": "recipes",
+    "report": "reports",
 }
-__all__ = [*_HOMES]
+__all__ = [*_PACKAGES, *_HOMES]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"tamis.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'tamis' has no attribute '{name}'")
-    home = import_module(_HOMES[name])
-    # A room that is named like its call is callable itself.
-    value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
+    value = getattr(import_module(f"tamis.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+    return sorted([*globals(), *__all__])

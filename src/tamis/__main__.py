@@ -8,6 +8,6 @@ import sys
 if not sys.flags.safe_path and sys.path and sys.path[0] in ("", os.getcwd()):
     del sys.path[0]
 
-from tamis.cli.main import main
+from tamis.cli import main
 
 main()

@@ -12,6 +12,9 @@ from typing import Any
 
 from tamis.errors import InvalidInput
 
+# Where modules have gone that recipes, lock files and commands of earlier versions name.
+_MOVED = {"tamis.train.models": "tamis.training.models"}
+
 
 def import_named(name: str) -> ModuleType:
     """An installed module, or else one of the current folder.
@@ -22,6 +25,7 @@ def import_named(name: str) -> ModuleType:
         InvalidInput: there is none, or it fails.
     """
     directory = os.getcwd()
+    name = _MOVED.get(name, name)
     try:
         try:
             return import_module(name)

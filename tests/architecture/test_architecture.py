@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tamis.architecture.architecture import MAGIC, Architecture, connections_kept, keep_largest
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
-from tamis.train.models import mlp
+from tamis.training.models import mlp
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
 

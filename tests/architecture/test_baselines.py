@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from tamis.architecture.baselines import amount_per_round, magnitude_architecture, random_architecture
 from tamis.architecture.layers import maskable_weights
 from tamis.architecture.transfer import transfer
-from tamis.artifact.masks import Masks
+from tamis.artifact import Masks
 from tamis.errors import InvalidInput
 from tamis.progress import Progress
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, train
-from tamis.train.models import digits_cnn, mlp
+from tamis.training import Settings, load_data, train
+from tamis.training.models import digits_cnn, mlp
 
 DATA, SETTINGS = load_data("digits:train[:100]"), Settings(epochs=2, batch=20)
 

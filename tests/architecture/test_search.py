@@ -19,10 +19,8 @@ from tamis.architecture.transfer import transfer
 from tamis.architecture.two_temperature import TwoTemperature
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.progress import Progress
-from tamis.train.checkpoint import CHECKPOINT
-from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings, learning_rate_at
-from tamis.train.models import digits_cnn, mlp
+from tamis.training import CHECKPOINT, Data, Settings, learning_rate_at, load_data
+from tamis.training.models import digits_cnn, mlp
 
 DATA = load_data("digits:train[:200]")
 SETTINGS = Settings(epochs=6, batch=20)

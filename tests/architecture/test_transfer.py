@@ -11,9 +11,8 @@ from tamis.architecture.architecture import Architecture
 from tamis.architecture.baselines import random_architecture
 from tamis.architecture.transfer import freshly_initialised, transfer
 from tamis.errors import InvalidInput, InvalidParameters
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, train
-from tamis.train.models import digits_cnn, mlp
+from tamis.training import Settings, load_data, train
+from tamis.training.models import digits_cnn, mlp
 
 DATA, TEST = load_data("digits:train[:200]"), load_data("digits:test[:100]")
 SETTINGS = Settings(epochs=2, batch=20)

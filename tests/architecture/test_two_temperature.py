@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tamis.architecture.two_temperature import TwoTemperature, relaxed_mask
 from tamis.errors import InvalidInput, TrainingDiverged
-from tamis.train.models import digits_cnn, mlp
+from tamis.training.models import digits_cnn, mlp
 
 TEMPERATURES = st.floats(0.1, 200.0)
 LOGITS = st.lists(st.floats(-3.0, 3.0), min_size=1, max_size=8)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tamis.artifact import arithmetic
 from tamis.artifact.arithmetic import Receiver, Ruler, Sender
-from tamis.artifact.encodings import coded
+from tamis.artifact.encodings import coded_digits
 from tamis.errors import CorruptArtifact
 
 Item = tuple[str, Any, int]  # what is sent: a kind, a value or values, and a number, base or width
@@ -122,7 +122,7 @@ def test_long_rows_are_bytes_as_the_specification_says() -> None:
     assert [receive_literally(reader, item) for item in row[:1]] == [2]
     length = reader.natural()
     content = reader.bytes(length)
-    assert np.array_equal(coded.from_row(np.frombuffer(content, np.uint8), len(digits), 3), digits)
+    assert np.array_equal(coded_digits.from_row(np.frombuffer(content, np.uint8), len(digits), 3), digits)
     assert [receive_literally(reader, item) for item in row[2:]] == [fields.tolist(), 1] and reader.end() == bits
 
 

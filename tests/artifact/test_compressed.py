@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.artifact import format
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
-from tamis.train.models import gcn
+from tamis.training.models import gcn
 
 Example = tuple[Tensor, ...]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.artifact.codes import Codes
 from tamis.errors import InvalidParameters
-from tamis.graph.network import Network
+from tamis.graph import Network
 
 STEP = {"step": "quantize", "levels": 3}
 

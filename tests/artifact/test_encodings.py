@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tamis.artifact.encodings import ENCODINGS, Decoded, shortest
 from tamis.artifact.encodings import naturals as as_bytes
 from tamis.artifact.encodings.base import Array
-from tamis.artifact.encodings.narrowing import NARROWER, narrowed
+from tamis.artifact.encodings.narrow_types import NARROWER, narrowed
 from tamis.artifact.encodings.naturals import running_sums, to_bytes
 from tamis.artifact.encodings.positions import CODINGS
 from tamis.errors import CorruptArtifact

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tamis.artifact.codes import Codes
-from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, ans, coded, shortest
+from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, ans, coded_digits, shortest
 from tamis.artifact.encodings.base import Array
-from tamis.artifact.encodings.coded import from_row, to_row
+from tamis.artifact.encodings.coded_digits import from_row, to_row
 from tamis.artifact.format import read, write
 from tamis.errors import CorruptArtifact
 
@@ -119,7 +119,7 @@ def test_rows_are_what_the_specification_reads(base: int, count: int, seed: int,
 
 @pytest.mark.parametrize("base", [2, 3, 5, 7, 16, 100, 256, 300])
 def test_every_coder_writes_the_same_bytes(base: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    digits = [skewed(base, count, base, 5.0) for count in (1, 7, 1000, coded.FEW + 3)]
+    digits = [skewed(base, count, base, 5.0) for count in (1, 7, 1000, coded_digits.FEW + 3)]
     written = []
     for name in CODERS:
         use(name, monkeypatch)
@@ -143,7 +143,7 @@ def test_rows_take_hardly_more_than_their_entropy(base: int, power: float) -> No
 
 def test_a_group_is_as_many_digits_as_a_byte_holds() -> None:
     assert [group_of(base) for base in (2, 3, 4, 5, 6, 7, 15, 16, 17, 256, 65536)] == [8, 5, 4, 3, 3, 2, 2, 2, 1, 1, 1]
-    assert [coded._group(base) for base in range(2, 300)] == [group_of(base) for base in range(2, 300)]
+    assert [coded_digits._group(base) for base in range(2, 300)] == [group_of(base) for base in range(2, 300)]
 
 
 GOOD = np.array([*skewed(3, 500, 0, 4.0)], dtype=np.uint8)

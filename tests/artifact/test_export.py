@@ -21,7 +21,7 @@ from tamis.artifact import export as module_of_export
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.export import to_module
 from tamis.errors import InvalidInput, TamisError
-from tamis.train.models import resnet20
+from tamis.training.models import resnet20
 
 
 class Residual(nn.Module):

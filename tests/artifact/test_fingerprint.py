@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.artifact.fingerprint import fingerprint
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 
 class Layers(nn.Module):

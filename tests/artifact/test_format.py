@@ -50,11 +50,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.artifact.codes import Codes
-from tamis.artifact.described import CODES
 from tamis.artifact.encodings import ENCODINGS, Decoded
-from tamis.artifact.encodings.coded import to_row
+from tamis.artifact.encodings.coded_digits import to_row
 from tamis.artifact.encodings.packing import pack
 from tamis.artifact.format import read, size, stored_bytes, write
+from tamis.artifact.header import CODES
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 
 SPECIFICATION = Path(__file__).parents[2] / "docs" / "format.md"

@@ -14,9 +14,9 @@ from artifact.versions import Said
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.artifact.encodings.coded import from_row
+from tamis.artifact.encodings.coded_digits import from_row
 from tamis.artifact.format import read, write
-from tamis.artifact.packed import _joined
+from tamis.artifact.format_v2 import _joined
 from tamis.errors import CorruptArtifact
 from tamis.kernels import dispatch
 

@@ -18,7 +18,7 @@ from tamis.artifact import seen_filter
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.weights_file import save_weights, seen_in
 from tamis.errors import CorruptArtifact
-from tamis.graph.seen_samples import CELLS, NOTHING_SEEN, SeenSamples, remember, sample_digests
+from tamis.graph import CELLS, NOTHING_SEEN, SeenSamples, remember, sample_digests
 
 
 def seen_of(count: int, seed: int = 0, purpose: str = "calibration") -> SeenSamples:

@@ -16,12 +16,8 @@ from attacks.exact_networks import ExactNetwork, draw_dead_chain, draw_network, 
 from torch import Tensor
 
 import tamis
-from tamis.bounds.box_deviation import box_deviation
+from tamis.bounds import box_deviation, layer_product, lipschitz_input, lipschitz_parameters, phi_pruning
 from tamis.bounds.interval import Interval, interval
-from tamis.bounds.layer_product import layer_product
-from tamis.bounds.lipschitz_input import lipschitz_input
-from tamis.bounds.lipschitz_parameters import lipschitz_parameters
-from tamis.bounds.phi_pruning import phi_pruning
 from tamis.errors import TamisError
 
 PAIRS = 24  # pairs of networks in one attack

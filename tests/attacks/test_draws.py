@@ -10,10 +10,7 @@ import pytest
 from attacks.attack_size import TIMES
 from scipy.stats import binom
 
-from tamis.bounds.accuracy_change import accuracy_change
-from tamis.bounds.deviation_quantile import deviation_quantile
-from tamis.bounds.disagreement import disagreement
-from tamis.bounds.error_rate import error_rate
+from tamis.bounds import accuracy_change, deviation_quantile, disagreement, error_rate
 
 DRAWS = 20_000 * TIMES
 # Failures are compared with the quantile of Bin(DRAWS, δ) that a valid limit passes once in a hundred million times.

@@ -17,7 +17,8 @@ from attacks.attack_size import TIMES
 from torch import Tensor, nn
 
 import tamis
-from tamis.certify.certificate import Certificate, digest_of
+from tamis.certificates import Certificate
+from tamis.certificates.certificate import digest_of
 from tamis.errors import TamisError
 
 CHANGES = 2 * TIMES  # of each field

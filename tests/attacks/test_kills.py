@@ -21,8 +21,7 @@ from attacks.attack_size import TIMES
 from torch import Tensor, nn
 
 import tamis
-from tamis.train.data import Data
-from tamis.train.loop import Settings, train
+from tamis.training import Data, Settings, train
 
 EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "shutil.rmtree"}
 MOST_KILLS = 14 * TIMES  # of one kind, in one run

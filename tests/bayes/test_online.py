@@ -17,7 +17,7 @@ from tamis.bayes.space import Space
 from tamis.bayes.target import Rounds
 from tamis.bayes.xnor import Xnor
 from tamis.errors import CorruptArtifact, InvalidInput
-from tamis.train.digits import digits
+from tamis.training.digits import digits
 
 Stream = list[tuple[torch.Tensor, torch.Tensor]]
 

@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from scipy.stats import kstest
 
 from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertLaw, HeavyTailed, Prior, Shifted, random_signs
-from tamis.bounds.regret_divergence import kl_xnor
+from tamis.bounds import kl_xnor
 from tamis.errors import AssumptionViolated, InvalidInput
 
 some = settings(deadline=None, max_examples=40)

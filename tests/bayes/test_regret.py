@@ -17,8 +17,7 @@ from tamis.bayes.regret import ERROR, Regret, gibbs_bound
 from tamis.bayes.space import Space
 from tamis.bayes.target import losses
 from tamis.bayes.xnor import Xnor
-from tamis.bounds.regret_divergence import kl_bound, kl_xnor
-from tamis.bounds.regret_penalties import dense_layer, penalties
+from tamis.bounds import dense_layer, kl_bound, kl_xnor, penalties
 from tamis.errors import AssumptionViolated, InvalidInput
 
 PRIOR = Prior(0.2, 2.0)

@@ -48,7 +48,7 @@ from tamis.bayes.space import Structure
 from tamis.bayes.streams import named, space_for
 from tamis.bayes.target import Rounds
 from tamis.errors import CorruptArtifact, InvalidInput
-from tamis.report.online_panels import online_panels
+from tamis.reports import online_panels
 
 TINY = Asked("graph", "graph", rounds=14, batch=4, particles=8, lam=4.0, tau=0.5, layers=(1, 2), filters=(2,))
 

@@ -11,7 +11,8 @@ from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
 from tamis.bayes.prior import REAL, SCALE, SIGN, Prior
 from tamis.bayes.space import Space, Structure, grid
 from tamis.bayes.xnor import Xnor
-from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from tamis.binary import BinaryConv2d, BinaryLayer
+from tamis.binary.layers import BinaryConv1d, BinaryLinear
 from tamis.errors import InvalidInput
 
 ADJACENCY = torch.tensor([[0.0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 0], [0, 0, 0, 0]])

@@ -12,7 +12,7 @@ from tamis.bayes.prior import Prior
 from tamis.bayes.streams import FREQUENCIES, LENGTH, UNIONS, Stream, images, named, nodes, series, space_for
 from tamis.bayes.xnor import Xnor
 from tamis.errors import InvalidInput
-from tamis.train.data import load_data
+from tamis.training import load_data
 
 
 def some(count: int) -> Stream:

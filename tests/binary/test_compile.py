@@ -21,11 +21,9 @@ from tamis.binary.packed_layers import PackedConv1d, PackedConv2d, PackedLinear,
 from tamis.binary.scales import FORMS
 from tamis.binary.two_stage import with_real_weights
 from tamis.errors import InvalidInput
-from tamis.kernels import dispatch
-from tamis.kernels.binary import pack_weight
-from tamis.train.data import load_data
-from tamis.train.loop import Settings
-from tamis.train.models import digits_cnn, mlp, resnet20
+from tamis.kernels import dispatch, pack_weight
+from tamis.training import Settings, load_data
+from tamis.training.models import digits_cnn, mlp, resnet20
 
 
 def shaken(model: nn.Module, seed: int = 0) -> nn.Module:

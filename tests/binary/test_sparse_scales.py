@@ -13,7 +13,7 @@ from torch import nn
 
 from tamis.binary.layers import BinaryConv2d, BinaryLinear
 from tamis.binary.sparse_scales import scale_penalty, shrink_scales, zero_scales
-from tamis.bounds.regret_divergence import kl_xnor
+from tamis.bounds import kl_xnor
 from tamis.errors import InvalidInput
 
 

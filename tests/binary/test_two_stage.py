@@ -9,16 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from tamis.binary.convert import binarize
+from tamis.binary.conversion import binarize
 from tamis.binary.layers import binary_layers
 from tamis.binary.scales import analytic_scale
 from tamis.binary.sparse_scales import zero_scales
 from tamis.binary.two_stage import train_binary, with_binary_weights, with_real_weights
 from tamis.errors import InvalidInput
 from tamis.progress import Progress
-from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings
-from tamis.train.models import digits_cnn, mlp
+from tamis.training import Data, Settings, load_data
+from tamis.training.models import digits_cnn, mlp
 
 SETTINGS = Settings(epochs=2, batch=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
 FEW = "digits:train[:256]"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.bounds.interval import Interval
 from tamis.bounds.interval_pointwise import POINTWISE
-from tamis.graph.network import Node, Ref
+from tamis.graph import Node, Ref
 
 aten = torch.ops.aten
 EVALUATION = 1e-12  # what evaluating a small network may round, relative to its outputs

@@ -17,7 +17,7 @@ from bounds.box_attacks import drawn
 from torch import Tensor
 
 import tamis
-from tamis.graph.network import Node, resolve
+from tamis.graph import Node, resolve
 from tamis.graph.ops import merge, rearrange
 
 aten = torch.ops.aten

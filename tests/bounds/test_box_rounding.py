@@ -31,7 +31,8 @@ from tamis.bounds.interval import Interval, interval
 from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
 from tamis.errors import InvalidInput
-from tamis.graph.network import Node, op_name
+from tamis.graph import Node
+from tamis.graph.network import op_name
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ import tamis
 from tamis.bounds.interval import Interval, interval
 from tamis.bounds.interval_pointwise import pointwise_of
 from tamis.errors import InvalidInput, UnsupportedOp
-from tamis.graph.network import Node, op_name
+from tamis.graph import Node
+from tamis.graph.network import op_name
 
 aten = torch.ops.aten
 

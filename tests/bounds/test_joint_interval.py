@@ -14,7 +14,7 @@ from tamis.bounds.interval import Interval, interval
 from tamis.bounds.interval_pointwise import PiecewiseLinear, pointwise_of
 from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
 from tamis.errors import InvalidInput
-from tamis.graph.network import Node, Ref
+from tamis.graph import Node, Ref
 
 aten = torch.ops.aten
 RISING = [

@@ -37,8 +37,9 @@ from tamis.bounds.interval import Interval
 from tamis.bounds.interval_pointwise import pointwise_of
 from tamis.bounds.joint_interval import Joint, _pointwise, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
-from tamis.graph.network import Node, op_name
-from tamis.train.models import gcn
+from tamis.graph import Node
+from tamis.graph.network import op_name
+from tamis.training.models import gcn
 
 
 def test_an_affine_network_gives_the_exact_range() -> None:

@@ -18,7 +18,7 @@ from tamis.bounds.rademacher_arguments import sigma_of_box
 from tamis.bounds.rademacher_peeling import rademacher_peeling
 from tamis.bounds.shape import GraphShape, read_shape
 from tamis.errors import InvalidInput
-from tamis.train.models import resnet18
+from tamis.training.models import resnet18
 
 RESNET = GraphShape(
     d_in=224 * 224 * 3,

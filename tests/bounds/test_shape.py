@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.bounds.shape import GraphShape, fully_connected_widths, read_shape
 from tamis.errors import AssumptionViolated, InvalidInput, UnsupportedOp
-from tamis.train import models
+from tamis.training import models
 
 
 class Flow(nn.Module):

@@ -16,11 +16,11 @@ from tamis.binary import TrainedBinary, binarize, packed, train_binary
 from tamis.cli.binarize import parse_keep
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, _Training, evaluate
-from tamis.train.models import mlp
+from tamis.training import Settings, evaluate, load_data
+from tamis.training.loop import _Training
+from tamis.training.models import mlp
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 DATA, TEST = "digits:train[:150]", "digits:test"
 SETTINGS = Settings(epochs=2, batch=30, learning_rate=0.02)
 QUICK = ("--data", DATA, "--test", TEST, "--epochs", 2, "--batch", 30, "--learning-rate", 0.02)
@@ -126,7 +126,7 @@ def test_it_goes_on_where_it_was_broken_off(
         return original(training, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.train.loop._Training.epoch", epoch)
+        patch.setattr("tamis.training.loop._Training.epoch", epoch)
         assert invoke(MLP, *QUICK, "-o", "broken.tamis").exit_code == 130
     assert files() == ["broken.tamis.partial"]
     assert words in run(MLP, *QUICK, "-o", "broken.tamis")
@@ -164,7 +164,7 @@ def pruned(tmp_path_factory: pytest.TempPathFactory) -> bytes:
         (MLP, {"--data": "no_such_data"}, "there is no dataset 'no_such_data:train'"),
         (MLP, {"--weights": "pruned.tamis"}, "'pruned.tamis' has pruned weights, which would come back"),
         ("m.pt2", {}, "binarize needs package.module:factory; 'm.pt2' is a program"),
-        ("tamis.train.models:resnet20", {}, "resnet20 does not take 'digits:train[:150]'"),
+        ("tamis.training.models:resnet20", {}, "resnet20 does not take 'digits:train[:150]'"),
     ],
 )
 def test_errors_are_one_line_and_come_before_training(

@@ -18,10 +18,10 @@ from tamis.binary import binarize, packed
 from tamis.cli.main import app
 from tamis.cli.model_argument import draws_weights, load_network
 from tamis.kronecker import monarch, patterns_of, replace
-from tamis.train.data import load_data
-from tamis.train.models import example_input, mlp
+from tamis.training import load_data
+from tamis.training.models import example_input, mlp
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 DATA = "digits:test[:300]"
 CERTIFY = ("certify", MLP, "small.tamis", "--data", DATA, "-o", "small.json")
 VERIFY = ("verify", "small.json", "small.tamis", MLP)
@@ -180,7 +180,7 @@ def plant(name: str, code: str = "") -> None:
 def test_verify_imports_nothing_of_the_current_folder_but_the_model(tamis_command: list[str]) -> None:
     make_keys("key")
     run(*CERTIFY, "--sign", "key.pem")
-    plant("my_model", "from tamis.train.models import mlp as net")
+    plant("my_model", "from tamis.training.models import mlp as net")
     for name in ("cryptography", "torch", "numpy", "safetensors", "_cffi_backend"):
         plant(name)
     arguments = ["verify", "small.json", "small.tamis", "my_model:net", "--signed-by", "key.pub"]
@@ -196,7 +196,7 @@ def test_verify_runs_no_model_before_the_signature_is_known_to_be_right() -> Non
     make_keys("ours")
     make_keys("theirs")
     run(*CERTIFY, "--sign", "theirs.pem")
-    plant("unsigned_model", "from tamis.train.models import mlp as net")
+    plant("unsigned_model", "from tamis.training.models import mlp as net")
     arguments = ("verify", "small.json", "small.tamis", "unsigned_model:net", "--signed-by", "ours.pub")
     result = invoke(*arguments)
     assert result.exit_code == 2 and "the certificate was signed by the key" in result.stderr

@@ -16,10 +16,10 @@ import tamis
 from tamis.artifact import format
 from tamis.binary import BinaryLinear, binarize, compile, packed
 from tamis.cli.main import app
-from tamis.kernels.dispatch import binary_kernel
-from tamis.train.models import digits_cnn, mlp
+from tamis.kernels import binary_kernel
+from tamis.training.models import digits_cnn, mlp
 
-CNN, MLP = "tamis.train.models:digits_cnn", "tamis.train.models:mlp"
+CNN, MLP = "tamis.training.models:digits_cnn", "tamis.training.models:mlp"
 X = torch.zeros(1, 1, 8, 8)
 
 
@@ -141,7 +141,7 @@ def wrong_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
         ((CNN, "damaged.tamis"), "damaged.tamis is truncated or was changed"),
         (
             (CNN, "pruned.tamis"),
-            "'pruned.tamis' is not of `tamis binarize`, and tamis.train.models:digits_cnn()",
+            "'pruned.tamis' is not of `tamis binarize`, and tamis.training.models:digits_cnn()",
         ),
         ((MLP, "small.tamis"), "small.tamis"),
         (("m.pt2", "small.tamis"), "compile needs package.module:factory; 'm.pt2' is a program"),

@@ -20,15 +20,14 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import tamis
-import tamis.report.comparison
+import tamis.reports.comparison
 from tamis.cli.command_line import as_written
 from tamis.cli.compress import tries
 from tamis.cli.main import app
-from tamis.recipe.catalogue import shipped
-from tamis.recipe.schema import recipe_of
-from tamis.train.models import MODELS
+from tamis.recipes import recipe_of, shipped
+from tamis.training.models import MODELS
 
-MLP, CNN = "tamis.train.models:mlp", "tamis.train.models:digits_cnn"
+MLP, CNN = "tamis.training.models:mlp", "tamis.training.models:digits_cnn"
 DATA, TEST = "digits:train[:150]", "digits:test[:100]"
 QUICK = ("--data", DATA, "--test", TEST, "-o", "out")
 RECIPE = """steps:
@@ -47,7 +46,7 @@ steps:
 @pytest.fixture(autouse=True)
 def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tamis.report.comparison, "SECONDS", 0.0)
+    monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)
     Path("mine.yaml").write_text(RECIPE)
 
 
@@ -107,7 +106,9 @@ def test_the_search_says_what_won_and_how_each_try_did() -> None:
 
 @pytest.mark.slow
 def test_a_budget_that_is_not_met_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tamis.recipe.fit.promised", lambda different, *_: 0.0)  # a search that believes anything
+    monkeypatch.setattr(
+        "tamis.recipes.budget_search.promised", lambda different, *_: 0.0
+    )  # a search that believes anything
     result = invoke("compress", MLP, "--max-disagreement", "1%", *QUICK)
     assert result.exit_code == 3
     assert result.stdout.startswith("FAIL\n  FAIL  different answers: at most 1% required, at most ")
@@ -135,7 +136,7 @@ def test_a_program() -> None:
         (MLP, {"--target-bytes": "2 KM"}, "--target-bytes must be a number of bytes"),
         (MLP, {"-o": "mine.yaml"}, "-o must be a folder, and 'mine.yaml' is a file"),
         (MLP, {"--weights": "small.tamis"}, "'small.tamis' is compressed already"),
-        ("mlp", {}, "did you mean tamis.train.models:mlp?"),
+        ("mlp", {}, "did you mean tamis.training.models:mlp?"),
     ],
 )
 def test_errors_are_one_line_and_leave_nothing(model: str, options: dict[str, Any], part: str) -> None:

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 
 import tamis
 from tamis.graph.trace import network_from_program
-from tamis.train.digits import digits
-from tamis.train.models import digits_cnn
+from tamis.training.digits import digits
+from tamis.training.models import digits_cnn
 
 
 def run_tamis(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -14,7 +14,7 @@ from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.errors import InvalidInput
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 
 
 @pytest.mark.parametrize("text", ["gpu", "meta", "mps", "", "cuda:x"])

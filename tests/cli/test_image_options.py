@@ -60,7 +60,7 @@ def test_every_command_that_reads_data_has_them() -> None:
 
 
 def test_a_recipe_alone_names_its_data_with_them() -> None:
-    result = invoke("compress", "tamis.train.models:mlp", "--recipe", "ternary", "-o", "x", "--resize", "8", of=app)
+    result = invoke("compress", "tamis.training.models:mlp", "--recipe", "ternary", "-o", "x", "--resize", "8", of=app)
     assert result.exit_code == 2 and "say how to read --data or --test, which is not given" in result.stderr
 
 
@@ -72,7 +72,7 @@ def test_a_folder_of_images_of_any_size(tmp_path: Path, monkeypatch: pytest.Monk
         folder = tmp_path / "marks" / f"class{number % 2}"
         folder.mkdir(parents=True, exist_ok=True)
         image.fromarray(draw.integers(0, 256, (9 + number, 12), np.uint8)).save(folder / f"{number}.png")
-    command = ["quantize", "tamis.train.models:mlp", "--calibration", "marks", "-o", "small.tamis", "--c-alpha", "2"]
+    command = ["quantize", "tamis.training.models:mlp", "--calibration", "marks", "-o", "small.tamis", "--c-alpha", "2"]
     result = invoke(*command, of=app)
     assert result.exit_code == 2 and "bring them to one with --resize 64" in result.stderr
     result = invoke(*command, "--resize", "8", "--mean", "0.5", "--std", "0.25", "--json", of=app)

@@ -14,10 +14,10 @@ from tamis.cli.inspect import inspection
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.graph.ops import Capability
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 SHARED_MODELS = Path(__file__).parents[2].parent / "shared" / "models"
-RESNET20 = "tamis.train.models:resnet20"
+RESNET20 = "tamis.training.models:resnet20"
 
 
 @pytest.fixture(scope="module")
@@ -103,19 +103,19 @@ def test_a_pt2_file(tmp_path):
 
 
 def test_weights_of_a_tamis_file(tmp_path):
-    small = tamis.prune(load_network("tamis.train.models:mlp").network, 0.5)
+    small = tamis.prune(load_network("tamis.training.models:mlp").network, 0.5)
     small.save(tmp_path / "small.tamis")
-    found = json.loads(run_inspect("tamis.train.models:mlp", "--weights", tmp_path / "small.tamis", "--json"))
+    found = json.loads(run_inspect("tamis.training.models:mlp", "--weights", tmp_path / "small.tamis", "--json"))
     assert found["weights"] == f"{tmp_path / 'small.tamis'}, 1,696 of 3,392 weights pruned"
     assert found["path_norms"][0]["value"]["all"] == pytest.approx(tamis.path_norm(small.network), rel=1e-12)
 
 
 def test_a_network_that_is_not_homogeneous_says_which_operation_refuses():
-    text = run_inspect("tamis.train.models:vit_tiny_test")
+    text = run_inspect("tamis.training.models:vit_tiny_test")
     assert "opaque, limited first by layer_norm at blocks.0.norm1" in text
     assert "path_norm needs a homogeneous network: 'aten.layer_norm' at blocks.0.norm1 is not" in text
     assert "all paths" not in text
-    found = json.loads(run_inspect("tamis.train.models:vit_tiny_test", "--json"))
+    found = json.loads(run_inspect("tamis.training.models:vit_tiny_test", "--json"))
     assert found["path_norms"] is None
     assert (found["refusal"]["op"], found["refusal"]["module"]) == ("aten.layer_norm", "blocks.0.norm1")
     assert found["limited_by"] == {"op": "aten.layer_norm.default", "module": "blocks.0.norm1"}
@@ -161,10 +161,10 @@ def test_parameters_behind_a_mask_are_found():
     ("arguments", "part"),
     [
         (["none.pt2"], "no such file or directory: none.pt2"),
-        (["tamis.train.models:mlp", "--weights", "none.safetensors"], "no such file or directory: none.safetensors"),
+        (["tamis.training.models:mlp", "--weights", "none.safetensors"], "no such file or directory: none.safetensors"),
         (["no_such_module:f"], "no module 'no_such_module'"),
         (["torch.nn:ReLU"], "--shape"),
-        (["mlp"], "tamis.train.models:mlp"),
+        (["mlp"], "tamis.training.models:mlp"),
     ],
 )
 def test_errors_are_one_line(arguments, part, tmp_path, monkeypatch):

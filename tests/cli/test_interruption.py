@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import tamis
 from tamis.cli import interruption
 from tamis.cli.main import app
-from tamis.train.models import mlp
+from tamis.training.models import mlp
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 DATA, TEST = "digits:train[:40]", "digits:test[:20]"
 SWEEP = f"model: {MLP}\ndata: {{train: '{DATA}', test: '{TEST}'}}\nrecipe: {{steps: [{{step: quantize}}]}}\ntrials: 1\n"
 LAYER_BY_LAYER = ["--calibration", DATA, "-o", "small.tamis"]

@@ -17,11 +17,20 @@ from tamis.cli.kronecker_patterns import parse_budget, parse_chains, parse_famil
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
 from tamis.errors import InvalidInput
-from tamis.kronecker import KroneckerLinear, Pattern, monarch, replace, suggest
-from tamis.kronecker.backends import BACKENDS
-from tamis.kronecker.families import block_butterfly, butterfly, kaleidoscope, low_rank
+from tamis.kronecker import (
+    BACKENDS,
+    KroneckerLinear,
+    Pattern,
+    block_butterfly,
+    butterfly,
+    kaleidoscope,
+    low_rank,
+    monarch,
+    replace,
+    suggest,
+)
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 
 
 def invoke(*arguments: object) -> Any:

@@ -65,7 +65,7 @@ def test_groups_have_the_options_of_all_their_commands() -> None:
     assert options_of(group.commands["quantize"])["out"] == "-o FILE"  # type: ignore[attr-defined]
 
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 QUANTIZE = ["quantize", MLP, "--calibration", "digits:train[:20]", "-o", "s.tamis"]
 PRUNE = ["prune", MLP, "--amount", "0.5", "-o", "s.tamis"]
 TRAIN = ["train", MLP, "--data", "digits:train[:20]", "--epochs", "1", "--directory", "d", "-o", "w.safetensors"]

@@ -17,7 +17,7 @@ import tamis
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module, load_network
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TraceError
-from tamis.train.models import MODELS
+from tamis.training.models import MODELS
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def test_the_shape_may_stand_beside_the_factory(write_module, source):
 
 
 def test_the_option_goes_before_the_default_shape():
-    assert load_network("tamis.train.models:resnet20", shape="3,16,16").network.input_shapes == ((1, 3, 16, 16),)
+    assert load_network("tamis.training.models:resnet20", shape="3,16,16").network.input_shapes == ((1, 3, 16, 16),)
 
 
 def test_untrained_weights_are_the_same_each_time_and_leave_the_generator_alone():
     state = torch.get_rng_state()
-    one, two = (load_network("tamis.train.models:mlp").network for _ in range(2))
+    one, two = (load_network("tamis.training.models:mlp").network for _ in range(2))
     assert all(torch.equal(value, two.params[name]) for name, value in one.params.items())
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -71,7 +71,7 @@ def test_weights_are_loaded(tmp_path):
     torch.manual_seed(7)
     model = MODELS["mlp"]()
     save_file(model.state_dict(), tmp_path / "mlp.safetensors")
-    loaded = load_network("tamis.train.models:mlp", tmp_path / "mlp.safetensors")
+    loaded = load_network("tamis.training.models:mlp", tmp_path / "mlp.safetensors")
     for name, value in model.state_dict().items():
         assert torch.equal(loaded.network.params[name], value)
 
@@ -103,7 +103,7 @@ def test_weights_that_do_not_fit_are_named(tmp_path):
     del wrong[first]
     save_file(wrong, tmp_path / "wrong.safetensors")
     with pytest.raises(InvalidParameters) as caught:
-        load_network("tamis.train.models:mlp", tmp_path / "wrong.safetensors")
+        load_network("tamis.training.models:mlp", tmp_path / "wrong.safetensors")
     for part in ("wrong.safetensors", f"missing: {first}", "unexpected: extra", f"{second} is (2, 5) instead of"):
         assert part in str(caught.value)
 
@@ -114,7 +114,7 @@ def test_missing_and_unexpected_weights_are_named_where_shapes_fit(tmp_path):
     renamed = {("other" if name == first else name): value for name, value in state.items()}
     save_file(renamed, tmp_path / "renamed.safetensors")
     with pytest.raises(InvalidParameters, match=f"missing: {first}; unexpected: other"):
-        load_network("tamis.train.models:mlp", tmp_path / "renamed.safetensors")
+        load_network("tamis.training.models:mlp", tmp_path / "renamed.safetensors")
 
 
 def saved_model() -> nn.Module:
@@ -143,14 +143,14 @@ def test_state_dicts_as_training_scripts_save_them(form, suffix, tmp_path, capsy
     wrap, steps = WRAPPED[form]
     state = saved_model().state_dict()
     torch.save(wrap(state), tmp_path / f"mlp{suffix}")
-    loaded = load_module("tamis.train.models:mlp", tmp_path / f"mlp{suffix}")
+    loaded = load_module("tamis.training.models:mlp", tmp_path / f"mlp{suffix}")
     assert all(torch.equal(value, loaded.module.state_dict()[name]) for name, value in state.items())
     assert loaded.weights == ", ".join([str(tmp_path / f"mlp{suffix}"), *steps])
     assert capsys.readouterr().err == (f"weights: {loaded.weights}\n" if steps else "")
 
 
 def test_files_of_torch_that_are_no_state_dict(tmp_path):
-    path, model = tmp_path / "mlp.pt", "tamis.train.models:mlp"
+    path, model = tmp_path / "mlp.pt", "tamis.training.models:mlp"
     state = saved_model().state_dict()
     wrong = {
         "holds no state_dict but the keys epoch, optimizer": {"epoch": 3, "optimizer": {"lr": 0.1}},
@@ -174,7 +174,7 @@ def test_files_of_torch_that_are_no_state_dict(tmp_path):
 
 
 def test_the_seed_of_a_module_is_that_of_its_weights():
-    drawn = [load_module("tamis.train.models:mlp", seed=seed).module.state_dict() for seed in (0, 0, 7)]
+    drawn = [load_module("tamis.training.models:mlp", seed=seed).module.state_dict() for seed in (0, 0, 7)]
     torch.manual_seed(7)
     expected = MODELS["mlp"]().state_dict()
     for name, value in drawn[0].items():
@@ -196,8 +196,8 @@ def small(tmp_path):
 
 
 def test_weights_of_a_tamis_file(small, tmp_path):
-    loaded = load_network("tamis.train.models:mlp", tmp_path / "small.tamis")
-    module = load_module("tamis.train.models:mlp", tmp_path / "small.tamis")
+    loaded = load_network("tamis.training.models:mlp", tmp_path / "small.tamis")
+    module = load_module("tamis.training.models:mlp", tmp_path / "small.tamis")
     for name, value in small.params.items():
         assert torch.equal(loaded.network.params[name], value)
         assert torch.equal(module.module.state_dict()[name], value)
@@ -229,11 +229,11 @@ def test_a_tamis_file_knows_its_shape(write_module, tmp_path):
 def test_a_tamis_file_that_is_none_or_of_another_model(small, tmp_path):
     (tmp_path / "text.tamis").write_text("not a network")
     with pytest.raises(CorruptArtifact, match=r"text\.tamis"):
-        load_network("tamis.train.models:mlp", tmp_path / "text.tamis")
+        load_network("tamis.training.models:mlp", tmp_path / "text.tamis")
     with pytest.raises(InvalidParameters, match=r"small\.tamis"):
-        load_network("tamis.train.models:digits_cnn", tmp_path / "small.tamis")
+        load_network("tamis.training.models:digits_cnn", tmp_path / "small.tamis")
     with pytest.raises(FileNotFoundError):
-        load_network("tamis.train.models:mlp", tmp_path / "none.tamis")
+        load_network("tamis.training.models:mlp", tmp_path / "none.tamis")
 
 
 # -- .pt2 files --------------------------------------------------------------------------------------------------------
@@ -313,8 +313,8 @@ def test_no_command_runs_what_a_file_brings(forged, tmp_path, monkeypatch, comma
         ("weights.pth", r"must be a \.pt2 file or package\.module:factory, got 'weights\.pth'"),
         (":factory", "got ':factory'"),
         ("no_such_package.models:factory", "no module 'no_such_package' in"),
-        ("tamis.train.models:resnet21", "has no 'resnet21'; did you mean resnet"),
-        ("tamis.train.models:EXAMPLE_SHAPES", "is not callable but dict"),
+        ("tamis.training.models:resnet21", "has no 'resnet21'; did you mean resnet"),
+        ("tamis.training.models:EXAMPLE_SHAPES", "is not callable but dict"),
         ("torch:get_num_threads", r"torch:get_num_threads\(\) must return a torch\.nn\.Module, got int"),
         ("torch.nn:Linear", r"torch\.nn:Linear\(\) failed: TypeError: .*in_features"),
     ],
@@ -368,13 +368,13 @@ def test_an_example_shape_that_is_none(write_module):
 
 def test_a_shape_the_model_does_not_take():
     with pytest.raises(TraceError, match=r"CifarResNet with an example of shape \(1, 1, 32, 32\)"):
-        load_network("tamis.train.models:resnet20", shape="1,32,32")
+        load_network("tamis.training.models:resnet20", shape="1,32,32")
 
 
 def test_files_that_are_not_there(tmp_path):
     for model, weights in [
         (str(tmp_path / "none.pt2"), None),
-        ("tamis.train.models:mlp", tmp_path / "none.safetensors"),
+        ("tamis.training.models:mlp", tmp_path / "none.safetensors"),
     ]:
         with pytest.raises(FileNotFoundError) as caught:
             load_network(model, weights)
@@ -387,7 +387,7 @@ def test_files_that_are_something_else(tmp_path, capfd):
     with pytest.raises(InvalidInput, match=r"text\.pt2' is not a file that torch\.export\.save"):
         load_network(str(tmp_path / "text.pt2"))
     with pytest.raises(InvalidParameters, match=r"text\.safetensors' is not a safetensors file"):
-        load_network("tamis.train.models:mlp", tmp_path / "text.safetensors")
+        load_network("tamis.training.models:mlp", tmp_path / "text.safetensors")
     assert capfd.readouterr() == ("", "")  # torch would log a traceback
 
 

@@ -22,13 +22,13 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 import tamis
-from tamis.bayes.account import LEAST, experts
+from tamis.bayes import JOURNAL, LEAST, Asked, experts, follow
 from tamis.bayes.journal import Journal
-from tamis.bayes.run import JOURNAL, NOTES, QUESTION, Asked, follow
+from tamis.bayes.run import NOTES, QUESTION
 from tamis.cli import online
 from tamis.cli.main import app
 from tamis.cli.online import PICTURE, SUMMARY, screen
-from tamis.report.figures import line_panels
+from tamis.reports import line_panels
 
 UNION = ("--layers", "1,2", "--filters", "2")
 QUICK = ("--data", "graph", "--space", "graph", *UNION, "--rounds", 8, "--batch", 4, "--particles", 6, "--tau", 0.5)

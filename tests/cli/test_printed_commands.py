@@ -16,11 +16,11 @@ import yaml
 from torch import nn
 from typer.testing import CliRunner
 
-import tamis.report.comparison
+import tamis.reports.comparison
 from tamis.cli.main import app
-from tamis.train.data import load_data
+from tamis.training import load_data
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 RECIPE = "steps:\n- {step: quantize, method: msq, levels: 4, c_alpha: 2.0}\n"
 NET = """from torch import nn
 
@@ -28,7 +28,7 @@ NET = """from torch import nn
 def net():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 """
-DATA = """from tamis.train.data import load_data
+DATA = """from tamis.training.data import load_data
 
 learned = load_data("digits:train[:200]")
 
@@ -42,7 +42,7 @@ def asked():
 def in_a_directory_of_a_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A network that says no shape, its weights, and data in Python."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tamis.report.comparison, "SECONDS", 0.0)
+    monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)
     Path("printed_net.py").write_text(NET)
     Path("printed_data.py").write_text(DATA)
     Path("four.yaml").write_text(RECIPE)

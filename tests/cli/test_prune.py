@@ -16,9 +16,9 @@ from tamis.cli.model_argument import load_network
 from tamis.cli.prune import as_plain_data, parse_amount, pruning
 from tamis.errors import InvalidInput
 from tamis.layerwise.journal import Journal
-from tamis.train.models import MODELS
+from tamis.training.models import MODELS
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 SIZES = {"linear1.weight": 64 * 32, "linear2.weight": 32 * 32, "linear3.weight": 32 * 10}
 TOTAL = sum(SIZES.values())
 
@@ -251,7 +251,7 @@ def test_a_bound_beyond_float64_is_valid_json() -> None:
 
 
 def test_a_network_that_is_not_homogeneous_has_no_bound() -> None:
-    arguments = ["tamis.train.models:vit_tiny_test", "--amount", "50%", "--by", "magnitude", "-o", "vit.tamis"]
+    arguments = ["tamis.training.models:vit_tiny_test", "--amount", "50%", "--by", "magnitude", "-o", "vit.tamis"]
     text = run_prune(*arguments)
     assert "No bound: path_metric needs" in text and "'aten.layer_norm' at blocks.0.norm1 is not" in text
     assert "max(‖x‖∞, 1)" not in text
@@ -280,14 +280,14 @@ def test_a_network_that_is_not_homogeneous_has_no_bound() -> None:
             "--halve-final halves a rate, and --amount 10 is a",
         ),
         ([MLP, "--amount", "0.5", "-o", "s.tamis", "--weights", "x.tamis"], "no such file or directory: x.tamis"),
-        (["mlp", "--amount", "0.5", "-o", "s.tamis"], "tamis.train.models:mlp"),
+        (["mlp", "--amount", "0.5", "-o", "s.tamis"], "tamis.training.models:mlp"),
         ([MLP, "--amount", "0.5", "-o", "s.tamis", "--by", "obs"], "--by obs chooses weights by what data makes"),
         ([MLP, "--amount", "0.5", "-o", "s.tamis", "--calibration", "digits"], "--by phi looks at no data"),
         (
             [MLP, "--shape", "64", "--amount", "0.5", "-o", "s.tamis", "--by", "obs", "--calibration", "digits"],
             f"{MLP} takes inputs of shape (batch, 64); those of 'digits' have shape (batch, 1, 8, 8)",
         ),
-        (["tamis.train.models:vit_tiny_test", "--amount", "0.5", "-o", "s.tamis"], "'aten.layer_norm' at blocks.0"),
+        (["tamis.training.models:vit_tiny_test", "--amount", "0.5", "-o", "s.tamis"], "'aten.layer_norm' at blocks.0"),
     ],
 )
 def test_errors_are_one_line_and_leave_no_file(arguments: list[str], part: str) -> None:

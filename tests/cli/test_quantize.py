@@ -21,11 +21,10 @@ from tamis.cli.quantize import parse_c_alpha, parse_levels
 from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput
 from tamis.layerwise.journal import Journal
-from tamis.train.data import load_data
-from tamis.train.distributed import join_team
-from tamis.train.models import MODELS
+from tamis.training import join_team, load_data
+from tamis.training.models import MODELS
 
-MLP, CNN = "tamis.train.models:mlp", "tamis.train.models:digits_cnn"
+MLP, CNN = "tamis.training.models:mlp", "tamis.training.models:digits_cnn"
 SIZES = {"linear1.weight": 64 * 32, "linear2.weight": 32 * 32, "linear3.weight": 32 * 10}
 TOTAL = sum(SIZES.values())
 FLOATS = 4 * (TOTAL + 32 + 32 + 10)
@@ -427,7 +426,7 @@ def test_two_processes_write_one_file(ternary: tamis.Compressed) -> None:
             {"--calibration": "large.npz"},
             f"{MLP} takes inputs of shape (batch, 1, 8, 8); those of 'large.npz' have shape (batch, 1, 9, 9)",
         ),
-        ("mlp", {}, "did you mean tamis.train.models:mlp?"),
+        ("mlp", {}, "did you mean tamis.training.models:mlp?"),
         ("torch.nn:Identity", {"--shape": "1,8,8"}, "has no linear or convolution layer with a weight"),
     ],
 )

@@ -13,10 +13,10 @@ import tamis
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.layerwise.journal import Journal
-from tamis.train.data import load_data
-from tamis.train.models import MODELS
+from tamis.training import load_data
+from tamis.training.models import MODELS
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 SIZES = {"linear1.weight": 64 * 32, "linear2.weight": 32 * 32, "linear3.weight": 32 * 10}
 TOTAL = sum(SIZES.values())
 DATA, TEST = "digits:train[:150]", "digits:test[:100]"
@@ -160,7 +160,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
         ([*QUICK, "--data", "large.npz"], f"{MLP} does not take 'large.npz', of shape (1, 1, 9, 9)"),
         ([MLP, "none.tamis", *QUICK[2:]], "no such file or directory: none.tamis"),
         ([MLP, "large.npz", *QUICK[2:]], "large.npz"),
-        (["tamis.train.models:digits_cnn", *QUICK[1:]], "half.tamis"),
+        (["tamis.training.models:digits_cnn", *QUICK[1:]], "half.tamis"),
     ],
 )
 def test_errors_are_one_line_and_leave_no_file(arguments: list[str], part: str) -> None:

@@ -22,17 +22,16 @@ from tamis.architecture import Architecture
 from tamis.architecture import search as search_architecture
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, train
+from tamis.training import Settings, load_data, train
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 DATA = "digits:train[:150]"
 QUICK = ("--data", DATA, "--sparsity", 0.8, "--epochs", 6, "--batch", 30, "--mask-rate", 0.1)
 # What the command runs in a process of its own, and what ends it as soon as the checkpoint of an epoch is written.
 KILLED_AFTER_AN_EPOCH = """
 import os, signal
 from tamis.cli.main import main
-from tamis.train.checkpoint import Journal
+from tamis.training.checkpoint import Journal
 write = Journal.write
 def write_and_die(*arguments):
     write(*arguments)
@@ -206,7 +205,7 @@ def test_a_team_finds_one_architecture(tmp_path: Path) -> None:
         (MLP, {"--data": "no_such_data"}, "there is no dataset 'no_such_data:train'"),
         (MLP, {"--weights": "none.tamis"}, "no such file or directory: none.tamis"),
         ("m.pt2", {}, "search needs package.module:factory; 'm.pt2' is a program"),
-        ("tamis.train.models:resnet20", {}, "resnet20 does not take 'digits:train[:150]'"),
+        ("tamis.training.models:resnet20", {}, "resnet20 does not take 'digits:train[:150]'"),
     ],
 )
 def test_errors_are_one_line_and_leave_nothing(model: str, options: dict[str, object], part: str) -> None:

@@ -21,11 +21,11 @@ from sqlalchemy.pool import NullPool
 from typer.testing import CliRunner
 
 import tamis
-import tamis.report.comparison
+import tamis.reports.comparison
 from tamis.cli.main import app
-from tamis.sweep.study import FIGURES, POINT, RETRY, SURPLUS
+from tamis.sweeps.study import FIGURES, POINT, RETRY, SURPLUS
 
-SPEC = """model: tamis.train.models:mlp
+SPEC = """model: tamis.training.models:mlp
 data: {train: "digits:train[:200]", test: "digits:test[:100]"}
 recipe:
   steps:
@@ -34,7 +34,7 @@ objectives: [bytes, disagreement]
 trials: 9
 """
 LONG = """name: long
-model: tamis.train.models:digits_cnn
+model: tamis.training.models:digits_cnn
 data: digits
 recipe:
   steps:
@@ -50,7 +50,7 @@ LIMIT = 240.0  # seconds for anything to happen
 @pytest.fixture(autouse=True)
 def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tamis.report.comparison, "SECONDS", 0.0)
+    monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)
     Path("s.yaml").write_text(SPEC)
 
 
@@ -93,7 +93,12 @@ def test_nothing_within_the_limits_ends_with_1() -> None:
     [
         ("trials: 9", "trials: no", {}, "s.yaml:7:9: trials: it should be a valid integer; got False"),
         ("[3, 8]", "[3, 8, 0]", {}, "s.yaml:5:59: steps[0].levels: it should be"),
-        ("model: tamis.train.models:mlp\n", "", {}, "s.yaml: 'model' is missing: a .pt2 file, or package.module:fac"),
+        (
+            "model: tamis.training.models:mlp\n",
+            "",
+            {},
+            "s.yaml: 'model' is missing: a .pt2 file, or package.module:fac",
+        ),
         ("models:mlp", "models:nlp", {}, "has no 'nlp'; did you mean mlp"),
         ("digits:test[", "digits:train[", {}, "samples in common"),
         ("", "", {"-o": "s.yaml"}, "-o must be a folder, and 's.yaml' is a file"),

@@ -22,12 +22,11 @@ from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
 from tamis.cli.train import parse_settings
 from tamis.errors import InvalidInput
-from tamis.train.checkpoint import read_checkpoint
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, _Training, evaluate, train
-from tamis.train.models import MODELS
+from tamis.training import Settings, evaluate, load_data, read_checkpoint, train
+from tamis.training.loop import _Training
+from tamis.training.models import MODELS
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 DATA, TEST = "digits:train[:150]", "digits:test"
 QUICK = ("--data", DATA, "--epochs", 2, "--batch", 32, "--directory", "run")
 
@@ -213,7 +212,7 @@ def test_a_tamis_file_without_masks_can_become_plain_weights() -> None:
 
 def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.train.loop._Training.epoch", interrupted_at(2))
+        patch.setattr("tamis.training.loop._Training.epoch", interrupted_at(2))
         assert invoke(MLP, *QUICK, "-o", "w.safetensors").exit_code == 130
     assert not Path("w.safetensors").exists()
     text = run_train(MLP, *QUICK, "-o", "w.safetensors")
@@ -285,8 +284,8 @@ def test_the_shape_comes_from_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
         (MLP, {"--device": "meta"}, "--device must be cpu or cuda, got 'meta'"),
         (MLP, {"--weights": "none.tamis"}, "no such file or directory: none.tamis"),
         ("m.pt2", {}, "train needs package.module:factory; 'm.pt2' is a program"),
-        ("mlp", {}, "did you mean tamis.train.models:mlp?"),
-        ("tamis.train.models:resnet20", {}, "resnet20 does not take 'digits:train[:150]', of shape (1, 1, 8, 8): "),
+        ("mlp", {}, "did you mean tamis.training.models:mlp?"),
+        ("tamis.training.models:resnet20", {}, "resnet20 does not take 'digits:train[:150]', of shape (1, 1, 8, 8): "),
         (
             MLP,
             {"--data": "many.npz"},

@@ -20,13 +20,12 @@ from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
 from tamis.cli.train import parse_radii
 from tamis.errors import InvalidInput
-from tamis.l1inf import statistics
-from tamis.l1inf.within import Within
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, _Training, train
-from tamis.train.models import MODELS
+from tamis.l1inf import Within, statistics
+from tamis.training import Settings, load_data, train
+from tamis.training.loop import _Training
+from tamis.training.models import MODELS
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 DATA = "digits:train[:150]"
 QUICK = ("--data", DATA, "--epochs", 2, "--batch", 32, "--directory", "run")
 
@@ -134,7 +133,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
         return original(training, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.train.loop._Training.epoch", epoch)
+        patch.setattr("tamis.training.loop._Training.epoch", epoch)
         assert invoke(MLP, *QUICK, "--l1inf", 0.5, "-o", "broken.tamis").exit_code == 130
     assert "of run, after epoch 1" in run_train(MLP, *QUICK, "--l1inf", 0.5, "-o", "broken.tamis")
     other = ("--data", DATA, "--epochs", 2, "--batch", 32, "--directory", "other")

@@ -16,11 +16,11 @@ from tamis.architecture import Architecture, random_architecture
 from tamis.architecture import transfer as transfer_architecture
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, _Training, evaluate
-from tamis.train.models import MODELS
+from tamis.training import Settings, evaluate, load_data
+from tamis.training.loop import _Training
+from tamis.training.models import MODELS
 
-MLP = "tamis.train.models:mlp"
+MLP = "tamis.training.models:mlp"
 DATA, TEST = "digits:train[:150]", "digits:test"
 QUICK = ("--data", DATA, "--test", TEST, "--epochs", 2, "--batch", 30)
 
@@ -106,7 +106,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
         return original(training, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.train.loop._Training.epoch", epoch)
+        patch.setattr("tamis.training.loop._Training.epoch", epoch)
         assert invoke(MLP, "half.architecture", *QUICK, "-o", "broken.tamis").exit_code == 130
     assert files() == ["broken.tamis.partial", "half.architecture"]
     text = run(MLP, "half.architecture", *QUICK, "-o", "broken.tamis")
@@ -123,7 +123,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
     ("model", "architecture", "options", "part"),
     [
         (
-            "tamis.train.models:digits_cnn",
+            "tamis.training.models:digits_cnn",
             "half.architecture",
             {},
             "this architecture is of another network: it masks 'linear1.weight', which DigitsCNN does not have",

@@ -14,34 +14,46 @@ from torch import nn
 
 import tamis
 import tamis.bounds
-from tamis.bounds.accuracy_change import accuracy_change
-from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference
-from tamis.bounds.bound import Bound
-from tamis.bounds.box_deviation import box_deviation
-from tamis.bounds.clopper_pearson import upper_limit
-from tamis.bounds.confidence_sequence import difference_at_any_time, rate_at_any_time
-from tamis.bounds.cross_entropy_gap import cross_entropy_gap
-from tamis.bounds.deviation_quantile import deviation_at_rank, deviation_quantile
-from tamis.bounds.disagreement import disagreement
-from tamis.bounds.error_rate import error_rate
-from tamis.bounds.l1inf_classification import l1inf_classification, l1inf_lipschitz_vector_loss
-from tamis.bounds.l1inf_output import l1inf_output
-from tamis.bounds.l1inf_rademacher import l1inf_rademacher
-from tamis.bounds.l1inf_regression import l1inf_lipschitz_loss, l1inf_regression
-from tamis.bounds.layer_product import layer_product
-from tamis.bounds.lipschitz_input import lipschitz_input
-from tamis.bounds.lipschitz_parameters import lipschitz_parameters
-from tamis.bounds.margin import margin_bound
-from tamis.bounds.occam import occam
-from tamis.bounds.phi_pruning import phi_pruning
-from tamis.bounds.rademacher_covering import rademacher_covering
-from tamis.bounds.rademacher_peeling import rademacher_peeling
-from tamis.bounds.rademacher_predecessors import barron_klusowski, e_ma_wu, golowich, kakade, neyshabur
-from tamis.bounds.regret import sparse_regret, xnor_regret
+from tamis.bounds import (
+    Bound,
+    accuracy_change,
+    accuracy_change_by_difference,
+    barron_klusowski,
+    box_deviation,
+    cross_entropy_gap,
+    deviation_at_rank,
+    deviation_quantile,
+    difference_at_any_time,
+    disagreement,
+    e_ma_wu,
+    error_rate,
+    golowich,
+    kakade,
+    l1inf_classification,
+    l1inf_lipschitz_loss,
+    l1inf_lipschitz_vector_loss,
+    l1inf_output,
+    l1inf_rademacher,
+    l1inf_regression,
+    layer_product,
+    lipschitz_input,
+    lipschitz_parameters,
+    margin_bound,
+    neyshabur,
+    occam,
+    phi_pruning,
+    rademacher_covering,
+    rademacher_peeling,
+    rate_at_any_time,
+    sparse_regret,
+    sufficient_bits,
+    sufficient_bits_by_paths,
+    two_temperature,
+    upper_limit,
+    xnor_regret,
+)
 from tamis.bounds.regret_penalties import Penalties
 from tamis.bounds.shape import read_shape
-from tamis.bounds.sufficient_bits import sufficient_bits, sufficient_bits_by_paths
-from tamis.bounds.two_temperature import two_temperature
 from tamis.citations import CITATIONS
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import tamis
-from tamis.prune import CRITERIA, SCOPES
-from tamis.train.models import digits_cnn, example_input
+from tamis.pruning.prune import CRITERIA, SCOPES
+from tamis.training.models import digits_cnn, example_input
 
 WEIGHTS = 28_576  # of digits_cnn's convolutions and its classifier
 

@@ -8,7 +8,7 @@ from any_tensors import masked_tensors, quantized_tensors, same, same_codes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tamis.artifact.codes import Codes
+from tamis.artifact import Codes
 from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
 from tamis.errors import CorruptArtifact
 

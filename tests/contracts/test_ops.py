@@ -12,7 +12,7 @@ from specimens import SPECIMENS
 
 import tamis
 from tamis.errors import UnsupportedOp
-from tamis.graph.fold import fold_batch_norm
+from tamis.graph import fold_batch_norm
 from tamis.graph.network import op_name
 from tamis.graph.ops import REGISTRY, Capability, capability
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from quantize.networks import NETWORKS, network
+from quantization.networks import NETWORKS, network
 from torch import Tensor, nn
 
 import tamis
-from tamis.artifact.compressed import Compressed
-from tamis.quantize import METHODS
+from tamis.artifact import Compressed
+from tamis.quantization.quantize import METHODS
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 every_method = pytest.mark.parametrize("method", METHODS)

@@ -28,10 +28,9 @@ from experiments.architecture_transfer import (
     small_vgg,
     transfer_study,
 )
-from tamis.architecture.architecture import Architecture
+from tamis.architecture import Architecture
 from tamis.errors import DataNotFound, InvalidInput
-from tamis.train.data import load_data
-from tamis.train.loop import Settings
+from tamis.training import Settings, load_data
 
 TINY_FIGURE = Plan(iterations=40, batch=8, seeds=2, rates=(1e-3, 1e-1), shown=4)
 TINY = Study(

@@ -9,12 +9,10 @@ from torch import nn
 
 from experiments.architecture_together import Together, accuracies, train_together
 from experiments.architecture_transfer import small_vgg
-from tamis.architecture.architecture import Architecture
+from tamis.architecture import Architecture, freshly_initialised, transfer
 from tamis.architecture.baselines import random_architecture
-from tamis.architecture.transfer import freshly_initialised, transfer
 from tamis.errors import InvalidInput, InvalidParameters
-from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings, evaluate
+from tamis.training import Data, Settings, evaluate, load_data
 
 MODEL = small_vgg((3, 5), 10, channels=1)
 TEST = load_data("digits:test[:150]")

@@ -54,8 +54,8 @@ from experiments.bounds_training import fit, margins_of, outputs_of, perceptron
 from experiments.record import keep
 from tamis.bounds.shape import GraphShape
 from tamis.errors import DataNotFound, InvalidInput
-from tamis.train.data import Data
-from tamis.train.models import MODELS
+from tamis.training import Data
+from tamis.training.models import MODELS
 
 Figures = dict[str, Any]
 DEPTHS = {"resnet18": 18, "resnet34": 34, "resnet50": 50, "resnet101": 101, "resnet152": 152}  # Table E.1

@@ -35,8 +35,7 @@ from experiments.gpfq_accuracy import (
 )
 from experiments.gpfq_decay import GROWING_SAMPLES, GROWING_WIDTH, DecayPlan, bound, decay, median_errors, slope
 from experiments.record import keep
-from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings
+from tamis.training import Data, Settings, load_data
 
 TINY_DECAY = DecayPlan(widths=(32, 128, 512), few_samples=8, samples=(4, 16, 64), wide=256, neurons=6, draws=3)
 TINY_PERCEPTRON = Plan(

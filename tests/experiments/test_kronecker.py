@@ -23,11 +23,11 @@ from experiments.kronecker_peers import PEERS, Bench, Row, from_line, to_line
 from experiments.kronecker_tables import BEST, OF_BMM, OF_KERNEL, PARTS, energy_ratios, panels, quartiles, summary
 from experiments.kronecker_vit import DOWN, SQUARE, UP, SeparateAttention, patterns_of, set_backend, sparse_vit
 from tamis.errors import InvalidInput
-from tamis.kernels.energy import Energy
-from tamis.kronecker.backends import BACKENDS, LAYOUTS, REFERENCE, Backend, as_matrix
-from tamis.kronecker.layer import KroneckerLinear
-from tamis.kronecker.pattern import Pattern, as_chain, is_dense
-from tamis.train.models.vit import Attention, VisionTransformer
+from tamis.kernels import Energy
+from tamis.kronecker import BACKENDS, KroneckerLinear, Pattern, as_chain
+from tamis.kronecker.backends import LAYOUTS, REFERENCE, Backend, as_matrix
+from tamis.kronecker.pattern import is_dense
+from tamis.training.models.vit import Attention, VisionTransformer
 
 PATTERN = Pattern(2, 3, 4, 5)
 

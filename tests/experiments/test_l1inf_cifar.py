@@ -11,7 +11,7 @@ from torch import nn
 
 from experiments import l1inf, l1inf_cifar
 from experiments.l1inf_cifar import FULL, LAST_RADIUS, SHORT, WideVGG16, cifar, figures_of, trained
-from tamis.train.data import load_data
+from tamis.training import load_data
 
 TINY = replace(
     SHORT,

@@ -44,9 +44,9 @@ from experiments.online import (
     spread,
     xnor,
 )
-from tamis.bayes.account import LEAST, OFFLINE, experts
-from tamis.bayes.run import Asked
-from tamis.report.figures import Panel
+from tamis.bayes import LEAST, Asked, experts
+from tamis.bayes.account import OFFLINE
+from tamis.reports.figures import Panel
 
 TINY = Asked("graph", "graph", rounds=6, batch=4, particles=6, tau=0.5, layers=(1, 2), filters=(2,))
 

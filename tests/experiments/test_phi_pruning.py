@@ -30,10 +30,8 @@ from experiments.phi_pruning import (
     run,
     show,
 )
-from tamis.train.checkpoint import CHECKPOINT, kept_weights
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, evaluate, train
-from tamis.train.models import digits_cnn
+from tamis.training import CHECKPOINT, Settings, evaluate, kept_weights, load_data, train
+from tamis.training.models import digits_cnn
 
 TINY = Plan(
     Settings(epochs=3, batch=20, learning_rate=0.05),

@@ -11,7 +11,8 @@ import pytest
 from PIL import Image
 
 from experiments.pictures import COLOURS, draw, draw_panels, shorten
-from tamis.report.figures import Panel, line_panels
+from tamis.reports import line_panels
+from tamis.reports.figures import Panel
 
 PANELS = [
     Panel({"GPFQ": [(64, 0.33), (256, 0.18)], "MSQ": [(64, 0.5), (256, 0.4)]}, "N₀", "error", "a title", points=True)

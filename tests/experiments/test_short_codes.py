@@ -16,11 +16,10 @@ from experiments.short_codes_refinement import refined
 from experiments.short_codes_search import change_errors, chernoff, code_bits
 from experiments.short_codes_ternary import bits_of, encode
 from experiments.short_codes_training import Plan, Trainer, code_length, drawn_outputs, errors_of, trained
-from tamis.artifact.codelength import message
-from tamis.artifact.compressed import load
-from tamis.bounds.occam import occam
+from tamis.artifact import load, message
+from tamis.bounds import occam
 from tamis.errors import DataNotFound
-from tamis.train.data import Data
+from tamis.training import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)

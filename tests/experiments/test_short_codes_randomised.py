@@ -44,7 +44,7 @@ from experiments.short_codes_randomised_training import (
 )
 from experiments.short_codes_training import spread_bank
 from tamis.errors import DataNotFound
-from tamis.train.data import Data
+from tamis.training import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)

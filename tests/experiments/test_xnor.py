@@ -17,9 +17,8 @@ import torch
 
 from experiments import RESULTS, xnor
 from experiments.xnor import FORMS, FULL, PARTS, REAL, ROWS, SHORT, SPARSE, Job, Plan, in_order, main, network
-from tamis.binary.convert import binarize
-from tamis.binary.layers import binary_layers
-from tamis.train.loop import Settings
+from tamis.binary import binarize, binary_layers
+from tamis.training import Settings
 
 STAGE = Settings(epochs=1, batch=64, optimizer="adamw", learning_rate=5e-3, weight_decay=0.0)
 TINY = Plan("digits:train[:192]", "digits:test[:100]", (4, 8), STAGE, replace(STAGE, epochs=2), penalty=2e-2)

@@ -5,7 +5,7 @@ import torch
 
 import tamis
 from tamis.graph.operations import operations_of
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 
 # Convolutions and linear layers as the literature counts them, and one for each number that a batch-norm scales.

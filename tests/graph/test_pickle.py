@@ -12,7 +12,7 @@ from random_dags import dags
 from torch import nn
 
 import tamis
-from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
+from tamis.artifact import fingerprint, fingerprint_of_values
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network
 

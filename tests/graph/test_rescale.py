@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.errors import InvalidInput, InvalidParameters
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 slow_tracing = settings(max_examples=18, deadline=None, suppress_health_check=list(HealthCheck))
 aten = torch.ops.aten

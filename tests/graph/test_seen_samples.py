@@ -12,7 +12,7 @@ from torch import nn
 
 import tamis
 from tamis.graph.seen_samples import CELLS, NOTHING_SEEN, SeenSamples, remember, sample_digests, seen_by
-from tamis.train.data import Data
+from tamis.training import Data
 
 FLOAT = (torch.float32,)
 

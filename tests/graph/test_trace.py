@@ -16,7 +16,7 @@ import tamis
 from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters, TraceError, UnsupportedOp
 from tamis.graph.ops import Capability, capability
 from tamis.graph.trace import network_from_program
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 HUGE = ("resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "vit_s16")
 SMALL = [name for name in MODELS if name not in HUGE]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tamis.kernels import dispatch
 from tamis.kernels.feedback import BLOCK, Grid, choose_block
-from tamis.quantize.feedback import Recursion, chosen
+from tamis.quantization.feedback import Recursion, chosen
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 LEVELS = [2, 3, 4, 16, 17, 256, 300]

@@ -19,7 +19,7 @@ from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear
 from tamis.kronecker.pattern import Pattern
 from tamis.kronecker.replace import replace
 from tamis.progress import Progress
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 
 def halves(M: int, N: int) -> list[Pattern]:

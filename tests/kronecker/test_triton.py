@@ -14,7 +14,7 @@ import tamis.kronecker.triton as backend
 from experiments import RESULTS
 from experiments.kronecker_peers import PEERS, from_line
 from tamis.errors import InvalidInput
-from tamis.kernels.kronecker import contracted, contracted_weight_gradient
+from tamis.kernels import contracted, contracted_weight_gradient
 from tamis.kronecker.backends import LAYOUTS, Step, aligned
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import tamis
-from tamis.train.models import digits_cnn
+from tamis.training.models import digits_cnn
 
 X = torch.randn(46, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 BATCHES = list(X.split(7))  # 7 of them, which two processes cannot share evenly; the last is small

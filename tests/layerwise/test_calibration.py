@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tamis
 from tamis.errors import DataNotFound, InvalidInput
-from tamis.graph.network import Network
+from tamis.graph import Network
 from tamis.layerwise.calibration import FEWEST_BATCHES, LARGEST_BATCH, batches_of
-from tamis.train.data import Data, load_data
-from tamis.train.models import gcn, mlp
+from tamis.training import Data, load_data
+from tamis.training.models import gcn, mlp
 
 
 class Two(nn.Module):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.layerwise import gram as module
-from tamis.layerwise.forms import Convolution, Dense, Form, Geometry, TransposedConvolution
 from tamis.layerwise.gram import Gram
+from tamis.layerwise.layer_matrices import Convolution, Dense, Form, Geometry, TransposedConvolution
 
 CPU = torch.device("cpu")
 quickly = settings(max_examples=15, deadline=None)

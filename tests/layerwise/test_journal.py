@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import tamis
-from tamis.artifact.codes import Codes
+from tamis.artifact import Codes
 from tamis.errors import CorruptArtifact, InvalidInput
-from tamis.graph.network import Network
+from tamis.graph import Network
 from tamis.layerwise.journal import ORIGIN, Journal, Outcome
 from tamis.progress import Progress
-from tamis.train.distributed import Team
+from tamis.training import Team
 
 TEAM = Team(torch.device("cpu"))
 LAYERS = 3

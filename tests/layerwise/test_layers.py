@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network, Node
-from tamis.layerwise.forms import Convolution, Dense, TransposedConvolution
+from tamis.graph import Network, Node
+from tamis.layerwise.layer_matrices import Convolution, Dense, TransposedConvolution
 from tamis.layerwise.layers import Layer, Shift, find_layers
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 SMALL = (
     "mlp",

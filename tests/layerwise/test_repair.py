@@ -17,13 +17,12 @@ from random_dags import Dag, dags
 from torch import Tensor, nn
 
 import tamis
-from tamis.artifact.codes import Codes
+from tamis.artifact import Codes
 from tamis.errors import InvalidInput, InvalidParameters
-from tamis.graph.network import Network, resolve
+from tamis.graph import Network, resolve
 from tamis.layerwise.layers import Layer, find_layers
-from tamis.train.data import load_data
-from tamis.train.loop import Settings, evaluate, train
-from tamis.train.models import digits_cnn
+from tamis.training import Settings, evaluate, load_data, train
+from tamis.training.models import digits_cnn
 
 slow_tracing = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -16,13 +16,13 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network, Node, resolve
+from tamis.graph import Network, Node, resolve
+from tamis.layerwise.bias_correction import shifted
 from tamis.layerwise.journal import Journal, Outcome
 from tamis.layerwise.layers import Layer, find_layers
-from tamis.layerwise.shift import shifted
 from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
-from tamis.train.distributed import Team
-from tamis.train.models import MODELS, example_input
+from tamis.training import Team
+from tamis.training.models import MODELS, example_input
 
 TEAM = Team(torch.device("cpu"))
 slow_tracing = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))

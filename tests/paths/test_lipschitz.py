@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.errors import UnsupportedOp
-from tamis.train.models import gcn
+from tamis.training.models import gcn
 
 ROUNDING = 1e-9  # relative
 EVALUATION = 1e-13  # what evaluating a network rounds, relative to its path-norm times the size of the input

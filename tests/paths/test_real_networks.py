@@ -11,7 +11,7 @@ from pretrained import pretrained
 from torch import Tensor, nn
 
 import tamis
-from tamis.train.models import MODELS, example_input
+from tamis.training.models import MODELS, example_input
 
 
 class OneOverMax(nn.Module):

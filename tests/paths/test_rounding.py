@@ -20,10 +20,7 @@ from random_dags import Dag, dags
 from torch import Tensor, nn
 
 import tamis
-from tamis.bounds.layer_product import layer_product
-from tamis.bounds.lipschitz_input import lipschitz_input
-from tamis.bounds.lipschitz_parameters import lipschitz_parameters
-from tamis.bounds.phi_pruning import phi_pruning
+from tamis.bounds import layer_product, lipschitz_input, lipschitz_parameters, phi_pruning
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.paths import scaled
 from tamis.paths.passes import Operation

@@ -13,11 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import seen_filter
-from tamis.artifact.atomic import replacing
-from tamis.artifact.masks import Masks, named_parameters
+from tamis.artifact import Masks, named_parameters, replacing, seen_filter
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
-from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
+from tamis.graph import NOTHING_SEEN, SeenSamples
 
 MAGIC = b"tamis-architecture 1\n"
 DIGEST_SIZE = hashlib.sha256().digest_size

@@ -14,14 +14,10 @@ from torch import nn
 from tamis.architecture.architecture import Architecture, connections_kept, keep_largest
 from tamis.architecture.layers import maskable_weights
 from tamis.errors import InvalidInput, listed
-from tamis.graph.selection import Patterns, lasting
-from tamis.graph.trace import trace
+from tamis.graph import Patterns, lasting, trace
 from tamis.progress import Listener
-from tamis.prune import prune
-from tamis.prune.iterative import prune_iteratively
-from tamis.prune.prunable import candidates
-from tamis.train.data import Data
-from tamis.train.loop import Settings
+from tamis.pruning import candidates, prune, prune_iteratively
+from tamis.training import Data, Settings
 
 
 def random_architecture(
@@ -66,7 +62,7 @@ def magnitude_architecture(
 
     `rounds` times: train, take the same fraction of the remaining connections, those of all layers with the smallest
     |θ|, and give the others the weights back that they had after `rewind` epochs of the first training. This is
-    `tamis.prune.iterative.prune_iteratively`, but for the last round, which takes as many connections as are too many,
+    `tamis.pruning.prune_iteratively`, but for the last round, which takes as many connections as are too many,
     and is not trained again: an architecture has no weights. A sparsity that takes so few that fractions of them would
     be rounded past it is pruned to in one round.
 

@@ -7,7 +7,7 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import UninitializedParameter
 
 from tamis.errors import InvalidInput, listed
-from tamis.graph.selection import Patterns, as_patterns, matches
+from tamis.graph import Patterns, as_patterns, matches
 
 
 def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patterns = None) -> dict[str, list[str]]:

@@ -15,17 +15,21 @@ from torch.optim import Optimizer
 
 from tamis.architecture.architecture import Architecture, connections_kept
 from tamis.architecture.two_temperature import TwoTemperature
-from tamis.artifact.atomic import replacing
-from tamis.artifact.json_file import read_object
-from tamis.artifact.masks import Hold, Masks
+from tamis.artifact import Hold, Masks, read_object, replacing
 from tamis.errors import InvalidInput
-from tamis.graph.seen_samples import SeenSamples
-from tamis.graph.selection import Patterns, lasting
+from tamis.graph import Patterns, SeenSamples, lasting
 from tamis.progress import Listener
-from tamis.train.data import Data
-from tamis.train.distributed import Team, device_of, join_team, training_device
-from tamis.train.fits import check_fits
-from tamis.train.loop import Settings, learning_rate_at, train
+from tamis.training import (
+    Data,
+    Settings,
+    Team,
+    check_fits,
+    device_of,
+    join_team,
+    learning_rate_at,
+    train,
+    training_device,
+)
 
 QUESTION = "search.json"
 ANSWER = "found.architecture"
@@ -51,7 +55,7 @@ def search(
 ) -> Architecture:
     """Find which connections of a model to keep, at a sparsity that is exact to one connection.
 
-    Weights and masks are trained together by `tamis.train.loop.train` on the low-temperature relaxation (13): weights
+    Weights and masks are trained together by `tamis.training.train` on the low-temperature relaxation (13): weights
     as `settings` says, with 2γθ added to their gradient, and the masks by plain steps w ← w − α(∇̃_w L + 2γ(1 + w)).
     As soon as no more connections have w > 0 than the sparsity allows, the masks stand (ERRATA 29), and the search is
     over: the training of weights that algorithm A.1 goes on with changes nothing about an architecture.

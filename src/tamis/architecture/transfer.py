@@ -11,11 +11,9 @@ from torch import nn
 
 from tamis.architecture.architecture import Architecture
 from tamis.errors import InvalidInput
-from tamis.graph.seen_samples import remember
+from tamis.graph import remember
 from tamis.progress import Listener
-from tamis.train.data import Data
-from tamis.train.distributed import device_of
-from tamis.train.loop import Settings, Trained, train
+from tamis.training import Data, Settings, Trained, device_of, train
 
 
 def transfer(
@@ -39,7 +37,7 @@ def transfer(
     Args:
         model: any module with the layers of the architecture; its weights are of no account, and it is left as it is.
         architecture: what `search` found, or any other.
-        data, settings, test, directory, device, progress: as `tamis.train.loop.train` takes them.
+        data, settings, test, directory, device, progress: as `tamis.training.train` takes them.
 
     Returns:
         The trained copy and its history; `history[-1].test_accuracy` is the accuracy that algorithm A.2 puts out.

@@ -22,7 +22,7 @@ from torch.nn.utils import parametrize
 from tamis.architecture.architecture import Architecture, connections_kept, keep_largest
 from tamis.architecture.layers import maskable_weights
 from tamis.errors import InvalidInput, TrainingDiverged
-from tamis.graph.selection import Patterns, lasting
+from tamis.graph import Patterns, lasting
 
 
 class _Relaxation(torch.autograd.Function):

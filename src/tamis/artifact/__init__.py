@@ -1,1 +1,69 @@
 """What compression leaves behind: the `Compressed` network, its masks, and the `.tamis` file."""
+
+from tamis.artifact import format as format
+from tamis.artifact import seen_filter as seen_filter
+from tamis.artifact.atomic_file import replacing as replacing
+from tamis.artifact.code_length import message as message
+from tamis.artifact.codes import FEWEST_LEVELS as FEWEST_LEVELS
+from tamis.artifact.codes import MOST_LEVELS as MOST_LEVELS
+from tamis.artifact.codes import Codes as Codes
+from tamis.artifact.codes import storable as storable
+from tamis.artifact.compressed import Compressed as Compressed
+from tamis.artifact.compressed import check_same_graph as check_same_graph
+from tamis.artifact.compressed import compressed_of as compressed_of
+from tamis.artifact.compressed import load as load
+from tamis.artifact.compressed import recipe_of as recipe_of
+from tamis.artifact.export import example_inputs as example_inputs
+from tamis.artifact.export import write_program as write_program
+from tamis.artifact.file import File as File
+from tamis.artifact.file_lock import sole_holder as sole_holder
+from tamis.artifact.fingerprint import fingerprint as fingerprint
+from tamis.artifact.fingerprint import fingerprint_of_values as fingerprint_of_values
+from tamis.artifact.float_layers import sentences as sentences
+from tamis.artifact.format import stored_bytes as stored_bytes
+from tamis.artifact.json_file import read_object as read_object
+from tamis.artifact.masks import Hold as Hold
+from tamis.artifact.masks import Masks as Masks
+from tamis.artifact.masks import named_parameters as named_parameters
+from tamis.artifact.summary import NOTHING as NOTHING
+from tamis.artifact.summary import errors_of as errors_of
+from tamis.artifact.summary import weights_of as weights_of
+from tamis.artifact.torch_archive import check_stored as check_stored
+from tamis.artifact.torch_archive import load_archive as load_archive
+from tamis.artifact.weights_file import save_weights as save_weights
+from tamis.artifact.weights_file import seen_in as seen_in
+
+__all__ = [
+    "FEWEST_LEVELS",
+    "MOST_LEVELS",
+    "NOTHING",
+    "Codes",
+    "Compressed",
+    "File",
+    "Hold",
+    "Masks",
+    "check_same_graph",
+    "check_stored",
+    "compressed_of",
+    "errors_of",
+    "example_inputs",
+    "fingerprint",
+    "fingerprint_of_values",
+    "format",
+    "load",
+    "load_archive",
+    "message",
+    "named_parameters",
+    "read_object",
+    "recipe_of",
+    "replacing",
+    "save_weights",
+    "seen_filter",
+    "seen_in",
+    "sentences",
+    "sole_holder",
+    "storable",
+    "stored_bytes",
+    "weights_of",
+    "write_program",
+]

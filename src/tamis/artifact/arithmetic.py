@@ -13,7 +13,8 @@ of another.
     fields      a row of numbers of so many bits each, all equally likely
 
 Long rows would take long this way. The interval ends before them (at most two bits more), the next byte begins, and
-there follow the bytes of `encodings/coded.py`, whose number is sent before, or fields as they are; then a new interval.
+there follow the bytes of `encodings/coded_digits.py`, whose number is sent before, or fields as they are; then a new
+interval.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from tamis.artifact.encodings import coded, packing
+from tamis.artifact.encodings import coded_digits, packing
 from tamis.artifact.encodings.base import Array
 from tamis.errors import CorruptArtifact
 
@@ -232,7 +233,7 @@ class Receiver(Coder):
         """The digits that `Sender.symbols` sent, in the dtype of `Codes`."""
         if count * _depth(base) > MOST_STEPS:
             length = self.natural(0)
-            return coded.from_row(np.frombuffer(self._aligned(length), dtype=np.uint8), count, base)
+            return coded_digits.from_row(np.frombuffer(self._aligned(length), dtype=np.uint8), count, base)
         low, size, code = self._low, self._range, self._code
         zeros, totals = [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
         only, top = _only_zero(base), 1 << _depth(base)
@@ -310,7 +311,7 @@ class Ruler(Outgoing):
         if len(row) * _depth(base) > MOST_STEPS:
             used = counts[counts > 0]
             entropy = float(np.sum(used * np.log2(len(row) / used)))
-            self.bits += entropy + 8 * (coded.HEAD + 2 * int(np.flatnonzero(counts)[-1] + 1) + 8) + 40
+            self.bits += entropy + 8 * (coded_digits.HEAD + 2 * int(np.flatnonzero(counts)[-1] + 1) + 8) + 40
             return
         depth, only = _depth(base), _only_zero(base)
         level = np.zeros(1 << depth, dtype=np.int64)
@@ -328,7 +329,7 @@ class Ruler(Outgoing):
 
 def coded_row(row: Array, base: int) -> Array:
     """Digits as entropy-coded bytes, however many these are."""
-    found = coded.to_row(row, base, room=1 << 62)
+    found = coded_digits.to_row(row, base, room=1 << 62)
     assert found is not None, "a row of digits is never too long for so much room"
     return found
 

@@ -19,13 +19,11 @@ from tamis.artifact.codes import Codes
 from tamis.artifact.export import export, to_module
 from tamis.artifact.file import File
 from tamis.artifact.fingerprint import fingerprint
+from tamis.artifact.float_layers import Untouched, untouched
 from tamis.artifact.masks import Masks
 from tamis.artifact.summary import summary_of, weights_of
-from tamis.artifact.untouched import Untouched, untouched
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
-from tamis.graph.network import Network
-from tamis.graph.seen_samples import SeenSamples, remember
-from tamis.graph.trace import tied_names, trace, trace_as
+from tamis.graph import Network, SeenSamples, remember, tied_names, trace, trace_as
 
 T = TypeVar("T")
 LARGEST_INPUT = 2**26  # numbers in the inputs that a file may ask us to trace a model with

@@ -13,11 +13,9 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tamis.artifact.atomic import replacing
+from tamis.artifact.atomic_file import replacing
 from tamis.errors import InvalidInput, TamisError
-from tamis.graph.network import Network, Ref
-from tamis.graph.seen_samples import remember
-from tamis.graph.trace import quietly
+from tamis.graph import Network, Ref, quietly, remember
 
 CONTAINERS = (tuple, list, dict)  # what a plain module can return tensors in
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from tamis.graph.network import Network, Ref
+from tamis.graph import Network, Ref
 
 PLACES = ("device", "layout", "pin_memory", "memory_format")  # arguments that say where a tensor is, not what it is
 

@@ -17,10 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tamis.artifact import entries, packed
-from tamis.artifact.atomic import replacing
+from tamis.artifact import format_v1, format_v2
+from tamis.artifact.atomic_file import replacing
 from tamis.artifact.codes import Codes
-from tamis.artifact.described import (
+from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
+from tamis.artifact.encodings.base import Array, bits, zero_bits
+from tamis.artifact.file import CHECKSUM, File
+from tamis.artifact.header import (
     BY_NAME,
     CODES,
     FORMAT,
@@ -33,11 +36,8 @@ from tamis.artifact.described import (
     parsed,
     possible,
 )
-from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
-from tamis.artifact.encodings.base import Array, bits, zero_bits
-from tamis.artifact.file import CHECKSUM, File
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
-from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples
+from tamis.graph import NOTHING_SEEN, SeenSamples
 
 LARGE = 1 << 16  # entries that are worth a thread
 MOST_THREADS = 4  # beside the calling one
@@ -178,7 +178,7 @@ def _packed(
     about: Mapping[str, Any],
     codes: Mapping[str, Codes],
     seen: SeenSamples,
-) -> packed.Packed:
+) -> format_v2.Packed:
     """The file, before it is written."""
     for kind, names in (("masks", list(masks)), ("codes", list(codes))):
         if strangers := [name for name in names if name not in tensors]:
@@ -191,7 +191,7 @@ def _packed(
         quantized = _prepared_codes(name, tensor, mask, codes[name]) if name in codes else None
         encoding, stored[name] = shortest(Decoded(tensor, mask, quantized))
         claims[name] = Claim(encoding, tuple(tensor.shape), tensor.dtype, stored[name].parameters)
-    ready = packed.packed(about, claims, stored, seen)
+    ready = format_v2.packed(about, claims, stored, seen)
     if ready.described > (room := longest_description(tensors)):
         raise InvalidInput(
             f"names, shapes and what is said about them take {ready.described:,} bytes, over {room:,} for "
@@ -314,19 +314,19 @@ def _described(path: Path, content: Array, longest: int) -> Description:
     if not isinstance(metadata, dict) or list(metadata) != [FORMAT] or not isinstance(metadata[FORMAT], str):
         raise CorruptArtifact(f"{path} is corrupt: its metadata must be one text, under the name '{FORMAT}'")
     text = parsed(path, metadata[FORMAT])
-    if _version(path, text) == entries.VERSION:
-        return entries.described(path, text, header, content, data)
-    return packed.described(path, text, header, content, data, longest)
+    if _version(path, text) == format_v1.VERSION:
+        return format_v1.described(path, text, header, content, data)
+    return format_v2.described(path, text, header, content, data, longest)
 
 
 def _version(path: Path, text: Mapping[str, Any]) -> int:
     kind, version = text.get("format"), text.get("version")
-    if kind != FORMAT or type(version) is not int or version < entries.VERSION:
+    if kind != FORMAT or type(version) is not int or version < format_v1.VERSION:
         raise CorruptArtifact(f"{path} is corrupt: it calls itself {kind!r:.40}, version {version!r:.40}")
-    if version > packed.VERSION:
+    if version > format_v2.VERSION:
         raise CorruptArtifact(
             f"{path} was written by a newer tamis: it has format version {version}, and this one reads up to "
-            f"{packed.VERSION}"
+            f"{format_v2.VERSION}"
         )
     return version
 

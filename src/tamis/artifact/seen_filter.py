@@ -16,7 +16,7 @@ import numpy as np
 
 from tamis.artifact.file import File
 from tamis.errors import CorruptArtifact
-from tamis.graph.seen_samples import CELL_BITS, CELLS, NOTHING_SEEN, PURPOSES, Array, SeenSamples
+from tamis.graph import CELL_BITS, CELLS, NOTHING_SEEN, PURPOSES, Array, SeenSamples
 
 PART_OF_FILE = 50  # a file has 50 bytes for each byte of this
 LONGEST = 2**19  # characters: half of what a description may take for all that is said about a network

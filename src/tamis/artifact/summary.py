@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from tamis.artifact.codes import Codes
+from tamis.artifact.float_layers import Untouched, sentences
 from tamis.artifact.masks import Masks
-from tamis.artifact.untouched import Untouched, sentences
 
 NOTHING = "–"
 WIDTH = 100  # of a line

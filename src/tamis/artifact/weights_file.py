@@ -9,8 +9,8 @@ from safetensors.torch import save_model
 from torch import nn
 
 from tamis.artifact import seen_filter
-from tamis.artifact.atomic import replacing
-from tamis.graph.seen_samples import SeenSamples, seen_by
+from tamis.artifact.atomic_file import replacing
+from tamis.graph import SeenSamples, seen_by
 
 SEEN = "tamis.seen"  # in the metadata of the file
 

@@ -17,7 +17,7 @@ from tamis.bayes.run import Followed, least_bound
 from tamis.bayes.space import Structure
 from tamis.bayes.target import losses
 from tamis.bayes.xnor import Xnor
-from tamis.bounds.bound import Bound
+from tamis.bounds import Bound
 
 DRAWS, STEPS = 100, 500
 SHOWN, MOST_POINTS = 4, 250  # architectures in a picture, and points of a curve

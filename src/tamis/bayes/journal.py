@@ -30,11 +30,9 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 from torch import Tensor
 
-from tamis.artifact.archive import load_archive
-from tamis.artifact.atomic import replacing
-from tamis.artifact.sole import sole_holder
+from tamis.artifact import load_archive, replacing, sole_holder
 from tamis.bayes.online import OnlineLearner
-from tamis.bounds.arguments import check_count
+from tamis.bounds import check_count
 from tamis.errors import CorruptArtifact, InvalidInput
 
 MAGIC = b"TAMISRN2"

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tamis.bayes.space import Block, Space, Structure, grid
-from tamis.bounds.arguments import check_count
+from tamis.bounds import check_count
 from tamis.errors import InvalidInput
 
 DTYPE = torch.float64  # the energy of a long run is a large number of which small differences count

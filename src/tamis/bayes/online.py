@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact.archive import load_archive
-from tamis.artifact.atomic import replacing
+from tamis.artifact import load_archive, replacing
 from tamis.bayes.posterior import Posterior, Sampling
 from tamis.bayes.prior import Prior
 from tamis.bayes.regret import Regret
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.states import stored
 from tamis.bayes.target import Rounds
-from tamis.bounds.arguments import check_count, check_positive
+from tamis.bounds import check_count, check_positive
 from tamis.errors import CorruptArtifact, InvalidInput
 
 

@@ -26,7 +26,7 @@ from tamis.bayes.resampling import Strata, by_structure, effective_size, largest
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.sparsity import Sparsity, sparsity
 from tamis.bayes.target import Rounds, Target, losses
-from tamis.bounds.arguments import check_count, check_positive
+from tamis.bounds import check_count, check_positive
 from tamis.errors import InvalidInput
 
 

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tamis.bounds.arguments import check_positive
-from tamis.bounds.regret_divergence import NODES, WEIGHTS, checked_weights, kl_exact
+from tamis.bounds import NODES, WEIGHTS, check_positive, checked_weights, kl_exact
 from tamis.errors import InvalidInput
 
 REAL, SCALE, SIGN = 0, 1, 2

@@ -18,17 +18,31 @@ import torch
 from torch import Tensor
 
 from tamis.bayes.networks import Chain
-from tamis.bayes.offline import trained
+from tamis.bayes.offline_training import trained
 from tamis.bayes.posterior import Posterior
 from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertLaw, Prior
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.target import Rounds, losses
 from tamis.bayes.xnor import Xnor
-from tamis.bounds.arguments import check_count, check_number
-from tamis.bounds.bound import Bound, log_of
-from tamis.bounds.regret import EXPECTED, LEARNER, OBLIVIOUS, price_of_lambda, sparse_regret, sum_above, xnor_regret
-from tamis.bounds.regret_divergence import kl_bound, kl_xnor
-from tamis.bounds.regret_penalties import PerturbedLayer, convolution_layer, dense_layer, penalties
+from tamis.bounds import (
+    EXPECTED,
+    LEARNER,
+    OBLIVIOUS,
+    Bound,
+    PerturbedLayer,
+    check_count,
+    check_number,
+    convolution_layer,
+    dense_layer,
+    kl_bound,
+    kl_xnor,
+    log_of,
+    penalties,
+    price_of_lambda,
+    sparse_regret,
+    sum_above,
+    xnor_regret,
+)
 from tamis.errors import InvalidInput
 
 PARTICLES = "particles stand for π_t: the learner's draws are from Gibbs_λ(h_t) only as far as they do"
@@ -124,7 +138,7 @@ class Regret:
         return Comparator(self.space.structures[number], weights, float(totals[place]))
 
     def offline(self, structure: Structure, *, steps: int = 500, seed: int = 0) -> Comparator:
-        """A network of a structure that was trained on the whole sequence (`tamis.bayes.offline.trained`).
+        """A network of a structure that was trained on the whole sequence (`tamis.bayes.offline_training.trained`).
 
         Args:
             structure: of the network, one of the space's.

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact.atomic import replacing
+from tamis.artifact import replacing
 from tamis.bayes.journal import Journal, rounds_in
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.posterior import Sampling

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from tamis.bayes.prior import REAL
-from tamis.bounds.arguments import check_count
+from tamis.bounds import check_count
 from tamis.errors import InvalidInput
 
 

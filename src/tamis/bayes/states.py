@@ -9,7 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.bayes.entries import (
+from tamis.bayes.moves import SMALLEST_STEP, Pace, Population
+from tamis.bayes.posterior import Posterior
+from tamis.bayes.space import Space
+from tamis.bayes.state_checks import (
     checked_generator,
     checked_list,
     checked_log_weights,
@@ -20,9 +23,6 @@ from tamis.bayes.entries import (
     checked_whole,
     refused,
 )
-from tamis.bayes.moves import SMALLEST_STEP, Pace, Population
-from tamis.bayes.posterior import Posterior
-from tamis.bayes.space import Space
 from tamis.bayes.target import Rounds
 from tamis.errors import InvalidInput
 

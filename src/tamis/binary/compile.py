@@ -7,14 +7,14 @@ from collections import Counter
 
 from torch import nn
 
-from tamis.binary.exchange import exchanges
-from tamis.binary.following import followings, with_sums
+from tamis.binary.bit_handoff import exchanges
+from tamis.binary.fused_epilogue import followings, with_sums
 from tamis.binary.layers import binary_layers
 from tamis.binary.packed_layers import packed_layer
 from tamis.binary.pooling import fast_pools
 from tamis.binary.tracing import traced
 from tamis.errors import InvalidInput
-from tamis.graph.substitute import substituted
+from tamis.graph import substituted
 
 
 def compile(model: nn.Module) -> nn.Module:

@@ -12,13 +12,12 @@ from operator import itemgetter
 import torch
 from torch import Tensor, nn
 
+from tamis.binary.batchnorm_affine import Line
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, thresholds
-from tamis.binary.line import Line
 from tamis.binary.scales import analytic_scale
 from tamis.binary.tracing import is_hooked
 from tamis.errors import InvalidInput
-from tamis.kernels.binary import binary_conv2d, pack_weight, watched
-from tamis.kernels.binary_here import LayerHere
+from tamis.kernels import LayerHere, binary_conv2d, pack_weight, watched
 
 BITS = torch.int64  # the dtype of packed bits, by which a layer knows them
 KEPT = (

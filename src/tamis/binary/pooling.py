@@ -7,10 +7,9 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-from tamis.binary.line import Line, line_of
+from tamis.binary.batchnorm_affine import Line, line_of
 from tamis.binary.tracing import called, is_hooked, reader_of, traced, uses_of
-from tamis.kernels import dispatch
-from tamis.kernels.binary import watched
+from tamis.kernels import dispatch, watched
 
 
 class FastMaxPool2d(nn.Module):
@@ -81,7 +80,7 @@ class FastMaxPool2d(nn.Module):
 
 
 def _in_an_order_of_lines(x: Tensor) -> bool:
-    """Whether PyTorch's batch normalization of a tensor is the line of `tamis.binary.line`."""
+    """Whether PyTorch's batch normalization of a tensor is the line of `tamis.binary.batchnorm_affine`."""
     return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
 
 

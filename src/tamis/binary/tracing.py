@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import fx, nn
 
+from tamis.binary.batchnorm_affine import Line, line_of
 from tamis.binary.layers import BinaryLayer
-from tamis.binary.line import Line, line_of
 
 OWNER = "owner"  # of what a node's meta says: the module in whose forward it is
 

@@ -21,15 +21,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tamis.artifact.fingerprint import fingerprint_of_values
-from tamis.artifact.masks import Hold, Masks
+from tamis.artifact import Hold, Masks, fingerprint_of_values
 from tamis.binary.layers import binary_layers, clip_weights
 from tamis.binary.sparse_scales import shrink_scales, zero_scales
 from tamis.errors import InvalidInput
 from tamis.progress import Listener
-from tamis.train.checkpoint import CHECKPOINT, read_checkpoint
-from tamis.train.data import Data
-from tamis.train.loop import Epoch, Settings, train
+from tamis.training import CHECKPOINT, Data, Epoch, Settings, read_checkpoint, train
 
 ACTIVATIONS, BOTH = "activations", "both"
 
@@ -65,12 +62,12 @@ def train_binary(
     """Train a copy of a binary network in two stages; the model itself is left alone.
 
     With a `directory`, each epoch ends with a checkpoint, in DIRECTORY/activations and then in DIRECTORY/both. The same
-    call goes on from there, or returns at once, as `tamis.train.loop.train` does; another first stage, scale, estimator
+    call goes on from there, or returns at once, as `tamis.training.train` does; another first stage, scale, estimator
     or penalty is another training.
 
     Args:
         model: what `binarize` made, or any module with layers of this room.
-        data, test, device, progress: as `tamis.train.loop.train` takes them.
+        data, test, device, progress: as `tamis.training.train` takes them.
         settings: of the second stage.
         first: of the first stage; None to leave it out.
         penalty: the weight of `scale_penalty` in the loss of the second stage: after each step `shrink_scales` goes as

@@ -28,7 +28,7 @@ from tamis.bounds.interval_affine import (
 from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.joint_interval import Joint, Pair, Sizes
 from tamis.bounds.weight_intervals import WeightIntervals
-from tamis.graph.network import Node
+from tamis.graph import Node
 from tamis.graph.ops import rearrange
 
 AT_A_TIME = 20_000_000  # entries of the coefficients of one tensor

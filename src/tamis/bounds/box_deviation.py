@@ -14,8 +14,8 @@ from tamis.bounds.interval import Interval, interval
 from tamis.bounds.joint_interval import check_pair, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
 from tamis.errors import InvalidInput, InvalidParameters, UnsupportedOp
-from tamis.graph.network import Network
-from tamis.paths.metric import path_metric
+from tamis.graph import Network
+from tamis.paths import path_metric
 
 Inputs = Tensor | tuple[Tensor, ...]
 SOURCES = {

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.joint_interval import Joint
-from tamis.graph.network import Network, Node
+from tamis.graph import Network, Node
 from tamis.graph.ops import Call, describe, pool
 
 aten = torch.ops.aten

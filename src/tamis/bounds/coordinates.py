@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 
 from tamis.errors import InvalidInput
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, is_shape_arithmetic
-from tamis.graph.ops.rearrange import Rearrange
+from tamis.graph import Network, fold_batch_norm, is_shape_arithmetic
+from tamis.graph.ops import Rearrange
 
 aten = torch.ops.aten
 ENTRYWISE = (aten.neg.default, aten.div.Tensor, aten.div.Scalar, *Rearrange.targets)

@@ -14,10 +14,9 @@ from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnifi
 from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node
+from tamis.graph import Network, Node, fold_batch_norm
 from tamis.graph.ops import rearrange
-from tamis.paths.weights import Weights
+from tamis.paths import Weights
 
 
 @dataclass(frozen=True)

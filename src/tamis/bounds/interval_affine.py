@@ -14,7 +14,7 @@ from tamis.bounds.directed_rounding import EPS, SAFE, SMALLEST, least
 from tamis.bounds.interval_pointwise import pointwise_of
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import UnsupportedOp
-from tamis.graph.network import Network, Node, Ref, references_in
+from tamis.graph import Network, Node, Ref, references_in
 from tamis.graph.ops import (
     Call,
     Capability,
@@ -29,7 +29,7 @@ from tamis.graph.ops import (
     rearrange,
     upsample,
 )
-from tamis.paths.scaled import is_weight
+from tamis.paths import is_weight
 
 Lookup = Callable[[str], Any]
 Values = Mapping[str, Any]

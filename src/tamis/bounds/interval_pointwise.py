@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tamis.bounds.directed_rounding import EPS, rounding_of
 from tamis.errors import UnsupportedOp
-from tamis.graph.network import Node
+from tamis.graph import Node
 from tamis.graph.ops import Call
 
 aten = torch.ops.aten

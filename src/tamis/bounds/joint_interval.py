@@ -16,13 +16,9 @@ from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnifi
 from tamis.bounds.interval_pointwise import PiecewiseLinear, Pointwise, function_of
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
-from tamis.graph.fixed import FixedValues
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node, is_shape_arithmetic
+from tamis.graph import FixedValues, Network, Node, check_one_graph, fold_batch_norm, is_shape_arithmetic
 from tamis.graph.ops import Call, describe, rearrange
-from tamis.graph.same import check_one_graph
-from tamis.paths.scaled import is_weight
-from tamis.paths.weights import Weights, sources
+from tamis.paths import Weights, is_weight, sources
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,8 @@ from torch import Tensor
 from tamis.bounds.arguments import check_count, check_number
 from tamis.bounds.bound import EPSILON, above
 from tamis.errors import AssumptionViolated, InvalidInput
-from tamis.graph.fixed import FixedValues
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node, Ref
-from tamis.graph.ops.conv import Conv
+from tamis.graph import FixedValues, Network, Node, Ref, fold_batch_norm
+from tamis.graph.ops import Conv
 
 aten = torch.ops.aten
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tamis.bounds.bound import Bound, exp_of
-from tamis.graph.network import Network
-from tamis.paths.norm import log_product_above, path_norm
+from tamis.graph import Network
+from tamis.paths import log_product_above, path_norm
 
 CLOSE = 1e-9  # in the logarithm: rounding of two forward passes
 

@@ -11,7 +11,7 @@ from tamis.bounds.box_backward import Backward, batch_axes
 from tamis.bounds.interval import Interval, check_boxes
 from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.joint_interval import Joint, Pair, Sizes, hull_slopes, joint_interval, pass_through
-from tamis.graph.network import Network, Node
+from tamis.graph import Network, Node
 
 TIGHTENING = 4_000_000  # intermediate bounds are tightened while neurons × neurons before them stay below this
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tamis.bounds.bound import Bound, exp_of
-from tamis.graph.network import Network
-from tamis.paths.norm import log_norm_above
+from tamis.graph import Network
+from tamis.paths import log_norm_above
 
 
 def lipschitz_input(net: Network, r: float = 1.0) -> Bound:

@@ -9,10 +9,9 @@ import numpy as np
 from tamis.bounds.arguments import check_number
 from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network
+from tamis.graph import Network
 from tamis.graph.ops import Capability, capability
-from tamis.paths.metric import path_metric
-from tamis.paths.norm import path_norm
+from tamis.paths import path_metric, path_norm
 
 
 def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, trivial: float | None = None) -> Bound:

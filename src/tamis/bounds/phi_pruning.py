@@ -12,10 +12,9 @@ from tamis.bounds.bound import Bound, exp_of, log_of_product
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.lipschitz_parameters import log_both_outputs, log_reach
 from tamis.errors import AssumptionViolated, InvalidInput, listed
-from tamis.graph.network import Network
+from tamis.graph import Network
 from tamis.graph.ops import Capability, require
-from tamis.paths.cost import log_cost_above
-from tamis.paths.metric import path_metric
+from tamis.paths import log_cost_above, path_metric
 
 
 def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) -> Bound:

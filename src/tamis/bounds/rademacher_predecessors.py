@@ -13,8 +13,8 @@ from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
 from tamis.bounds.rademacher_arguments import BALL, SAMPLES, UP_TO_CONSTANTS, checked_sigma
 from tamis.bounds.shape import GraphShape, fully_connected_widths, read_shape
 from tamis.errors import AssumptionViolated
-from tamis.graph.network import Network
-from tamis.paths.norm import path_norm, product_norm
+from tamis.graph import Network
+from tamis.paths import path_norm, product_norm
 
 PRODUCT = "the bound on the product of layers' norms was fixed before the samples were seen"
 

@@ -12,19 +12,25 @@ from torch import Tensor
 
 from tamis.bounds.arguments import MOST_BITS
 from tamis.errors import AssumptionViolated, InvalidInput
-from tamis.graph.fixed import FixedValues
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node, references_in
-from tamis.graph.ops import Call, Capability, describe, require
-from tamis.graph.ops.conv import Conv
-from tamis.graph.ops.linear import Linear
-from tamis.graph.ops.merge import Join, Maximum
-from tamis.graph.ops.order import Order
-from tamis.graph.ops.pointwise import Clamp, LeakyRelu, Negate, Relu
-from tamis.graph.ops.pool import AdaptiveMaxPool, MaxPool
-from tamis.graph.ops.rearrange import Rearrange
-from tamis.graph.rescale import symmetries
-from tamis.graph.symmetry import ONE
+from tamis.graph import ONE, FixedValues, Network, Node, fold_batch_norm, references_in, symmetries
+from tamis.graph.ops import (
+    AdaptiveMaxPool,
+    Call,
+    Capability,
+    Clamp,
+    Conv,
+    Join,
+    LeakyRelu,
+    Linear,
+    Maximum,
+    MaxPool,
+    Negate,
+    Order,
+    Rearrange,
+    Relu,
+    describe,
+    require,
+)
 
 aten = torch.ops.aten
 NONNEGATIVE = ("relu", "abs")  # activations whose results are

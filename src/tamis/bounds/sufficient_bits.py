@@ -13,9 +13,9 @@ from tamis.bounds.bound import Bound, above, log_of
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.shape import fully_connected_widths
 from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters
-from tamis.graph.network import Network
+from tamis.graph import Network
 from tamis.graph.ops import Capability, require
-from tamis.paths.metric import path_metric
+from tamis.paths import path_metric
 
 MOST_SEARCHED = 24  # bits up to which the bound is evaluated itself; beyond, it is extrapolated (docs/bounds.md)
 ROUNDING = 2.0**-20  # relative, of |θ| + δ in float64 at these many bits, with room to spare

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.directed_rounding import least
-from tamis.paths.scaled import is_weight
-from tamis.paths.weights import Weights
+from tamis.paths import Weights, is_weight
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from typing import Any
 
 from rich.text import Text
 
-from tamis.artifact.compressed import Compressed
-from tamis.binary.convert import binarize as binarize_module
-from tamis.binary.packed import packed_as
-from tamis.binary.two_stage import ACTIVATIONS, BOTH, TrainedBinary, train_binary
+from tamis.artifact import Compressed
+from tamis.binary import ACTIVATIONS, BOTH, TrainedBinary, packed_as, train_binary
+from tamis.binary import binarize as binarize_module
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule
@@ -22,12 +21,8 @@ from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import described, load_trainable, parse_settings
 from tamis.cli.training_directory import WRITTEN, training_directory
 from tamis.errors import InvalidInput
-from tamis.graph.trace import trace
-from tamis.train.checkpoint import read_checkpoint
-from tamis.train.data import load_data
-from tamis.train.distributed import join_team
-from tamis.train.fits import check_fits
-from tamis.train.loop import Settings
+from tamis.graph import trace
+from tamis.training import Settings, check_fits, join_team, load_data, read_checkpoint
 
 STAGES = {BOTH: "with both binary", ACTIVATIONS: "with binary activations"}  # the last one first
 

@@ -9,15 +9,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from tamis.certify.issue import certify as certify_network
-from tamis.certify.samples import first_of
+from tamis.certificates import certify as certify_network
+from tamis.certificates import first_of
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import draws_weights, load_network, warn_of_drawn_weights
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.requirement_options import check_requirements, end_with
-from tamis.train.data import load_data
+from tamis.training import load_data
 
 
 def certify(

@@ -14,17 +14,15 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.export import example_inputs, write_program
-from tamis.binary.compile import compile as compile_module
-from tamis.binary.layers import binary_layers
-from tamis.binary.packed_layers import packed_layers
+from tamis.artifact import Compressed, example_inputs, write_program
+from tamis.binary import binary_layers, packed_layers
+from tamis.binary import compile as compile_module
 from tamis.cli.display import console, facts, table
 from tamis.cli.model_argument import load_module
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput, TamisError
-from tamis.graph.trace import quietly
-from tamis.kernels.dispatch import binary_kernel
+from tamis.graph import quietly
+from tamis.kernels import binary_kernel
 
 BATCH = 4  # inputs that the two are compared on
 TOLERANCE = (

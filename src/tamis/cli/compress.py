@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
-from tamis.artifact.summary import NOTHING
-from tamis.artifact.untouched import sentences
+from tamis.artifact import NOTHING, sentences
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
@@ -23,10 +22,9 @@ from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import draws_weights, load_module, load_network, warn_of_drawn_weights
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network
-from tamis.recipe.run import Compression
-from tamis.recipe.run import compress as compress_model
-from tamis.recipe.workspace import FOLDER, QUESTION
+from tamis.graph import Network
+from tamis.recipes import FOLDER, QUESTION, Compression
+from tamis.recipes import compress as compress_model
 
 
 def compress(

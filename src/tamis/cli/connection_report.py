@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tamis.architecture.architecture import Architecture
+from tamis.architecture import Architecture
 from tamis.cli.display import table
 
 

@@ -7,11 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network
-from tamis.layerwise.transform import device_of
-from tamis.train.data import Data, load_data
-from tamis.train.fits import check_fits
-from tamis.train.loop import evaluate
+from tamis.graph import Network
+from tamis.layerwise import device_of
+from tamis.training import Data, check_fits, evaluate, load_data
 
 
 def load_calibration(spec: str, net: Network, model: str) -> Data:

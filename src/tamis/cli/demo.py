@@ -14,25 +14,18 @@ from rich.text import Text
 from torch import Tensor, nn
 from torch.export import Dim
 
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.export import write_program
-from tamis.artifact.weights_file import save_weights
-from tamis.certify.certificate import Certificate
-from tamis.certify.issue import certify
-from tamis.certify.verify import verify
+from tamis.artifact import Compressed, save_weights, write_program
+from tamis.certificates import Certificate, certify, verify
 from tamis.cli.display import console, from_logarithm, table
 from tamis.cli.inspect import inspection, show
-from tamis.graph.network import Network
-from tamis.graph.rescale import rescale
-from tamis.graph.trace import quietly, trace
-from tamis.layerwise.repair import repair
-from tamis.paths.norm import path_norm, product_norm
-from tamis.prune import prune
-from tamis.quantize import quantize
-from tamis.report.page import report
-from tamis.train.data import Data, load_data
-from tamis.train.loop import Settings, train
-from tamis.train.models.digits_cnn import digits_cnn
+from tamis.graph import Network, quietly, rescale, trace
+from tamis.layerwise import repair
+from tamis.paths import path_norm, product_norm
+from tamis.pruning import prune
+from tamis.quantization import quantize
+from tamis.reports import report
+from tamis.training import Data, Settings, load_data, train
+from tamis.training.models import digits_cnn
 
 SEED = 0
 SETTINGS = Settings(

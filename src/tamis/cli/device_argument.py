@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from tamis.errors import InvalidInput
-from tamis.train.distributed import DEVICES, Team, join_team
+from tamis.training import DEVICES, Team, join_team
 
 
 def parse_device(text: str) -> torch.device:

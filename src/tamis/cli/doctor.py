@@ -15,7 +15,7 @@ from tamis.cli.display import console, facts
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
 from tamis.kronecker import tuning
-from tamis.train.data import data_folder
+from tamis.training import data_folder
 
 
 def doctor(as_json: bool) -> None:

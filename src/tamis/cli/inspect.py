@@ -16,10 +16,9 @@ from rich.text import Text
 from tamis.cli.display import console, facts, from_logarithm, table, with_unit
 from tamis.cli.model_argument import load_network
 from tamis.errors import UnsupportedOp
-from tamis.graph.network import Network
-from tamis.graph.operations import Operation, operations_of
+from tamis.graph import Network, Operation, operations_of
 from tamis.graph.ops import Capability
-from tamis.paths.norm import Part, path_norm
+from tamis.paths import Part, path_norm
 
 # q, r, and whether batch-norm is folded.
 NORMS: tuple[tuple[float, float, bool], ...] = ((1, 1, True), (2, 2, True), (1, math.inf, True), (1, 1, False))

@@ -20,12 +20,9 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, table
 from tamis.cli.kronecker_patterns import parse_pattern
 from tamis.errors import InvalidInput
-from tamis.kernels.energy import NOT_MEASURED, Energy
-from tamis.kernels.energy import measure as measure_energy
-from tamis.kernels.timing import in_turns
-from tamis.kronecker.backends import BACKENDS, BATCH_FIRST, DENSE
-from tamis.kronecker.multiply import check_layout, multiply
-from tamis.kronecker.pattern import Pattern
+from tamis.kernels import NOT_MEASURED, Energy, in_turns
+from tamis.kernels import measure as measure_energy
+from tamis.kronecker import BACKENDS, BATCH_FIRST, DENSE, Pattern, check_layout, multiply
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 LARGEST_DENSE = 2**28  # entries of a dense matrix that is still made

@@ -6,9 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from tamis.errors import InvalidInput
-from tamis.kronecker.families import block_butterfly, butterfly, kaleidoscope, low_rank, monarch
-from tamis.kronecker.pattern import Pattern, as_chain
-from tamis.kronecker.suggest import suggest
+from tamis.kronecker import Pattern, as_chain, block_butterfly, butterfly, kaleidoscope, low_rank, monarch, suggest
 
 Chooser = Callable[[int, int], Sequence[Pattern] | None]
 FAMILIES = "monarch:P, low_rank:R, butterfly, block_butterfly:T, kaleidoscope, or suggest:BUDGET"

@@ -13,10 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from torch import nn
 
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.export import example_inputs
-from tamis.artifact.masks import Masks
-from tamis.artifact.weights_file import save_weights
+from tamis.artifact import Compressed, Masks, example_inputs, save_weights
 from tamis.cli.binarize import parse_keep
 from tamis.cli.display import console, facts, table
 from tamis.cli.kronecker_patterns import Chooser, parse_chains, parse_family
@@ -24,11 +21,9 @@ from tamis.cli.model_argument import LoadedModule, load_network
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import load_trainable
 from tamis.errors import InvalidInput
-from tamis.graph.trace import trace
-from tamis.kronecker.layer import KroneckerLayer
-from tamis.kronecker.pattern import Pattern, nonzeros
-from tamis.kronecker.replace import patterns_of
-from tamis.kronecker.replace import replace as replace_layers
+from tamis.graph import trace
+from tamis.kronecker import KroneckerLayer, Pattern, nonzeros, patterns_of
+from tamis.kronecker import replace as replace_layers
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from tamis.cli.display import console, table
 from tamis.cli.kronecker_patterns import parse_budget
-from tamis.kronecker.suggest import Suggestion
-from tamis.kronecker.suggest import suggest as suggest_chains
+from tamis.kronecker import Suggestion
+from tamis.kronecker import suggest as suggest_chains
 
 RATIOS = {"time": "(b+c)/bc", "energy": "d(b+c)/bc"}
 

@@ -11,13 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.summary import NOTHING, errors_of, weights_of
-from tamis.artifact.untouched import sentences
+from tamis.artifact import NOTHING, Compressed, errors_of, sentences, weights_of
 from tamis.cli.data_argument import accuracy
 from tamis.cli.display import console, facts, table
-from tamis.graph.network import Network
-from tamis.train.data import Data
+from tamis.graph import Network
+from tamis.training import Data
 
 
 @dataclass(frozen=True)

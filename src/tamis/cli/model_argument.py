@@ -13,16 +13,13 @@ from rich.console import Console
 from rich.text import Text
 from torch import Tensor, nn
 
-from tamis.artifact.compressed import Compressed, load
-from tamis.artifact.summary import weights_of
-from tamis.certify.rebuilt import load_rebuilding
+from tamis.artifact import Compressed, load, weights_of
+from tamis.certificates import load_rebuilding
 from tamis.cli.weights_file import PICKLES, load_weights
 from tamis.errors import InvalidInput, UntrustedFile
-from tamis.graph.network import Network
-from tamis.graph.program_file import load_program
-from tamis.graph.trace import trace
+from tamis.graph import Network, load_program, trace
 from tamis.imports import attribute, import_named
-from tamis.train.models import EXAMPLE_SHAPES, MODELS
+from tamis.training.models import EXAMPLE_SHAPES, MODELS
 
 SEED = 0  # of the weights, where the user brings none
 
@@ -161,7 +158,7 @@ def _load_program(path: Path, trust: bool) -> Network:
 def _find_factory(model: str) -> tuple[Callable[[], Any], ModuleType]:
     module_name, colon, path = model.partition(":")
     if not (module_name and colon and path):
-        hint = f"; did you mean tamis.train.models:{model}?" if model in MODELS else ""
+        hint = f"; did you mean tamis.training.models:{model}?" if model in MODELS else ""
         if Path(model).suffix in PICKLES:
             hint = f": weights alone go to --weights {model}, beside what makes the module"
         raise InvalidInput(f"MODEL must be a .pt2 file or package.module:factory, got '{model}'{hint}")

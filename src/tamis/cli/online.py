@@ -19,20 +19,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from tamis.artifact.atomic import replacing
-from tamis.bayes.account import LEAST, account, called, curves, experts
-from tamis.bayes.journal import rounds_in
-from tamis.bayes.online import OnlineLearner
-from tamis.bayes.run import JOURNAL, Asked, follow
-from tamis.bayes.space import Structure
-from tamis.bayes.streams import named, space_for
+from tamis.artifact import replacing
+from tamis.bayes import (
+    JOURNAL,
+    LEAST,
+    Asked,
+    OnlineLearner,
+    Structure,
+    account,
+    called,
+    curves,
+    experts,
+    follow,
+    named,
+    rounds_in,
+    space_for,
+)
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, rounded_up, table
 from tamis.cli.interruption import resumes_from
 from tamis.errors import InvalidInput
 from tamis.progress import reporting
-from tamis.report.figures import line_panels
-from tamis.report.online_panels import online_panels
+from tamis.reports import line_panels, online_panels
 
 SUMMARY, PICTURE = "summary.json", "losses.svg"
 LATELY = 50  # rounds over which the loss is shown

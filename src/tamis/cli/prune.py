@@ -16,20 +16,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.summary import NOTHING, errors_of
-from tamis.artifact.untouched import sentences
+from tamis.artifact import NOTHING, Compressed, errors_of, sentences
 from tamis.cli.data_argument import load_calibration
 from tamis.cli.display import console, facts, from_logarithm, table
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput, UnsupportedOp
-from tamis.graph.network import Network
-from tamis.paths.metric import path_metric
-from tamis.prune import prune as prune_network
-from tamis.prune.amount import Amount
-from tamis.train.distributed import join_team
+from tamis.graph import Network
+from tamis.paths import path_metric
+from tamis.pruning import Amount
+from tamis.pruning import prune as prune_network
+from tamis.training import join_team
 
 AMOUNTS = "a fraction (0.8), a percentage (80%), a count (1000), or NAME= and one of these for each layer"
 BOUND = "‖R(x) − R'(x)‖₁ ≤ {} · max(‖x‖∞, 1)"

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from tamis.artifact.compressed import Compressed
+from tamis.artifact import Compressed
 from tamis.cli.data_argument import load_calibration, load_test
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.layer_report import report
@@ -18,10 +18,10 @@ from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.prune import parse_amount
 from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network
-from tamis.prune import prune as prune_network
-from tamis.prune.amount import Amount
-from tamis.quantize import quantize as quantize_network
+from tamis.graph import Network
+from tamis.pruning import Amount
+from tamis.pruning import prune as prune_network
+from tamis.quantization import quantize as quantize_network
 
 
 def quantize(

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tamis.cli.display import console, table
 from tamis.errors import InvalidInput
-from tamis.recipe.catalogue import Entry, entry_named, shipped
+from tamis.recipes import Entry, entry_named, shipped
 
 
 def recipes(name: str | None, schema: bool, as_json: bool) -> None:
@@ -16,7 +16,7 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
     if schema:
         if name is not None:
             raise InvalidInput(f"--schema is that of all recipes: leave out '{name}'")
-        from tamis.recipe.schema import json_schema
+        from tamis.recipes import json_schema
 
         print(json.dumps(json_schema(), indent=2))
     elif name is not None:
@@ -36,6 +36,6 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
 
 def _described(entry: Entry) -> dict[str, object]:
     """With everything that the recipe says, also what it leaves to defaults."""
-    from tamis.recipe.schema import read_recipe
+    from tamis.recipes import read_recipe
 
     return {"name": entry.name, "what it does": entry.comment, "recipe": read_recipe(entry.path).resolved()}

@@ -9,14 +9,14 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
-from tamis.artifact.compressed import load
+from tamis.artifact import load
 from tamis.cli.data_argument import load_calibration, load_test
 from tamis.cli.layer_report import report
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
-from tamis.layerwise.repair import repair as repair_network
-from tamis.train.distributed import join_team
+from tamis.layerwise import repair as repair_network
+from tamis.training import join_team
 
 
 def repair(

@@ -12,7 +12,7 @@ from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput
-from tamis.report.page import report as write_report
+from tamis.reports import report as write_report
 
 
 def report(

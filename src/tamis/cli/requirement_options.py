@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from tamis.certify.requirements import rate_of
+from tamis.certificates import rate_of
 
 FAILED = 3  # the exit code: all was done and written, and the certified bounds are larger than required
 

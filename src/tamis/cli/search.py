@@ -12,17 +12,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from tamis.architecture.architecture import Architecture
-from tamis.architecture.search import search as search_architecture
+from tamis.architecture import Architecture
+from tamis.architecture import search as search_architecture
 from tamis.cli.connection_report import as_plain_data, connection_table
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import described, load_trainable, origin_of_weights, parse_settings
 from tamis.cli.training_directory import training_directory
-from tamis.train.data import load_data
-from tamis.train.distributed import join_team
-from tamis.train.fits import check_fits
+from tamis.training import check_fits, join_team, load_data
 
 
 def search(

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.certify.claim import percent
+from tamis.certificates import percent
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.compress import model_of
 from tamis.cli.device_argument import parse_device
@@ -20,10 +20,19 @@ from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import draws_weights, warn_of_drawn_weights
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
-from tamis.sweep.run import RESULTS, Row, Swept, as_plain_data, sweep, work
-from tamis.sweep.space import described
-from tamis.sweep.spec import Sweep, read_sweep
-from tamis.sweep.study import imported_optuna, shown
+from tamis.sweeps import (
+    RESULTS,
+    Row,
+    Sweep,
+    Swept,
+    as_plain_data,
+    described,
+    imported_optuna,
+    read_sweep,
+    shown,
+    sweep,
+    work,
+)
 
 MOST_ROWS = 40
 

@@ -14,25 +14,17 @@ from typing import Any
 from rich.text import Text
 from torch import nn
 
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.masks import Masks
-from tamis.artifact.weights_file import save_weights
+from tamis.artifact import Compressed, Masks, save_weights
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import LoadedModule, load_module
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput, listed
-from tamis.graph.network import Network
-from tamis.graph.trace import trace
-from tamis.l1inf.statistics import Statistics
-from tamis.l1inf.within import Within
-from tamis.train.checkpoint import CHECKPOINT, read_checkpoint
-from tamis.train.data import Data, load_data
-from tamis.train.distributed import join_team
-from tamis.train.fits import check_fits
-from tamis.train.loop import Settings, Trained
-from tamis.train.loop import train as train_module
+from tamis.graph import Network, trace
+from tamis.l1inf import Statistics, Within
+from tamis.training import CHECKPOINT, Data, Settings, Trained, check_fits, join_team, load_data, read_checkpoint
+from tamis.training import train as train_module
 
 RADII = "a number ≥ 0 (0.1), or NAME= and one for each layer (linear1=0.1)"
 

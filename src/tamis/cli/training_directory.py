@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tamis.architecture.search import ANSWER, QUESTION
+from tamis.architecture import ANSWER, QUESTION
 from tamis.cli.interruption import resumes_from
 from tamis.cli.unfinished import SUFFIX
-from tamis.train.checkpoint import CHECKPOINT
-from tamis.train.distributed import Team
+from tamis.training import CHECKPOINT, Team
 
 # What a training or a search writes, and what a kill leaves of it while it is written.
 NAMES = "|".join(map(re.escape, (CHECKPOINT, QUESTION, ANSWER)))

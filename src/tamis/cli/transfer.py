@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tamis.architecture.architecture import Architecture
-from tamis.architecture.transfer import transfer as transfer_architecture
-from tamis.artifact.compressed import Compressed
+from tamis.architecture import Architecture
+from tamis.architecture import transfer as transfer_architecture
+from tamis.artifact import Compressed
 from tamis.cli.connection_report import as_plain_data, connection_table
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import described, load_trainable, parse_settings, result
 from tamis.cli.training_directory import training_directory
-from tamis.graph.trace import trace
-from tamis.train.checkpoint import read_checkpoint
-from tamis.train.data import load_data
-from tamis.train.distributed import join_team
-from tamis.train.fits import check_fits
+from tamis.graph import trace
+from tamis.training import check_fits, join_team, load_data, read_checkpoint
 
 
 def transfer(

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tamis.cli.interruption import resumes_from
 from tamis.errors import InvalidInput, TamisError
-from tamis.layerwise.journal import ORIGIN
-from tamis.train.distributed import Team
+from tamis.layerwise import ORIGIN
+from tamis.training import Team
 
 SUFFIX = ".partial"
 LAYER = r"layer_\d{4,}\.pt"
-# What a journal writes, and what a kill leaves of it while it is written (`tamis.artifact.atomic.replacing`).
+# What a journal writes, and what a kill leaves of it while it is written (`tamis.artifact.atomic_file.replacing`).
 WRITTEN = re.compile(rf"{LAYER}|{re.escape(ORIGIN)}|\.({LAYER}|{re.escape(ORIGIN)})\.\d+\.[0-9a-f]+\.part")
 
 

@@ -10,14 +10,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tamis.certify.certificate import Certificate
-from tamis.certify.samples import first_of
-from tamis.certify.verify import check_signer
-from tamis.certify.verify import verify as verify_certificate
+from tamis.certificates import Certificate, check_signer, first_of
+from tamis.certificates import verify as verify_certificate
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
-from tamis.train.data import load_data
+from tamis.training import load_data
 
 
 def verify(

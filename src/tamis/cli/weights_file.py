@@ -12,10 +12,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
-from tamis.artifact.archive import check_stored
-from tamis.artifact.weights_file import seen_in
+from tamis.artifact import check_stored, seen_in
 from tamis.errors import InvalidParameters, listed
-from tamis.graph.seen_samples import remember
+from tamis.graph import remember
 
 PICKLES = frozenset((".pt", ".pth", ".bin", ".ckpt"))
 WRAPPERS = ("state_dict", "model_state_dict", "model", "weights", "net")  # keys of what training scripts save

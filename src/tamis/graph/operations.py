@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.graph.fixed import FixedValues
+from tamis.graph.fixed_values import FixedValues
 from tamis.graph.network import Network, Node
 from tamis.graph.ops import OPAQUE, Call, Capability, capability, describe
 

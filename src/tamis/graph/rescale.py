@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput, InvalidParameters
-from tamis.graph.fixed import FixedValues
+from tamis.graph.fixed_values import FixedValues
 from tamis.graph.fold import fold_batch_norm, foldable
 from tamis.graph.network import Network
 from tamis.graph.ops import OPAQUE, Call, Capability, capability, describe

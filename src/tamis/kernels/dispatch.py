@@ -1,4 +1,4 @@
-"""Which kernels can run here, and why. Importing this module imports neither torch nor the extension."""
+"""Which kernels can run here, and why."""
 
 import importlib
 import os

@@ -1,6 +1,6 @@
 """Rounding to levels, feature by feature, where each rounding hears what the ones before it did wrong.
 
-The recursion itself, and where it is used, stands in tamis.quantize.feedback; here is its step-by-step part.
+The recursion itself, and where it is used, stands in tamis.quantization.feedback; here is its step-by-step part.
 """
 
 from __future__ import annotations

@@ -3,6 +3,10 @@
 Reference: gonon2024thesis.
 """
 
+from tamis.kronecker import tuning as tuning
+from tamis.kronecker.backends import BACKENDS as BACKENDS
+from tamis.kronecker.backends import BATCH_FIRST as BATCH_FIRST
+from tamis.kronecker.backends import DENSE as DENSE
 from tamis.kronecker.conv import KroneckerConv2d as KroneckerConv2d
 from tamis.kronecker.factorize import Factorization as Factorization
 from tamis.kronecker.factorize import factorize as factorize
@@ -14,10 +18,14 @@ from tamis.kronecker.families import dense as dense
 from tamis.kronecker.families import kaleidoscope as kaleidoscope
 from tamis.kronecker.families import low_rank as low_rank
 from tamis.kronecker.families import monarch as monarch
+from tamis.kronecker.layer import KroneckerLayer as KroneckerLayer
 from tamis.kronecker.layer import KroneckerLinear as KroneckerLinear
+from tamis.kronecker.multiply import check_layout as check_layout
 from tamis.kronecker.multiply import multiply as multiply
 from tamis.kronecker.pattern import Pattern as Pattern
+from tamis.kronecker.pattern import as_chain as as_chain
 from tamis.kronecker.pattern import is_dense as is_dense
+from tamis.kronecker.pattern import nonzeros as nonzeros
 from tamis.kronecker.pattern import product_density as product_density
 from tamis.kronecker.replace import patterns_of as patterns_of
 from tamis.kronecker.replace import replace as replace
@@ -25,14 +33,20 @@ from tamis.kronecker.suggest import Suggestion as Suggestion
 from tamis.kronecker.suggest import suggest as suggest
 
 __all__ = [
+    "BACKENDS",
+    "BATCH_FIRST",
+    "DENSE",
     "Factorization",
     "KroneckerConv2d",
+    "KroneckerLayer",
     "KroneckerLinear",
     "Pattern",
     "Suggestion",
+    "as_chain",
     "bit_reversal",
     "block_butterfly",
     "butterfly",
+    "check_layout",
     "deformable_butterfly",
     "dense",
     "factorize",
@@ -41,8 +55,10 @@ __all__ = [
     "low_rank",
     "monarch",
     "multiply",
+    "nonzeros",
     "patterns_of",
     "product_density",
     "replace",
     "suggest",
+    "tuning",
 ]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tamis.errors import InvalidInput
-from tamis.kernels.kronecker import differentiated
+from tamis.kernels import differentiated
 from tamis.kronecker import tuning
 from tamis.kronecker.pattern import Pattern
 
@@ -38,8 +38,8 @@ class Backend:
         accepts: (x, weight, pattern, layout) → why it cannot do this, or "" if it can.
         apply: (x, weight, pattern, layout) → x Kᵀ, or K x in the layout "batch_last".
         prepare: (weight, pattern, layout) → a function (x, bias) → x Kᵀ + bias for inference, with the weight as this
-            way reads it and nothing left to check; `Kept` of tamis.kronecker.kept calls it for as long as the weight
-            stays what it was. None where `apply` has nothing to prepare.
+            way reads it and nothing left to check; `Kept` of `inference_cache` calls it for as long as the weight stays
+            what it was. None where `apply` has nothing to prepare.
     """
 
     name: str

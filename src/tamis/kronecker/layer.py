@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
 from tamis.kronecker.backends import BATCH_FIRST, as_matrix
-from tamis.kronecker.kept import Call, Kept
+from tamis.kronecker.inference_cache import Call, Kept
 from tamis.kronecker.multiply import as_autocast, check_layout, multiply
 from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
 

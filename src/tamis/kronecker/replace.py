@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.errors import InvalidInput, TamisError, listed
-from tamis.graph.selection import Patterns, as_patterns, matches
-from tamis.graph.substitute import substituted
+from tamis.graph import Patterns, as_patterns, matches, substituted
 from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.factorize import check_refine, factorize
 from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear

@@ -10,15 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.kernels.binary import watched
-from tamis.kernels.kronecker import (
-    beyond_kernels,
-    contracted,
-    contracted_weight_gradient,
-    differentiated,
-    transformed,
-)
-from tamis.kernels.triton.kronecker_tiles import tile_of
+from tamis.kernels import beyond_kernels, contracted, contracted_weight_gradient, differentiated, transformed, watched
+from tamis.kernels.triton import kronecker_tiles
 from tamis.kronecker.backends import (
     BATCH_FIRST,
     BATCH_LAST,
@@ -179,7 +172,7 @@ def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> st
     if dtype not in DTYPES:
         return "dense" if pattern.a * pattern.d == 1 else "bmm"
     last = layout == BATCH_LAST
-    way = tile_of(pattern.shape, dtype, last, batch).way
+    way = kronecker_tiles.tile_of(pattern.shape, dtype, last, batch).way
     return (
         _in_float32(pattern, way, last, batch)
         if dtype == torch.float32
@@ -253,9 +246,9 @@ def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
 
 
 def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
-    from tamis.kernels.triton.kronecker import Factor
+    from tamis.kernels.triton import kronecker as kernels
 
-    factor = Factor(weight.detach().resolve_neg(), layout == BATCH_LAST, tf32_allowed())
+    factor = kernels.Factor(weight.detach().resolve_neg(), layout == BATCH_LAST, tf32_allowed())
     return lambda x, bias: factor(_as_read(x), None if bias is None else bias.resolve_neg())
 
 

@@ -24,11 +24,9 @@ import torch
 from torch import Tensor
 
 from tamis import __version__
-from tamis.artifact.atomic import replacing
+from tamis.artifact import replacing
 from tamis.errors import InvalidInput
-from tamis.kernels import dispatch
-from tamis.kernels.kronecker import differentiated
-from tamis.kernels.timing import in_turns
+from tamis.kernels import differentiated, dispatch, in_turns
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
 
 FORMAT = 1

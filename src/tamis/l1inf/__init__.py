@@ -3,12 +3,20 @@
 Reference: yang2021l1inf.
 """
 
+from tamis.l1inf.constraint import Within as Within
 from tamis.l1inf.optimizer import L1Inf as L1Inf
 from tamis.l1inf.projection import project as project
 from tamis.l1inf.select_c import Selection as Selection
 from tamis.l1inf.select_c import select_c as select_c
 from tamis.l1inf.statistics import Statistics as Statistics
 from tamis.l1inf.statistics import statistics as statistics
-from tamis.l1inf.within import Within as Within
 
-__all__ = ["L1Inf", "Selection", "Statistics", "Within", "project", "select_c", "statistics"]
+__all__ = [
+    "L1Inf",
+    "Selection",
+    "Statistics",
+    "Within",
+    "project",
+    "select_c",
+    "statistics",
+]

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 
 from tamis.errors import InvalidInput, listed
-from tamis.graph.selection import Patterns, as_patterns, matches
+from tamis.graph import Patterns, as_patterns, matches
 from tamis.l1inf.projection import columns_of
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from tamis.errors import InvalidInput, TrainingDiverged
-from tamis.graph.selection import Patterns
+from tamis.graph import Patterns
 from tamis.l1inf.layers import Layer, hidden_layers, named_layers
 from tamis.l1inf.projection import any_refused, check_radius, project_
 

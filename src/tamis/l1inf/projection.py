@@ -188,9 +188,9 @@ def _thresholds(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bi
         threads = torch.get_num_threads()
         extension.project_l1(*read, c, slack(rows, bias), *written, thresholds.numpy(), threads)
     elif runs_on(rows.device):
-        from tamis.kernels.triton.l1ball import project_l1
+        from tamis.kernels.triton import l1ball
 
-        thresholds = project_l1(rows, bias, c, slack(rows, bias), out, out_bias)
+        thresholds = l1ball.project_l1(rows, bias, c, slack(rows, bias), out, out_bias)
     else:
         thresholds = _project_with_torch(rows, bias, c, out, out_bias)
     return thresholds

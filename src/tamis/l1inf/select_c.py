@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact.atomic import replacing
-from tamis.artifact.json_file import read_object
+from tamis.artifact import read_object, replacing
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.l1inf.projection import check_radius
 from tamis.progress import Listener, reporting

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from tamis.errors import InvalidInput
-from tamis.graph.selection import Patterns
+from tamis.graph import Patterns
 from tamis.l1inf.layers import Layer, all_layers, hidden_layers
 
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
-from tamis.graph.batches import batches_from, batches_in, split_batch
-from tamis.graph.network import Network
-from tamis.train.data import Data, load_data
+from tamis.graph import Network, batches_from, batches_in, split_batch
+from tamis.training import Data, load_data
 
 LARGEST_BATCH = 128
 FEWEST_BATCHES = 5  # where there are as many samples: one in so many batches is held out to choose between candidates

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tamis.layerwise.forms import Convolution, Dense, Form
-from tamis.layerwise.lagged import Lagged
-from tamis.layerwise.shift import Means
-from tamis.train.distributed import Team
+from tamis.layerwise.bias_correction import Means
+from tamis.layerwise.conv_gram import Lagged
+from tamis.layerwise.layer_matrices import Convolution, Dense, Form
+from tamis.training import Team
 
 LARGEST_CHUNK = 2**25  # bytes of rows that exist at a time
 PANEL = 128  # features that are multiplied at a time where half of a product is wanted

@@ -11,12 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact.archive import load_archive
-from tamis.artifact.atomic import replacing
-from tamis.artifact.codes import Codes
-from tamis.artifact.json_file import read_object
+from tamis.artifact import Codes, load_archive, read_object, replacing
 from tamis.errors import CorruptArtifact, InvalidInput
-from tamis.train.distributed import Team
+from tamis.training import Team
 
 ORIGIN = "origin.json"
 

@@ -7,14 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tamis.errors import InvalidInput
-from tamis.graph.fold import is_affine_batch_norm
-from tamis.graph.network import Network, Node, Ref
-from tamis.graph.ops import describe
-from tamis.graph.ops.base import Call
-from tamis.graph.ops.conv import Conv, ConvTranspose
-from tamis.graph.ops.linear import AddMM, Linear, MatMul
-from tamis.graph.selection import Patterns, selected
-from tamis.layerwise.forms import Convolution, Dense, Form, Geometry, TransposedConvolution
+from tamis.graph import Network, Node, Patterns, Ref, is_affine_batch_norm, selected
+from tamis.graph.ops import AddMM, Call, Conv, ConvTranspose, Linear, MatMul, describe
+from tamis.layerwise.layer_matrices import Convolution, Dense, Form, Geometry, TransposedConvolution
 
 Kernels = Literal["joint", "per_channel"]
 

@@ -12,23 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact.codes import Codes, storable
-from tamis.artifact.compressed import Compressed, check_same_graph, compressed_of
+from tamis.artifact import Codes, Compressed, check_same_graph, compressed_of, storable
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network
-from tamis.graph.precision import without_autocast
-from tamis.graph.selection import Patterns, as_patterns, lasting
+from tamis.graph import Network, Patterns, as_patterns, lasting, without_autocast
+from tamis.layerwise.bias_correction import lost, shifted
 from tamis.layerwise.calibration import Calibration
-from tamis.layerwise.collect import Rows, Sums
+from tamis.layerwise.collector import Rows, Sums
 from tamis.layerwise.gram import Gram
 from tamis.layerwise.journal import Outcome
 from tamis.layerwise.layers import Layer, find_layers
 from tamis.layerwise.least_squares import DAMPING, fitted
-from tamis.layerwise.shift import lost, shifted
 from tamis.layerwise.transform import described, device_of, transformed
 from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk, check_budget
 from tamis.progress import Listener
-from tamis.train.distributed import join_team
+from tamis.training import join_team
 
 
 @without_autocast()

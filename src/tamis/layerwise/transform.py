@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact.codes import Codes
-from tamis.artifact.compressed import Compressed
-from tamis.artifact.fingerprint import fingerprint, fingerprint_of_values
+from tamis.artifact import Codes, Compressed, fingerprint, fingerprint_of_values
 from tamis.layerwise.calibration import Calibration
 from tamis.layerwise.journal import Journal
 from tamis.layerwise.layers import Layer

@@ -18,14 +18,13 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network, Node, resolve
-from tamis.graph.seen_samples import NOTHING_SEEN, Array, SeenSamples, sample_digests
+from tamis.graph import NOTHING_SEEN, Array, Network, Node, SeenSamples, resolve, sample_digests
+from tamis.layerwise.activation_store import Frontier, Values
 from tamis.layerwise.calibration import FEWEST_BATCHES, HELD_OUT, Calibration, batches_of
-from tamis.layerwise.collect import Collector, Rows, Sums
-from tamis.layerwise.frontier import Frontier, Values
+from tamis.layerwise.collector import Collector, Rows, Sums
 from tamis.layerwise.journal import Journal, Outcome
 from tamis.layerwise.layers import Layer
-from tamis.train.distributed import Team
+from tamis.training import Team
 
 ACTIVATION_BUDGET = 2**31  # bytes of activations that stay in memory, unless the caller says otherwise
 

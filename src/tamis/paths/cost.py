@@ -13,11 +13,8 @@ import torch
 from torch import Tensor
 
 from tamis.errors import AssumptionViolated, InvalidInput
-from tamis.graph.fixed import FixedValues
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node, references_in, resolve
-from tamis.graph.ops import Capability, describe, require
-from tamis.graph.ops.rearrange import Rearrange
+from tamis.graph import FixedValues, Network, Node, fold_batch_norm, references_in, resolve
+from tamis.graph.ops import Capability, Rearrange, describe, require
 from tamis.paths.norm import PathNorms
 from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import Scaled, is_weight, shifted

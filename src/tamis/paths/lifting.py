@@ -15,15 +15,22 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.graph.fixed import FixedValues
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node, references_in
-from tamis.graph.ops import Call, Capability, describe, require
-from tamis.graph.ops.merge import Maximum
-from tamis.graph.ops.order import Order
-from tamis.graph.ops.pointwise import Clamp, LeakyRelu, Negate, Relu
-from tamis.graph.ops.pool import AdaptiveMaxPool, MaxPool
-from tamis.graph.ops.rearrange import Pick
+from tamis.graph import FixedValues, Network, Node, fold_batch_norm, references_in
+from tamis.graph.ops import (
+    AdaptiveMaxPool,
+    Call,
+    Capability,
+    Clamp,
+    LeakyRelu,
+    Maximum,
+    MaxPool,
+    Negate,
+    Order,
+    Pick,
+    Relu,
+    describe,
+    require,
+)
 
 aten = torch.ops.aten
 SELECTIONS = (MaxPool, AdaptiveMaxPool, Maximum, Order)

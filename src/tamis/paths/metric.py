@@ -12,13 +12,18 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.graph.fixed import FixedValues
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node
+from tamis.graph import (
+    FixedValues,
+    Layer,
+    Network,
+    Node,
+    check_one_graph,
+    choose_scales,
+    fold_batch_norm,
+    layer_weights,
+    symmetries,
+)
 from tamis.graph.ops import Capability, require
-from tamis.graph.rescale import choose_scales, layer_weights, symmetries
-from tamis.graph.same import check_one_graph
-from tamis.graph.symmetry import Layer
 from tamis.paths.norm import log_above, number
 from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import UNIT, Scaled, is_weight, powers_of_two

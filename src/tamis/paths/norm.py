@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.graph.fold import fold_batch_norm
-from tamis.graph.network import Network, Node
+from tamis.graph import Network, Node, fold_batch_norm
 from tamis.graph.ops import Capability, require
 from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import NOTHING, UNIT, Scaled, mapped, powers_of_two

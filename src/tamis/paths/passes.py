@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput, InvalidParameters
-from tamis.graph.network import Network, Node, Ref, references_in
+from tamis.graph import Network, Node, Ref, references_in
 from tamis.graph.ops import Call, describe
 from tamis.paths.scaled import (
     HIGHEST,

@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.graph.fixed import FixedValues
-from tamis.graph.network import Network, Node, resolve
-from tamis.graph.ops.rearrange import Rearrange
+from tamis.graph import FixedValues, Network, Node, resolve
+from tamis.graph.ops import Rearrange
 from tamis.paths.scaled import UNIT, extent, is_weight
 
 aten = torch.ops.aten

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.kronecker.backends import BATCH_FIRST, BATCH_LAST, LAYOUTS, as_matrix
-from tamis.kronecker.layer import KroneckerLinear
-from tamis.kronecker.multiply import multiply
-from tamis.kronecker.pattern import Pattern
+from tamis.kronecker import BATCH_FIRST, KroneckerLinear, Pattern, multiply
+from tamis.kronecker.backends import BATCH_LAST, LAYOUTS, as_matrix
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytest.importorskip("triton", reason="triton is not installed")

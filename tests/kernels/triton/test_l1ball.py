@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tamis.errors import InvalidInput, TrainingDiverged
-from tamis.l1inf import L1Inf
-from tamis.l1inf.projection import project, project_, slack
+from tamis.l1inf import L1Inf, project
+from tamis.l1inf.projection import project_, slack
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytest.importorskip("triton", reason="triton is not installed")

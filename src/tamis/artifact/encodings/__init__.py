@@ -13,7 +13,7 @@ from .base import Encoding as Encoding
 from .dense import Dense as Dense
 from .entropy import Entropy as Entropy
 from .levels import Levels as Levels
-from .narrow import Narrow as Narrow
+from .narrow_float import Narrow as Narrow
 from .sparse import Sparse as Sparse
 
 ENCODINGS: dict[str, Encoding] = {

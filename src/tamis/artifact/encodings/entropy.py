@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.codes import Codes
-from tamis.artifact.encodings import coded, packing, positions
+from tamis.artifact.encodings import coded_digits, packing, positions
 from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes, from_bits
 from tamis.artifact.encodings.levels import kept_indices, levels_and_scales, quantized, read_levels, read_scales
 from tamis.artifact.encodings.sparse import expanded, kept_values
@@ -52,14 +52,14 @@ class Entropy(Encoding):
         levels, scales = read_levels(stored.parts["levels"], dtype), read_scales(stored.parts["scales"], shape, dtype)
         kept = _kept(stored, where, math.prod(shape)) if where else None
         count = math.prod(shape) if kept is None else int(np.count_nonzero(kept))
-        unpack = coded.from_row if name == "codedindices" else packing.unpack
+        unpack = coded_digits.from_row if name == "codedindices" else packing.unpack
         indices = unpack(flat_bytes(stored.parts[name], name), count, len(levels))
         return quantized(indices, levels, scales, kept, shape)
 
     def ahead(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
         if name != "codedmask":
             return None
-        room = coded.room(entries, 2)
+        room = coded_digits.room(entries, 2)
         return lambda part: _mask(part, entries, room)
 
 
@@ -67,11 +67,11 @@ def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
     """Where a mask is true, as one part, and at least how many bytes that is shorter than the shortest plain one."""
     row = mask.reshape(-1).numpy()
     least = positions.least_bytes(row)
-    short = coded.to_row(row.view(np.uint8), 2, least)
+    short = coded_digits.to_row(row.view(np.uint8), 2, least)
     if short is not None:  # the plain ones need not be made
         return {"codedmask": torch.from_numpy(short)}, least - len(short)
     ((name, plain),) = positions.to_part(mask).items()
-    short = coded.to_row(row.view(np.uint8), 2, plain.nbytes - 1) if plain.nbytes > least else None
+    short = coded_digits.to_row(row.view(np.uint8), 2, plain.nbytes - 1) if plain.nbytes > least else None
     return ({name: plain}, 0) if short is None else ({"codedmask": torch.from_numpy(short)}, plain.nbytes - len(short))
 
 
@@ -79,7 +79,7 @@ def _indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]
     """The indices that are kept, as one part, and how many bytes that is shorter than packed ones are."""
     indices, levels = kept_indices(codes, mask), len(codes.levels)
     plain = packing.packed_size(len(indices), levels)
-    short = coded.to_row(indices, levels, plain - 1)
+    short = coded_digits.to_row(indices, levels, plain - 1)
     if short is None:
         return {"codes": torch.from_numpy(packing.pack(indices, levels))}, 0
     return {"codedindices": torch.from_numpy(short)}, plain - len(short)
@@ -93,7 +93,7 @@ def _kept(stored: Encoded, name: str, entries: int) -> Array:
 
 
 def _mask(part: Tensor, entries: int, room: Array | None = None) -> Array:
-    mask: Array = coded.from_row(flat_bytes(part, "codedmask"), entries, 2, room).view(np.bool_)
+    mask: Array = coded_digits.from_row(flat_bytes(part, "codedmask"), entries, 2, room).view(np.bool_)
     return mask
 
 
@@ -102,12 +102,12 @@ def _of_integers(tensor: Tensor) -> Encoded | None:
         return None
     row = bits(tensor)
     table = np.empty(0, dtype=row.dtype)
-    for start in range(0, len(row), coded.FEW):
-        table = np.union1d(table, row[start : start + coded.FEW])
+    for start in range(0, len(row), coded_digits.FEW):
+        table = np.union1d(table, row[start : start + coded_digits.FEW])
         if len(table) > MOST_DISTINCT:
             return None
     indices = np.searchsorted(table, row).astype(np.uint8)
-    short = coded.to_row(indices, max(len(table), 2), tensor.nbytes - table.nbytes - WORTHWHILE - 1)
+    short = coded_digits.to_row(indices, max(len(table), 2), tensor.nbytes - table.nbytes - WORTHWHILE - 1)
     if short is None:
         return None
     return Encoded({"table": from_bits(table, table.shape, tensor.dtype), "codedindices": torch.from_numpy(short)})
@@ -121,7 +121,7 @@ def _integers(stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> De
     table, row = bits(part), flat_bytes(stored.parts["codedindices"], "codedindices")
     if (table[1:] <= table[:-1]).any():
         raise CorruptArtifact("has a table of integers that do not ascend")
-    indices = coded.from_row(row, math.prod(shape), max(len(table), 2))
+    indices = coded_digits.from_row(row, math.prod(shape), max(len(table), 2))
     if (indices >= len(table)).any():
         raise CorruptArtifact("has indices beyond a table of one integer")
     return Decoded(from_bits(table[indices], shape, dtype))

@@ -11,9 +11,9 @@ from torch import Tensor
 from tamis.artifact.codes import FEWEST_LEVELS, MOST_LEVELS, Codes, divides
 from tamis.artifact.encodings import packing, positions
 from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes
-from tamis.artifact.encodings.narrowing import narrowed_or_same, widened
+from tamis.artifact.encodings.narrow_types import narrowed_or_same, widened
 from tamis.errors import CorruptArtifact, InvalidInput
-from tamis.kernels.expand import expand
+from tamis.kernels import expand
 
 
 class Levels(Encoding):

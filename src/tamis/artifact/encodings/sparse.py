@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tamis.artifact.encodings import positions
 from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, from_bits
-from tamis.artifact.encodings.narrowing import narrowed_or_same, widened
+from tamis.artifact.encodings.narrow_types import narrowed_or_same, widened
 from tamis.errors import CorruptArtifact, InvalidInput
-from tamis.kernels.expand import expand
+from tamis.kernels import expand
 
 
 class Sparse(Encoding):

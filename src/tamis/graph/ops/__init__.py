@@ -11,6 +11,61 @@ from tamis.graph.ops import conv, linear, merge, norm, order, pointwise, pool, r
 from tamis.graph.ops.base import Call as Call
 from tamis.graph.ops.base import Capability as Capability
 from tamis.graph.ops.base import Op as Op
+from tamis.graph.ops.conv import Conv as Conv
+from tamis.graph.ops.conv import ConvTranspose as ConvTranspose
+from tamis.graph.ops.conv import spaced as spaced
+from tamis.graph.ops.linear import AddMM as AddMM
+from tamis.graph.ops.linear import Einsum as Einsum
+from tamis.graph.ops.linear import Linear as Linear
+from tamis.graph.ops.linear import MatMul as MatMul
+from tamis.graph.ops.merge import Join as Join
+from tamis.graph.ops.merge import Maximum as Maximum
+from tamis.graph.ops.merge import Multiply as Multiply
+from tamis.graph.ops.order import Order as Order
+from tamis.graph.ops.pointwise import Clamp as Clamp
+from tamis.graph.ops.pointwise import LeakyRelu as LeakyRelu
+from tamis.graph.ops.pointwise import Negate as Negate
+from tamis.graph.ops.pointwise import Relu as Relu
+from tamis.graph.ops.pool import AdaptiveMaxPool as AdaptiveMaxPool
+from tamis.graph.ops.pool import MaxPool as MaxPool
+from tamis.graph.ops.rearrange import Pick as Pick
+from tamis.graph.ops.rearrange import Rearrange as Rearrange
+
+__all__ = [
+    "AdaptiveMaxPool",
+    "AddMM",
+    "Call",
+    "Capability",
+    "Clamp",
+    "Conv",
+    "ConvTranspose",
+    "Einsum",
+    "Join",
+    "LeakyRelu",
+    "Linear",
+    "MatMul",
+    "MaxPool",
+    "Maximum",
+    "Multiply",
+    "Negate",
+    "Order",
+    "Pick",
+    "Rearrange",
+    "Relu",
+    "capability",
+    "conv",
+    "describe",
+    "linear",
+    "merge",
+    "order",
+    "pointwise",
+    "pool",
+    "rearrange",
+    "require",
+    "spaced",
+    "upsample",
+]
+
 
 FAMILIES: tuple[Any, ...] = (
     linear.Linear,

@@ -12,6 +12,9 @@ from importlib.util import find_spec
 
 import torch
 
+# The submodules among these import triton, and are imported only where it runs; `kronecker_tiles` needs none.
+__all__ = ["binary_conv", "kronecker", "kronecker_tiles", "l1ball", "launching_on", "runs_on"]
+
 
 def runs_on(device: torch.device) -> bool:
     """Whether a tensor on this device can be given to these kernels."""

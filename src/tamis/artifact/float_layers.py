@@ -1,0 +1,91 @@
+"""What a network's compression left as floats, layer by layer under the user's own names, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tamis.errors import listed
+from tamis.graph import Network, Node
+from tamis.graph.ops import AddMM, Conv, Linear, MatMul, describe
+
+LAYERS = (Linear, Conv, AddMM, MatMul)
+BIAS = "a bias, one number per output: these few stay floats unless biases are asked for"
+NOT_CHOSEN = "nothing chose it: an option left it out, or the method found nothing to gain there"
+READERS = {  # the beginning of an operation's name, and why what it reads stays as it is
+    "aten.embedding": "an embedding: a table that is looked up, where no layer multiplies by it",
+    "aten.lstm": "of an LSTM, whose steps torch keeps in one operation",
+    "aten.gru": "of a GRU, whose steps torch keeps in one operation",
+    "aten.rnn": "of a recurrent layer, whose steps torch keeps in one operation",
+    "aten.batch_norm": "of a normalization: a few numbers per channel",
+    "aten.layer_norm": "of a normalization: a few numbers per channel",
+    "aten.group_norm": "of a normalization: a few numbers per channel",
+    "aten.instance_norm": "of a normalization: a few numbers per channel",
+}
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """Parameters of one layer that are neither pruned nor quantized.
+
+    Attributes:
+        layer: the module's name; the parameter's own where it stands at the top of the model.
+        parameters: their names.
+        weights: how many numbers they have together.
+        reason: why, in words.
+    """
+
+    layer: str
+    parameters: tuple[str, ...]
+    weights: int
+    reason: str
+
+
+def untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, ...]:
+    """The trainable floats of a network beside those that were treated, in its order.
+
+    Args:
+        net: the network.
+        treated: names of the parameters that are pruned or quantized.
+
+    Example:
+        >>> [(each.layer, each.reason) for each in untouched(net, small.codes)]
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, value in net.params.items():
+        if name in net.trainable and name not in treated and value.is_floating_point():
+            groups.setdefault((name.rpartition(".")[0] or name, _reason(net, name)), []).append(name)
+    return tuple(
+        Untouched(layer, tuple(names), sum(net.params[name].numel() for name in names), reason)
+        for (layer, reason), names in groups.items()
+    )
+
+
+def sentences(found: Collection[Untouched]) -> list[str]:
+    """One line for each reason: how many weights of which layers."""
+    by_reason: dict[str, list[Untouched]] = {}
+    for each in found:
+        by_reason.setdefault(each.reason, []).append(each)
+    return [
+        f"{sum(each.weights for each in some):,} weights of {listed((each.layer for each in some), most=4)}: {reason}"
+        for reason, some in by_reason.items()
+    ]
+
+
+def _reason(net: Network, name: str) -> str:
+    readers = net.users.get(name, ())
+    if not readers:
+        return "nothing in the network reads it"
+    node = readers[0]
+    for beginning, reason in READERS.items():
+        if node.op.startswith(beginning):
+            return reason
+    if not isinstance(describe(node), LAYERS):
+        return f"'{node.op.removesuffix('.default')}' reads it, which is no linear or convolution layer"
+    return BIAS if _is_bias(node, name) else NOT_CHOSEN
+
+
+def _is_bias(node: Node, name: str) -> bool:
+    arguments = node.arguments
+    bias = arguments.get("self") if isinstance(describe(node), AddMM) else arguments.get("bias")
+    return getattr(bias, "name", None) == name

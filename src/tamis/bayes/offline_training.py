@@ -1,0 +1,60 @@
+"""A network trained on a whole sequence of rounds at once, for an online learner to be compared with.
+
+Weights are those of latent coordinates (`tamis.bayes.prior`), so that they lie where the prior does; a sign is that of
+a real number behind it, to which its gradient goes straight through.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from tamis.bayes.prior import SIGN, Prior
+from tamis.bayes.space import Space, Structure
+from tamis.bayes.target import Rounds
+from tamis.bounds import check_count
+
+STEP = 0.05
+
+
+def trained(
+    space: Space, prior: Prior, rounds: Rounds, structure: Structure, *, steps: int = 500, seed: int = 0
+) -> Tensor:
+    """The weights (p,) of a network with a small Σ_t ℓ_t(w): the best that Adam finds, from a draw of the prior.
+
+    Args:
+        space, prior: of the network.
+        rounds: the whole sequence.
+        structure: of the network.
+        steps: of Adam, each over all rounds.
+        seed: of the draw.
+
+    Example:
+        >>> trained(space, Prior(0.1), rounds, space.structures[0], steps=200).shape
+        torch.Size([650])
+
+    Reference: chee2021xnor.
+    """
+    check_count("steps", steps)
+    device = rounds.labels[0].device
+    kinds = space.kinds(structure)
+    behind = prior.sample_latent(kinds, 1, torch.Generator().manual_seed(seed))[0].to(device)
+    signs = (kinds == SIGN).to(device)
+    behind = torch.where(signs, behind * 0.1, behind).requires_grad_()
+    optimizer = torch.optim.Adam([behind], lr=STEP)
+    best, least = behind.detach().clone(), float("inf")
+    for _ in range(steps + 1):
+        weights = prior.weights(_straight(behind, signs), kinds.to(device))
+        loss = torch.stack([space.round_losses(structure, weights, x, y).sum() for _, x, y in rounds.stacks]).sum()
+        if float(loss.detach()) < least:
+            best, least = weights.detach().clone(), float(loss.detach())
+        optimizer.zero_grad()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    return best
+
+
+def _straight(behind: Tensor, signs: Tensor) -> Tensor:
+    """The latent coordinates: where they are signs, ±1 with the gradient of the number behind."""
+    flat = torch.where(behind >= 0, 1.0, -1.0)
+    return torch.where(signs, behind + (flat - behind).detach(), behind)

@@ -1,0 +1,160 @@
+"""Which binary layers can hand their output to the next one as bits, and the thresholds that this takes.
+
+The next layer compares its input with τ. Let g be all that lies between the two: a bias, and functions that never
+decrease, or never increase, and act on one number at a time. Where it never decreases, g(y) ≥ τ is y ≥ τ' for the least
+y with g(y) ≥ τ, which bisection over all float32 finds; where it never increases, the same is done for −y, of which g
+never decreases. g is computed as PyTorch computes it, so that bits are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, fx, nn
+
+from tamis.binary.batchnorm_affine import NORMS
+from tamis.binary.layers import BinaryLayer, thresholds
+from tamis.binary.tracing import called, line_after, reader_of, traced, uses_of
+
+# What may lie between two layers besides batch normalizations: in evaluation, these hand their input on, or never
+# decrease and do not round.
+IDENTITIES = (
+    nn.Identity,
+    nn.Dropout,
+    nn.Dropout1d,
+    nn.Dropout2d,
+    nn.Dropout3d,
+    nn.AlphaDropout,
+    nn.FeatureAlphaDropout,
+)
+MONOTONE = (*IDENTITIES, nn.ReLU, nn.ReLU6, nn.Hardtanh)
+INFINITY = 0x7F800000  # the bits of float32's
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Two layers between which bits will do, and the modules between them, in order.
+
+    Attributes:
+        rises: for each channel of the giver, whether what lies between never decreases; else it never increases.
+    """
+
+    giver: BinaryLayer
+    between: tuple[nn.Module, ...]
+    reader: BinaryLayer
+    rises: Tensor
+
+    @torch.no_grad()
+    def thresholds(self) -> tuple[Tensor, Tensor]:
+        """τ and f for the giver's output before its bias, with which the reader's bits come out."""
+        tau, flips = thresholds(self.reader)
+        bias, sign = self.giver.bias, torch.where(self.rises, 1.0, -1.0)
+
+        def through(z: Tensor) -> Tensor:
+            y = sign * z if bias is None else sign * z + bias
+            for function in self.between:
+                y = _applied(function, y)
+            return y
+
+        least = least_input(through, tau)
+        # y ≤ −τ' is not y ≥ the number after −τ'. All y are, where τ' is −∞; none is, where there is no τ'.
+        after = torch.where(least == -math.inf, torch.nan, (-least).nextafter(torch.tensor(math.inf)))
+        after = torch.where(least.isnan(), -math.inf, after)
+        return torch.where(self.rises, least, after), flips ^ ~self.rises
+
+
+def exchanges(model: nn.Module) -> list[Exchange]:
+    """Where bits will do in a model: a layer is used once, and another one is all that reads what comes of it.
+
+    None where `torch.fx` cannot follow the model, which then computes in floats between its layers.
+
+    Args:
+        model: in evaluation mode.
+    """
+    graph = traced(model)
+    if graph is None:
+        return []
+    uses = uses_of(model, graph)
+    found = (_exchange(model, node, uses) for node in graph.nodes)
+    return [exchange for exchange in found if exchange is not None]
+
+
+def _applied(function: nn.Module, y: Tensor) -> Tensor:
+    """What a module gives for one number of each channel."""
+    if isinstance(function, IDENTITIES):
+        return y
+    if isinstance(function, NORMS):
+        # As one of many pixels: for a single one PyTorch has a way of its own.
+        size = (16,) if isinstance(function, nn.BatchNorm1d) else (4, 4)
+        pixels = y.reshape(1, -1, *[1] * len(size)).expand(1, -1, *size).contiguous()
+        return torch.as_tensor(function(pixels)).flatten(2)[0, :, 0].contiguous()
+    return torch.as_tensor(function(y.clone()))
+
+
+def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
+    """The least float32 y with function(y) ≥ τ, for each τ; NaN, which no number is ≥, where there is none.
+
+    Args:
+        function: of a float32 tensor, entry by entry; never decreasing.
+        tau: float32.
+
+    Example:
+        >>> least_input(lambda y: y + 1, torch.tensor([3.0]))
+        tensor([2.])
+    """
+    low = torch.full(tau.shape, -INFINITY, dtype=torch.int64, device=tau.device)
+    high = -low
+    for _ in range(32):
+        middle = (low + high) // 2
+        enough = function(_number(middle)) >= tau
+        low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
+    least = _number(high)
+    return torch.where(function(least) >= tau, least, torch.nan)
+
+
+def _number(rank: Tensor) -> Tensor:
+    """float32 numbers from integers in the same order, 0 for 0."""
+    size = rank.abs().to(torch.int32).view(torch.float32)
+    return torch.where(rank < 0, -size, size)
+
+
+def _exchange(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> Exchange | None:
+    """From a call of a layer to the one that reads it, if nothing else does."""
+    giver = called(model, node, uses)
+    if not isinstance(giver, BinaryLayer):
+        return None
+    if giver.bias is not None and not giver.bias.isfinite().all():
+        return None
+    between: list[nn.Module] = []
+    rises = torch.ones(giver.weight.shape[0], dtype=torch.bool, device=giver.weight.device)
+    while (reader := reader_of(node)) is not None:
+        if _reads(model, reader, node):
+            last = model.get_submodule(str(reader.target))
+            assert isinstance(last, BinaryLayer)
+            fits = last.dimensions == giver.dimensions and last.norm.num_features == giver.weight.shape[0]
+            return Exchange(giver, tuple(between), last, rises) if fits else None
+        module = called(model, reader, uses)
+        if module is None or reader.args != (node,):
+            return None
+        if type(module) in NORMS:
+            # Of a linear layer's output it may be another axis than that of features that is normalized.
+            line = line_after(giver, module) if giver.dimensions > 0 else None
+            if line is None or not giver.scale().isfinite().all():
+                return None
+            rises = rises ^ (line.slope < 0)
+        elif type(module) not in MONOTONE:
+            return None
+        between.append(module)
+        node = reader
+    return None
+
+
+def _reads(model: nn.Module, reader: fx.Node, node: fx.Node) -> bool:
+    """Whether a node calls a binary layer for the result of another one; what is added afterwards is something else."""
+    if reader.op != "call_module" or reader.kwargs or reader.args[:1] != (node,) or node in reader.args[1:]:
+        return False
+    return isinstance(model.get_submodule(str(reader.target)), BinaryLayer)

@@ -1,0 +1,186 @@
+"""`binarize`: a network of linear and convolutional layers as an XNOR-Net++."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+from tamis.binary.estimators import check_estimator
+from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
+from tamis.binary.scales import SPATIAL_FORMS, check_form
+from tamis.errors import InvalidInput, listed
+from tamis.graph import Patterns, as_patterns, matches, substituted
+
+Binarizable = nn.Linear | nn.Conv1d | nn.Conv2d
+CONVOLUTIONS: dict[type[nn.Module], type[BinaryConv2d]] = {nn.Conv1d: BinaryConv1d, nn.Conv2d: BinaryConv2d}
+KINDS = (nn.Linear, *CONVOLUTIONS)
+FIRST, LAST = "first", "last"
+
+
+def binarize(
+    model: nn.Module,
+    keep: Patterns = (FIRST, LAST),
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    scale: str = "rank_one",
+    estimator: str = "clipped",
+) -> nn.Module:
+    """A copy of a network in which linear and convolutional layers are binary; to be trained before it is of use.
+
+    Each `nn.Linear`, `nn.Conv1d` and `nn.Conv2d` becomes a `BinaryLinear`, `BinaryConv1d` or `BinaryConv2d` in its
+    place, which begins with its weights as W, with a scale of mean |W|, and with its bias, if it has one: the text has
+    none, but where no batch normalization follows, a bias does what nothing else does. Everything else stays, in its
+    order: a block conv → BN → ReLU becomes BN → sign → binary conv → scale → BN → ReLU. A ReLU before the next sign is
+    no harm: the batch normalization before the sign takes the mean off again. Layers of other kinds (transposed
+    convolutions, attention) stay real.
+
+    Args:
+        model: any module; it is left as it is.
+        keep: which layers stay real: "first" and "last", in the order in which the example passes them, or without an
+            example in that in which the model registered them; and names or patterns ("classifier", "*.downsample.*").
+            The words first and last mean the places; a module that is called so is "first*".
+        example: an input, or a tuple of inputs. Where there are convolutions, the scales "full", "spatial" and
+            "rank_one" need it: it shows how large their outputs are.
+        scale: "analytic" (XNOR-Net), "channel", "full", "spatial" or "rank_one": see `tamis.binary.scales`.
+        estimator: "clipped", "approx_sign" or "rsign": see `tamis.binary.estimators`.
+
+    Example:
+        >>> binary = binarize(resnet20(), example=torch.zeros(1, 3, 32, 32))
+        >>> trained = train_binary(binary, data, settings, test=test)
+
+    Reference: chee2021xnor.
+    """
+    if not isinstance(model, nn.Module):
+        raise InvalidInput(f"binarize needs an nn.Module, got {type(model).__name__}")
+    check_form(scale)
+    check_estimator(estimator)
+    _layers(model)  # refused here, where it can be said why; a weight that is computed cannot be copied
+    binary = copy.deepcopy(model)
+    layers = _layers(binary)
+    sizes = _output_sizes(model, example) if example is not None else {}
+    order = list(sizes) or list(layers)
+    kept = _kept(keep, order, layers)
+    chosen = {name: layer for name, layer in layers.items() if name not in kept}
+    if not chosen:
+        raise InvalidInput(f"{keep=} leaves no layer to binarize; there are {listed(layers)}")
+    made: dict[nn.Module, BinaryLayer] = {}
+    with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are not used
+        for name, layer in chosen.items():
+            made[layer] = _binary(name, layer, sizes.get(name), scale, estimator)
+    return substituted(binary, made)
+
+
+def _layers(model: nn.Module) -> dict[str, Binarizable]:
+    """What can be made binary, by name. Of exactly these classes: what a subclass does with its weight is unknown."""
+    layers: dict[str, Binarizable] = {}
+    for name, module in model.named_modules():
+        if type(module) not in KINDS:
+            continue
+        assert isinstance(module, Binarizable)
+        weight = module._parameters.get("weight")
+        if weight is None or isinstance(weight, UninitializedParameter):
+            raise InvalidInput(
+                f"the weight of '{name}' is no parameter of its own but computed from others, or not initialised yet: "
+                "remove its parametrization, or call the model once"
+            )
+        layers[name] = module
+    if not layers:
+        raise InvalidInput(f"{type(model).__name__} has no linear or convolutional layer to binarize")
+    return layers
+
+
+def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dict[str, tuple[int, ...]]:
+    """Rows and columns of each layer's output, in the order in which the example passes the layers of a copy."""
+    model = copy.deepcopy(model).eval()
+    examples = example if isinstance(example, tuple) else (example,)
+    sizes: dict[str, tuple[int, ...]] = {}
+
+    def note(name: str, size: tuple[int, ...]) -> None:
+        if sizes.setdefault(name, size) != size:
+            sizes[name] = ()  # used twice, for outputs of two sizes
+
+    for name, layer in _layers(model).items():
+        axes = 0 if isinstance(layer, nn.Linear) else layer.weight.dim() - 2
+        hook = partial(_tell_size, note, name, axes)
+        layer.register_forward_hook(hook)
+    try:
+        with torch.no_grad():
+            model(*examples)
+    except Exception as error:  # whatever the user's own module trips over
+        shapes = ", ".join(str(tuple(value.shape)) for value in examples if isinstance(value, Tensor))
+        reason = f"{type(error).__name__}: {error}"
+        raise InvalidInput(f"{type(model).__name__} does not take the example, of shape {shapes}: {reason}") from error
+    return sizes
+
+
+def _tell_size(
+    note: Callable[[str, tuple[int, ...]], None], name: str, axes: int, _module: nn.Module, _inputs: Any, output: Tensor
+) -> None:
+    note(name, tuple(output.shape[output.dim() - axes :]))
+
+
+def _kept(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[str]:
+    """The names of the layers that stay real."""
+    kept: set[str] = set()
+    for pattern in as_patterns(keep):
+        if pattern in (FIRST, LAST):
+            kept.add(order[0 if pattern == FIRST else -1])
+            continue
+        named = {name for name in layers if matches([name], (pattern,))}
+        if not named:
+            raise InvalidInput(f"keep names '{pattern}', which matches no layer; there are {listed(layers)}")
+        kept |= named
+    return kept
+
+
+def _binary(name: str, layer: Binarizable, size: tuple[int, ...] | None, scale: str, estimator: str) -> BinaryLayer:
+    """A binary layer in the place of a real one, which it takes the parameters of."""
+    made: BinaryLayer
+    if isinstance(layer, nn.Linear):
+        made = BinaryLinear(
+            layer.in_features, layer.out_features, layer.bias is not None, scale=scale, estimator=estimator
+        )
+    else:
+        _check_convolution(name, layer, size, scale)
+        made = CONVOLUTIONS[type(layer)](
+            layer.in_channels,
+            layer.out_channels,
+            layer.kernel_size,
+            layer.stride,
+            layer.padding,
+            layer.dilation,
+            layer.groups,
+            layer.bias is not None,
+            scale=scale,
+            output_size=size if scale in SPATIAL_FORMS else None,
+            estimator=estimator,
+        )
+    made.to(layer.weight.device, layer.weight.dtype)
+    for parameter in ("weight", "bias"):  # not copies: what is tied stays tied
+        made.register_parameter(parameter, layer._parameters[parameter])
+    made.begin_scale()
+    return made.train(layer.training)
+
+
+def _check_convolution(name: str, layer: nn.Conv1d | nn.Conv2d, size: tuple[int, ...] | None, scale: str) -> None:
+    if layer.padding_mode != "zeros":
+        raise InvalidInput(
+            f"'{name}' pads with padding_mode={layer.padding_mode!r}, and binary layers pad with zeros: keep it real "
+            f"with keep=(…, '{name}')"
+        )
+    if scale not in SPATIAL_FORMS or size:
+        return
+    if size is None:
+        raise InvalidInput(
+            f"{scale=} has a scale for each row and column of the output of '{name}': give an example that passes it, "
+            "example=…, or choose scale='channel'"
+        )
+    raise InvalidInput(
+        f"'{name}' is used more than once, for outputs of different sizes, so that {scale=} does not fit: choose "
+        f"scale='channel', or keep it real with keep=(…, '{name}')"
+    )

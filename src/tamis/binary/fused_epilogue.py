@@ -1,0 +1,235 @@
+"""What follows a binary layer and can be done in the same pass: a batch normalization, a sum with a shortcut, a ReLU.
+
+A sum stands in the code of a module, which is rewritten for it: of
+
+    return relu(norm(layer(x)) + shortcut)
+
+the graph is taken, and norm, sum and ReLU become a second argument of the layer's call. Everything is computed in the
+same order and rounded in the same way, so that the same bits come out.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import operator
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import torch
+from torch import fx, nn
+from torch.nn import functional as F
+
+from tamis.binary.batchnorm_affine import Line
+from tamis.binary.layers import BinaryLayer
+from tamis.binary.tracing import OWNER, called, is_hooked, line_after, reader_of, traced, uses_of
+from tamis.graph import substituted
+
+SUMS = (operator.add, torch.add, "add")
+SUMS_IN_PLACE = (operator.iadd, "add_")  # of their first argument
+RELUS = (torch.relu, F.relu, "relu", "relu_", torch.relu_)
+REACHING = ("call_module", "get_attr")
+PRESERVED = "_user_preserved_attributes"  # where copy.deepcopy of a GraphModule looks for them
+ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity)  # hold nothing, so that each call may have its own
+
+
+@dataclass(frozen=True)
+class Following:
+    """What follows a layer: a batch normalization with its line, perhaps; a ReLU, perhaps."""
+
+    norm: nn.Module | None
+    line: Line | None
+    relu: bool
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A sum of a layer's output and something else, and the nodes that become one."""
+
+    layer: fx.Node
+    norm: fx.Node | None
+    sum: fx.Node
+    other: fx.Node
+    relu: fx.Node | None
+    following: Following
+
+
+def with_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, Following]]:
+    """The model with modules rewritten that add something to a binary layer's output; and what follows which layer.
+
+    Such a layer's call has a second argument, to be added. The model itself is changed, but what its own code adds
+    stays as it is.
+
+    Args:
+        model: in evaluation mode.
+    """
+    graph = traced(model)
+    if graph is None:
+        return model, {}
+    uses = uses_of(model, graph)
+    owners = {node.meta[OWNER]: None for node in graph.nodes if _sum(model, node, uses) is not None}
+    owners.pop("", None)  # the model itself stays of its class
+    made: dict[nn.Module, nn.Module] = {}
+    found: dict[BinaryLayer, Following] = {}
+    for path in owners:
+        if any(path.startswith(f"{outer}.") for outer in owners):
+            continue  # rewritten with the module that it is part of
+        owner = model.get_submodule(path)
+        if owner in made or not _can_be_rewritten(owner) or (inside := traced(owner)) is None:
+            continue
+        if not _is_reached_into(path, graph, inside):
+            made[owner] = _rewritten(owner, inside, uses, found)
+    return substituted(model, made), found
+
+
+def followings(
+    model: nn.Module, without: Collection[nn.Module]
+) -> dict[BinaryLayer, tuple[Following, list[nn.Module]]]:
+    """What follows binary layers, and the modules that need not be called then.
+
+    Args:
+        model: in evaluation mode.
+        without: layers that are not looked at.
+    """
+    graph = traced(model)
+    if graph is None:
+        return {}
+    uses = uses_of(model, graph)
+    found: dict[BinaryLayer, tuple[Following, list[nn.Module]]] = {}
+    for node in graph.nodes:
+        layer = called(model, node, uses)
+        if not isinstance(layer, BinaryLayer) or layer in without:
+            continue
+        reader = reader_of(node)
+        norm = called(model, reader, uses)
+        if (line := line_after(layer, norm)) is not None and reader is not None:
+            reader = reader_of(reader)
+        relu = called(model, reader, uses)
+        done = [module for module in (norm if line else None, relu if type(relu) is nn.ReLU else None) if module]
+        if done:
+            found[layer] = Following(norm if line else None, line, type(relu) is nn.ReLU), done
+    return found
+
+
+def _sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum | None:
+    """The sum that a node is, if a binary layer's output is one of its terms and read by nothing else."""
+    if node.target not in SUMS + SUMS_IN_PLACE or len(node.args) != 2 or node.kwargs:
+        return None
+    for place in (0,) if node.target in SUMS_IN_PLACE else (0, 1):
+        term, other = node.args[place], node.args[1 - place]
+        if not isinstance(term, fx.Node) or not isinstance(other, fx.Node) or reader_of(term) is not node:
+            continue
+        norm, module = None, called(model, term, uses)
+        if module is not None and not isinstance(module, BinaryLayer):
+            norm, term = term, term.args[0]
+            if not isinstance(term, fx.Node) or reader_of(term) is not norm:
+                continue
+        layer = called(model, term, uses)
+        line = line_after(layer, module) if norm is not None and isinstance(layer, BinaryLayer) else None
+        if not isinstance(layer, BinaryLayer) or (norm is not None and line is None):
+            continue
+        if other in (term, norm) or any(_in_place(model, between) for between in _nodes_between(term, node)):
+            continue
+        relu = reader_of(node)
+        relu = relu if relu is not None and _is_relu(model, relu) else None
+        following = Following(module if norm is not None else None, line, relu is not None)
+        return _Sum(term, norm, node, other, relu, following)
+    return None
+
+
+def _rewritten(
+    owner: nn.Module, graph: fx.Graph, uses: Counter[nn.Module], found: dict[BinaryLayer, Following]
+) -> fx.GraphModule:
+    """A module that does what its owner does, with sums as second arguments of layers; what follows is noted."""
+    for node in list(graph.nodes):
+        node.type = None  # an annotation that is text, as modules of today have them, cannot be pickled
+        total = _sum(owner, node, uses)
+        if total is None:
+            continue
+        layer = owner.get_submodule(str(total.layer.target))
+        assert isinstance(layer, BinaryLayer)
+        found[layer] = total.following
+        with graph.inserting_before(total.sum):
+            call = graph.call_module(str(total.layer.target), (total.layer.args[0], total.other))
+        (total.relu or total.sum).replace_all_uses_with(call)
+        for gone in (total.relu, total.sum, total.norm, total.layer):
+            if gone is not None:
+                graph.erase_node(gone)
+    made = fx.GraphModule(owner, graph, type(owner).__name__)
+    _give_each_call_its_activation(made)
+    made.delete_all_unused_submodules()
+    made.recompile()
+    _keep_attributes(owner, made)
+    return made
+
+
+def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
+    """Numbers and other plain values that a module has may be read from elsewhere."""
+    plain = {name: value for name, value in vars(owner).items() if not hasattr(made, name)}
+    for name, value in plain.items():
+        setattr(made, name, value)
+    made.meta[PRESERVED] = plain
+
+
+def _give_each_call_its_activation(made: fx.GraphModule) -> None:
+    """An activation that is called in several places is written once for each, so that one of them may fall away."""
+    seen: set[str] = set()
+    for node in made.graph.nodes:
+        if node.op != "call_module" or type(module := made.get_submodule(str(node.target))) not in ACTIVATIONS:
+            continue
+        if node.target in seen:
+            name = next(
+                f"{node.target}_{n}" for n in range(1, len(made.graph.nodes)) if not _has(made, f"{node.target}_{n}")
+            )
+            made.add_submodule(name, copy.deepcopy(module))
+            node.target = name
+        seen.add(str(node.target))
+
+
+def _has(model: nn.Module, name: str) -> bool:
+    parent, _, last = name.rpartition(".")
+    return hasattr(model.get_submodule(parent), last)
+
+
+def _can_be_rewritten(owner: nn.Module) -> bool:
+    """Whether a module takes one input, and nothing looks on."""
+    parameters = inspect.signature(owner.forward).parameters.values()
+    one = [each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty for each in parameters] == [True]
+    return one and not any(map(is_hooked, owner.modules()))
+
+
+def _is_reached_into(path: str, graph: fx.Graph, inside: fx.Graph) -> bool:
+    """Whether code elsewhere in a model needs what a module holds and does not need itself, so that it would be lost.
+
+    Args:
+        path: of the module.
+        graph: of the model.
+        inside: of the module.
+    """
+    own = {f"{path}.{node.target}" for node in inside.nodes if node.op in REACHING}
+    needed = {str(node.target) for node in graph.nodes if node.op in REACHING}
+    return any(target.startswith(f"{path}.") for target in needed - own)
+
+
+def _nodes_between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
+    nodes = list(first.graph.nodes)
+    return nodes[nodes.index(first) + 1 : nodes.index(last)]
+
+
+def _in_place(model: nn.Module, node: fx.Node) -> bool:
+    """Whether a node may change what it is given: a layer that is called later would see it."""
+    if node.op == "call_module":
+        return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
+    name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
+    in_place = name.endswith("_") or (node.target in vars(operator).values() and name.startswith("i"))
+    return node.op in ("call_function", "call_method") and (
+        in_place or "inplace" in node.kwargs or "out" in node.kwargs
+    )
+
+
+def _is_relu(model: nn.Module, node: fx.Node) -> bool:
+    if node.op == "call_module":
+        relu = model.get_submodule(str(node.target))
+        return type(relu) is nn.ReLU and not is_hooked(relu)
+    return node.target in RELUS and len(node.args) == 1 and not set(node.kwargs) - {"inplace"}

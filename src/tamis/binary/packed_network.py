@@ -1,0 +1,93 @@
+"""`packed`: a trained binary network as a `Compressed`, whose file has one bit for each binary weight."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tamis.artifact import Codes, Compressed, storable
+from tamis.binary.conversion import FIRST, KINDS, LAST
+from tamis.binary.layers import BinaryLayer, binary_layers
+from tamis.binary.scales import analytic_scale
+from tamis.errors import InvalidInput
+from tamis.graph import Network, trace
+
+
+def packed(
+    model: nn.Module,
+    example: Tensor | tuple[Tensor, ...],
+    recipe: Iterable[Mapping[str, Any]] | None = None,
+) -> Compressed:
+    """A binary network with ±1 for its real weights W: codes of two levels, one bit each in a `.tamis` file.
+
+    In evaluation a layer needs sign(W) alone, and so the network computes the same, to the bit. With the scale
+    "analytic", which is the mean of |W|, weights become ± that mean: still one bit each, and a number for each channel.
+    What W was is gone: training cannot go on where it was.
+
+    Args:
+        model: one with binary layers; it is left as it is.
+        example: an input, or a tuple of inputs, to trace it with.
+        recipe: what the file says of how it came about; by default that, and how, layers were made binary, of which
+            `tamis.rebuilt_for` makes them again.
+
+    Example:
+        >>> packed(trained.model, data.example).save("small.tamis")
+        >>> fresh = binarize(vgg_small(batch_norm=True), example=data.example)
+        >>> fast = compile(tamis.load("small.tamis", fresh).apply_to(fresh))
+
+    Reference: chee2021xnor.
+    """
+    layers = _check(model)
+    return packed_as(trace(model, example), model, [_binarized(model, layers)] if recipe is None else recipe)
+
+
+def packed_as(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
+    """`packed`, where the graph is known: `net` was traced of a module like this one, with any weights."""
+    layers = _check(model)
+    net = net.with_weights_of(model)
+    codes = {name: _codes(net.params[name], users) for name, users in _weights(net, layers).items()}
+    values = {name: code.values() for name, code in codes.items()}
+    return Compressed(net.with_params(values), recipe=recipe, codes=codes)
+
+
+def _check(model: nn.Module) -> dict[str, BinaryLayer]:
+    """The binary layers of a model, if their weights are signs."""
+    layers = binary_layers(model)
+    for name, layer in layers.items():
+        if layer.real_weights:
+            raise InvalidInput(f"'{name}' has real weights, as in the first stage of training: train the second one")
+    return layers
+
+
+def _binarized(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str, Any]:
+    """What `binarize` was asked for; no more than its name where layers differ in more than their sizes."""
+    hows = {(layer.form, layer.estimator) for layer in layers.values()}
+    keep = [name for name, module in model.named_modules() if type(module) in KINDS]
+    if len(hows) > 1 or FIRST in keep or LAST in keep:  # words for places, not for names
+        return {"step": "binarize"}
+    scale, estimator = hows.pop()
+    return {"step": "binarize", "scale": scale, "estimator": estimator, "keep": keep}
+
+
+def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[BinaryLayer]]:
+    """The binary layers that each parameter is the weight of; without those that something else uses as well."""
+    owners = {f"{name}.weight" if name else "weight": layer for name, layer in layers.items()}
+    names: dict[str, list[str]] = {}
+    for name in [*net.params, *net.aliases]:
+        names.setdefault(net.aliases.get(name, name), []).append(name)
+    return {
+        first: [owners[name] for name in all_names]
+        for first, all_names in names.items()
+        if all(name in owners for name in all_names)
+    }
+
+
+def _codes(weight: Tensor, layers: list[BinaryLayer]) -> Codes:
+    """±1, or ± the mean of |W| where a scale is made of it."""
+    scales = weight.new_ones([1] * weight.dim())
+    if any(layer.form == "analytic" for layer in layers):
+        scales = storable(analytic_scale(weight), weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
+    return Codes((weight >= 0).to(torch.uint8), weight.new_tensor([-1.0, 1.0]), scales)

@@ -1,0 +1,21 @@
+"""The claims that certificates of version 1 derived otherwise: only a verifier of such certificates makes them."""
+
+from __future__ import annotations
+
+from tamis.bounds import Bound, accuracy_change_by_difference
+from tamis.certificates.claim import Numbers, Settings
+from tamis.certificates.claims.accuracy_change import AccuracyChange
+from tamis.certificates.claims.generalization import Generalization
+
+
+class AccuracyChangeOfVersion1(AccuracyChange):
+    """The paired difference of the two error rates, not yet ordered by its score."""
+
+    def bound(self, measured: Numbers, settings: Settings, delta: float) -> Bound:
+        return accuracy_change_by_difference(measured["worse"], measured["better"], measured["samples"], delta)
+
+
+class GeneralizationOfVersion1(Generalization):
+    """The same bound, with as much of δ as every other claim."""
+
+    part = None

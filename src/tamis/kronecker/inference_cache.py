@@ -1,0 +1,312 @@
+"""`Kept`: what a layer keeps from call to call at inference, so that a call costs little more than its kernels do.
+
+Two things are kept: which backend multiplies by each factor, for the device, dtype, layout and size of the batch; and
+the weights as these backends read them, which would be packed, or filled up with zeros, in every call otherwise.
+
+What is kept costs memory: as much as the weights once more, and for the backend "dense" a matrix with its zeros,
+rows × columns, or one for the whole product K₁…K_L. It is made where that backend multiplies, and goes with the layer,
+with its weights (`Module.to`), and with every change between `train()` and `eval()`. Copies and pickled layers begin
+with nothing.
+
+A change of the weights is seen: by torch's counter of changes in place, and by where the weights lie. Torch does not
+count what fused optimizers do (`fused=True`), nor what is written through `Tensor.data`, through a tensor that was set
+as `Tensor.data`, NumPy or another process. Who trains calls `train()` and `eval()`, each of which forgets all; else
+call `eval()` once more after such a change. Of weights that lie in a larger tensor and change with it, as those that
+`torch.nn.utils.vector_to_parameters` makes, nothing is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from tamis.kernels import transformed, watched
+from tamis.kronecker import tuning
+from tamis.kronecker.backends import (
+    BATCH_FIRST,
+    BATCH_LAST,
+    BMM,
+    DENSE,
+    HALF,
+    Backend,
+    Step,
+    aligned,
+    as_matrix,
+    by_matrix,
+    chosen,
+    named,
+    summed_in,
+)
+from tamis.kronecker.pattern import Pattern
+
+DEVICES = ("cpu", "cuda")
+MOST = 4  # kinds of inputs for which weights are kept at a time
+# Multiplications in half precision that take a GPU as long as one number does that it reads or writes: it adds and
+# multiplies 790 · 10¹² and moves 4.3 · 10¹² bytes a second, the floors of benchmarks/kronecker_gpu.py.
+A_NUMBER = 184
+# On a CPU, a chain of so many factors or more takes vectors through all of them a few at a time, of so many bytes
+# between two factors, which caches hold: a butterfly of 4096 takes half as long for 4096 vectors. For two factors the
+# second reads the memory that it saves, and a slice more costs more than that.
+LONG, SLICE = 4, 2 << 20
+
+
+# Of each weight: which it is, changes so far, address, shape, strides, dtype, and whether torch is yet to negate it.
+# Of the bias: which it is, shape, strides, dtype and device.
+State = tuple[tuple[Any, ...] | None, ...]
+Circumstances = tuple[Any, ...]  # all of a call, but for its numbers, that decides how it is computed
+NOTHING = (None, None)
+
+
+class Call(NamedTuple):
+    """A product that a layer asks for; the weights leftmost first, `backend` None to have one chosen."""
+
+    x: Tensor
+    weights: tuple[Any, ...]
+    bias: Any
+    patterns: tuple[Pattern, ...]
+    layout: str
+    backend: str | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # each is itself alone
+class _Prepared:
+    """Steps from x to x Wᵀ + bias, with what the weights were when these were prepared.
+
+    The memory of the weights is held, so that no other tensor can come to lie there: an address tells them apart.
+    """
+
+    steps: tuple[Step, ...]
+    state: State
+    held: tuple[torch.UntypedStorage, ...]
+    together: int | None  # how many vectors go through all steps at a time; None: all of them
+    of_any_shape: bool  # whether all steps take a batch of any number of dimensions
+    first: bool  # whether the batch is
+    outputs: int
+
+    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """x Wᵀ + bias, or W x + bias."""
+        shape = x.shape
+        if self.of_any_shape or len(shape) == 2:
+            return self._of_matrix(x, bias)
+        if self.first:
+            return self._of_matrix(x.reshape(-1, shape[-1]), bias).reshape(*shape[:-1], self.outputs)
+        return self._of_matrix(x.reshape(shape[0], -1), bias).reshape(self.outputs, *shape[1:])
+
+    def _of_matrix(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        if self.together is None or len(x) <= self.together:
+            return self._of_slice(x, bias)
+        parts = x.split(self.together)
+        first = self._of_slice(parts[0], bias)
+        y = first.new_empty((len(x), first.shape[1]))
+        for place, part in zip(y.split(self.together), parts, strict=True):
+            place.copy_(first if part is parts[0] else self._of_slice(part, bias))
+        return y
+
+    def _of_slice(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        for step in self.steps[:-1]:
+            x = step(x, None)
+        return self.steps[-1](x, bias)
+
+
+class Kept:
+    """Products of one layer at inference; see the module.
+
+    Example:
+        >>> layer = KroneckerLinear(monarch(96, 64, 4)).eval()
+        >>> with torch.no_grad():
+        ...     layer(torch.randn(5, 64)).shape  # prepares the weights, and the next call finds them
+        torch.Size([5, 96])
+    """
+
+    def __init__(self) -> None:
+        # Both are replaced, and never changed, so that threads may share them; what they hold is complete.
+        self._known: dict[Circumstances, tuple[tuning.Table, _Prepared]] = {}
+        self._prepared: dict[tuple[Any, ...], _Prepared] = {}
+
+    def __len__(self) -> int:
+        """For how many kinds of inputs weights are kept."""
+        return len(self._prepared)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
+        return Kept()
+
+    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
+        return Kept, ()
+
+    def forget(self) -> None:
+        """Give back the memory of what is kept."""
+        self._known, self._prepared = {}, {}
+
+    def product(self, call: Call) -> Tensor | None:
+        """x Wᵀ + bias, or W x + bias; None where something looks on or does not fit: `multiply` knows what to do."""
+        circumstances = _circumstances(call)
+        if circumstances is None:
+            return None
+        table, prepared = self._known.get(circumstances, NOTHING)
+        if prepared is None or table is not tuning.remembered() or prepared.state != _state(call):
+            if not _fits(call):
+                return None
+            prepared = self._anew(circumstances, call)
+        return prepared.product(call.x, call.bias)
+
+    def _anew(self, circumstances: Circumstances, call: Call) -> _Prepared:
+        """What is prepared for a call of this kind, once backends are chosen: now, or for a batch of another size."""
+        table, ways = tuning.remembered(), _chosen(call)
+        kind = (ways, call.x.dtype, call.x.device, call.layout, circumstances[-1])
+        prepared = self._prepared.get(kind)
+        if prepared is None or prepared.state != _state(call):
+            prepared = self._prepare(kind, ways, call)
+        self._known = {**self._known, circumstances: (table, prepared)}
+        return prepared
+
+    def _prepare(self, kind: tuple[Any, ...], ways: tuple[Backend, ...], call: Call) -> _Prepared:
+        weights, patterns, layout = call.weights, call.patterns, call.layout
+        state = _state(call)  # before the weights are read: a change meanwhile shows in the next call
+        held = tuple(weight.untyped_storage() for weight in weights)
+        others = {of: prepared for of, prepared in self._prepared.items() if prepared.state == state}
+        if len(others) >= MOST:
+            others = {}
+        self._prepared = others  # what is out of date makes room first
+        self._known = {key: entry for key, entry in self._known.items() if entry[1] in others.values()}
+        densely, first = all(way is DENSE for way in ways), layout == BATCH_FIRST
+        if len(ways) > 1 and densely and whole_is_cheaper(patterns, ways, weights[0]):
+            steps: tuple[Step, ...] = (by_matrix(_whole(weights, patterns), layout),)
+        else:
+            chain = reversed(list(zip(ways, weights, patterns, strict=True)))
+            steps = tuple(step_of(way, weight, pattern, layout) for way, weight, pattern in chain)
+        together = _together(weights[0], patterns, layout) if len(steps) >= LONG else None
+        of_any_shape = densely and first and together is None
+        prepared = _Prepared(steps, state, held, together, of_any_shape, first, patterns[0].rows)
+        self._prepared = {**others, kind: prepared}
+        return prepared
+
+
+def whole_is_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like: Tensor) -> bool:
+    """Whether one dense product by K₁…K_L takes less than one by each factor, as these ways multiply.
+
+    Counted are multiplications; in half precision on a GPU, for each product, those or the numbers that it moves,
+    whichever take longer. Of ways that are not dense, the numbers alone: they take at least as long.
+
+    Example:
+        >>> chain = [Pattern(1, 64, 8, 1), Pattern(1, 8, 64, 1)]  # 64 · 64 and 2 · 8 · 64
+        >>> whole_is_cheaper(chain, [DENSE, DENSE], torch.empty(0))
+        False
+    """
+    number = A_NUMBER if like.is_cuda and like.dtype in HALF else 0
+
+    def cost(rows: int, columns: int, way: Backend) -> int:
+        return max(rows * columns if way is DENSE else 0, number * (rows + columns))
+
+    parts = sum(cost(pattern.rows, pattern.columns, way) for pattern, way in zip(patterns, ways, strict=True))
+    return cost(patterns[0].rows, patterns[-1].columns, DENSE) <= parts
+
+
+def _together(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int | None:
+    """How many vectors a CPU takes through a chain at a time; None: all of them."""
+    if weight.is_cuda or layout != BATCH_FIRST:
+        return None
+    widest = max(max(pattern.rows, pattern.columns) for pattern in patterns)
+    return max(1, SLICE // (widest * weight.itemsize))
+
+
+def _whole(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Tensor:
+    """K₁…K_L as one matrix, rounded once: the rightmost factor, multiplied by one factor after the other."""
+    dtype = weights[0].dtype
+    wide = summed_in(dtype)
+    whole = as_matrix(weights[-1].to(wide), patterns[-1])
+    for weight, pattern in reversed(list(zip(weights[:-1], patterns[:-1], strict=True))):
+        whole = BMM.apply(whole, weight.to(wide), pattern, BATCH_LAST)
+    return whole.to(dtype)
+
+
+def step_of(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step:
+    """One way to multiply by one weight, which it has as it reads it."""
+    if way.prepare is not None:
+        return way.prepare(weight, pattern, layout)
+
+    def step(x: Tensor, bias: Tensor | None) -> Tensor:
+        y = way.apply(x, weight, pattern, layout)
+        return y if bias is None else y + (bias if layout == BATCH_FIRST else bias.unsqueeze(1))
+
+    return step
+
+
+def _circumstances(call: Call) -> Circumstances | None:
+    """None where something of torch looks on, or x does not fit. The last are stream and precision."""
+    if watched() or transformed():
+        return None
+    x, columns = call.x, call.patterns[-1].columns
+    if type(x) is not Tensor or not (shape := x.shape):
+        return None
+    if shape[-1 if call.layout == BATCH_FIRST else 0] != columns:
+        return None
+    device, stream = x.device, 0
+    if device.type not in DEVICES:
+        return None
+    if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(device.type):
+        return None
+    if torch.is_grad_enabled() and any(one.requires_grad for one in (x, *call.weights, call.bias) if one is not None):
+        return None
+    if x.is_cuda:
+        if torch.cuda.is_current_stream_capturing():  # the graph is to see weights that change
+            return None
+        stream = torch._C._cuda_getCurrentRawStream(device.index)  # others would have to wait for this one
+    batch = x.numel() // columns
+    size = tuning.power_of(batch), aligned(batch, x.dtype)  # by which backends are chosen
+    kind = x.dtype, device, x.layout, call.layout, call.backend, size, torch.get_num_threads()
+    return kind, (stream, torch.get_float32_matmul_precision())
+
+
+def _chosen(call: Call) -> tuple[Backend, ...]:
+    """The backend of each factor, leftmost first."""
+    x, layout = call.x, call.layout
+    batch = x.numel() // call.patterns[-1].columns
+    found, tuned = [], False
+    for weight, pattern in zip(call.weights, call.patterns, strict=True):
+        size = (batch, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, batch)
+        like = x.new_empty(()).expand(size)  # what this factor is given, but for the numbers
+        if call.backend is None:
+            way, _ = chosen(like, weight, pattern, layout)
+            tuned = tuned or tuning.fastest(like, weight, pattern, layout) is not None
+        else:
+            way, _ = named(call.backend, like, weight, pattern, layout)
+        found.append(way)
+    free = call.backend is None and not tuned
+    if free and len(found) > 1 and whole_is_cheaper(call.patterns, found, x):
+        return (DENSE,) * len(found)
+    return tuple(found)
+
+
+def _state(call: Call) -> State:
+    seen = [
+        (id(each), each._version, each.data_ptr(), each.shape, each.stride(), each.dtype, each.is_neg())
+        for each in call.weights
+    ]
+    bias = call.bias
+    return (*seen, None if bias is None else (id(bias), bias.shape, bias.stride(), bias.dtype, bias.device))
+
+
+def _fits(call: Call) -> bool:
+    """Whether plain numbers are multiplied, of one dtype on one device, and of the sizes that patterns say."""
+    x, bias = call.x, call.bias
+    if x.layout != torch.strided or len(call.weights) != len(call.patterns):
+        return False
+    if any(weight.shape != pattern.shape for weight, pattern in zip(call.weights, call.patterns, strict=True)):
+        return False
+    if bias is not None and (bias.shape != (call.patterns[0].rows,) or not bias.is_contiguous()):
+        return False
+    for one in call.weights if bias is None else (*call.weights, bias):
+        if type(one) is not nn.Parameter or one.dtype != x.dtype or one.device != x.device:
+            return False
+        if one.is_inference():  # which counts no changes
+            return False
+    return not any(_is_part(weight) for weight in call.weights)
+
+
+def _is_part(weight: Tensor) -> bool:
+    """Whether it lies in a larger tensor, as `vector_to_parameters` has it: torch counts changes of that apart."""
+    return weight.untyped_storage().nbytes() > weight.numel() * weight.itemsize

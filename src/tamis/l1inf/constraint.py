@@ -1,0 +1,59 @@
+"""The L1,∞ ball as a constraint on training: ‖T_l‖_{1,∞} ≤ c, for `tamis.training.train`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from tamis.l1inf.layers import Layer, hidden_layers, named_layers
+from tamis.l1inf.optimizer import L1Inf
+from tamis.l1inf.projection import check_radius
+from tamis.l1inf.statistics import Statistics, statistics
+
+
+@dataclass(frozen=True)
+class Within:
+    """Trains every hidden layer, or those that are named, with ‖T_l‖_{1,∞} ≤ c after each step, by `L1Inf`.
+
+    Args:
+        c: a number, or a number for each of some layers by name. A function of the step, which `L1Inf` takes as well,
+            could not be told from another one in a checkpoint.
+
+    Example:
+        >>> trained = train(model, data, settings, constraint=Within(0.1))
+        >>> Within(0.1).statistics(trained.model).sparsity
+
+    Reference: yang2021l1inf.
+    """
+
+    c: float | Mapping[str, float]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.c, Mapping):
+            plain = {name: check_radius(radius, f"c of '{name}'") for name, radius in self.c.items()}
+            object.__setattr__(self, "c", plain)
+        else:
+            object.__setattr__(self, "c", check_radius(self.c))
+
+    @property
+    def in_effect(self) -> dict[str, Any]:
+        """For a recipe, and for a checkpoint."""
+        return {"l1inf": {"c": dict(self.c) if isinstance(self.c, Mapping) else self.c}}
+
+    def wrap(self, optimizer: Optimizer, model: nn.Module) -> L1Inf:
+        """The optimizer, each step of which is followed by the projection."""
+        return L1Inf(optimizer, model, self.c)
+
+    def layers(self, model: nn.Module) -> list[Layer]:
+        """Which layers of a model are constrained; InvalidInput where a name is of none, or none is left."""
+        return named_layers(model, self.c) if isinstance(self.c, Mapping) else hidden_layers(model)
+
+    def statistics(self, model: nn.Module) -> Statistics:
+        """Norms and zeros of the layers that are constrained."""
+        names = {layer.name for layer in self.layers(model)}
+        everything = statistics(model, exclude=())
+        return replace(everything, layers=tuple(each for each in everything.layers if each.name in names))

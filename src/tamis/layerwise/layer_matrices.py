@@ -1,0 +1,219 @@
+"""A layer as a family of least-squares problems: rows of data times the weights of neurons.
+
+A linear layer is one problem: m rows of N features, n neurons of N weights each. A convolution is one problem for each
+of its groups, whose rows are the patches that its windows see. Taken one 2-D kernel at a time (GPFQ, section 6.2;
+ERRATA 11), it is one problem for each input channel. Matrices have the axes (problem, neuron, feature), rows
+(problem, sample, feature).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from tamis.graph.ops import spaced
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Form(ABC):
+    """How the weights and the inputs of one layer are matrices: `shape` is that of its weight."""
+
+    shape: Shape
+    groups: int
+    problems: int
+    neurons: int
+    features: int
+
+    @abstractmethod
+    def matrix(self, weight: Tensor) -> Tensor:
+        """A weight as (problems, neurons, features)."""
+
+    @abstractmethod
+    def tensor(self, matrix: Tensor) -> Tensor:
+        """The weight that `matrix` was made of."""
+
+    @abstractmethod
+    def rows(self, inputs: Tensor) -> Tensor:
+        """Inputs of the layer as (problems, samples, features)."""
+
+    @abstractmethod
+    def has_batch(self, inputs: Tensor) -> bool:
+        """Whether the first axis of the layer's inputs can be cut into pieces."""
+
+    @property
+    @abstractmethod
+    def channel_shape(self) -> Shape:
+        """The shape in which one number for each output channel is spread over the weight (see `Codes.scales`)."""
+
+    @property
+    def overlap(self) -> int:
+        """In how many rows an entry of the inputs stands, at most."""
+        return 1
+
+    @property
+    def channels(self) -> int:
+        """How many outputs the layer has."""
+        return self.groups * self.neurons
+
+    def by_channel(self, values: Tensor) -> Tensor:
+        """Sums of one number for each neuron, (problems, neurons), over the neurons of each output channel."""
+        return values.reshape(self.groups, -1, self.neurons).sum(1).reshape(-1)
+
+    def of_channel(self, values: Tensor) -> Tensor:
+        """One number for each output channel, given to each of its neurons: (problems, neurons)."""
+        each = self.problems // self.groups
+        return values.reshape(self.groups, 1, self.neurons).expand(-1, each, -1).reshape(self.problems, self.neurons)
+
+
+@dataclass(frozen=True)
+class Dense(Form):
+    """y = x Wᵀ, or y = x W where `transposed`, over the last axis."""
+
+    transposed: bool
+
+    @classmethod
+    def of(cls, shape: Shape, transposed: bool) -> Dense:
+        neurons, features = reversed(shape) if transposed else shape
+        return cls(shape, 1, 1, neurons, features, transposed)
+
+    @property
+    def channel_shape(self) -> Shape:
+        return (1, self.neurons) if self.transposed else (self.neurons, 1)
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        return (weight.T if self.transposed else weight)[None]
+
+    def tensor(self, matrix: Tensor) -> Tensor:
+        return (matrix[0].T if self.transposed else matrix[0]).contiguous()
+
+    def rows(self, inputs: Tensor) -> Tensor:
+        return inputs.reshape(1, -1, self.features)
+
+    def has_batch(self, inputs: Tensor) -> bool:
+        return inputs.dim() > 1
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a window moves; `padding` as `F.pad` takes it, negative where the input is cut."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Convolution(Form):
+    """A convolution with kernel (outputs, inputs / groups, *window)."""
+
+    geometry: Geometry
+
+    @classmethod
+    def of(cls, shape: Shape, groups: int, geometry: Geometry, per_channel: bool) -> Convolution:
+        """`per_channel`: one 2-D kernel at a time, instead of jointly over the input channels of a group."""
+        problems, features = _problems(shape[1], groups, math.prod(shape[2:]), per_channel)
+        return cls(shape, groups, problems, shape[0] // groups, features, geometry)
+
+    @property
+    def overlap(self) -> int:
+        return math.prod(self.shape[2:])
+
+    @property
+    def channel_shape(self) -> Shape:
+        return (self.shape[0], *[1] * (len(self.shape) - 1))
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        per_group = weight.reshape(self.groups, self.neurons, self.problems // self.groups, self.features)
+        return per_group.transpose(1, 2).reshape(self.problems, self.neurons, self.features)
+
+    def tensor(self, matrix: Tensor) -> Tensor:
+        per_group = matrix.reshape(self.groups, self.problems // self.groups, self.neurons, self.features)
+        return per_group.transpose(1, 2).reshape(self.shape)
+
+    def rows(self, inputs: Tensor) -> Tensor:
+        x = inputs if self.has_batch(inputs) else inputs[None]
+        return _rows_of_windows(x, self.shape[2:], self.geometry, self.problems)
+
+    def has_batch(self, inputs: Tensor) -> bool:
+        return inputs.dim() == len(self.shape)
+
+
+@dataclass(frozen=True)
+class TransposedConvolution(Form):
+    """A transposed convolution with kernel (inputs, outputs / groups, *window).
+
+    It is a convolution of stride 1 over the input with `spacing` − 1 zeros between its pixels, whose kernel is turned
+    round in all its spatial axes.
+    """
+
+    geometry: Geometry
+    spacing: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls, shape: Shape, groups: int, geometry: Geometry, spacing: tuple[int, ...], per_channel: bool
+    ) -> TransposedConvolution:
+        problems, features = _problems(shape[0] // groups, groups, math.prod(shape[2:]), per_channel)
+        return cls(shape, groups, problems, shape[1], features, geometry, spacing)
+
+    @property
+    def overlap(self) -> int:
+        return math.prod(self.shape[2:])
+
+    @property
+    def channel_shape(self) -> Shape:
+        return (self.groups, self.shape[1], *[1] * (len(self.shape) - 2))
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        turned = weight.flip(*range(2, weight.dim()))
+        per_problem = turned.reshape(self.problems, -1, self.neurons, math.prod(self.shape[2:]))
+        return per_problem.transpose(1, 2).reshape(self.problems, self.neurons, self.features)
+
+    def tensor(self, matrix: Tensor) -> Tensor:
+        per_problem = matrix.reshape(self.problems, self.neurons, -1, math.prod(self.shape[2:]))
+        turned = per_problem.transpose(1, 2).reshape(self.shape)
+        return turned.flip(*range(2, turned.dim()))
+
+    def rows(self, inputs: Tensor) -> Tensor:
+        x = inputs if self.has_batch(inputs) else inputs[None]
+        return _rows_of_windows(spaced(x, self.spacing), self.shape[2:], self.geometry, self.problems)
+
+    def has_batch(self, inputs: Tensor) -> bool:
+        return inputs.dim() == len(self.shape)
+
+
+def _problems(channels: int, groups: int, window: int, per_channel: bool) -> tuple[int, int]:
+    """How many problems a convolution is, and how many features each has."""
+    return (groups * channels, window) if per_channel else (groups, channels * window)
+
+
+def _rows_of_windows(x: Tensor, window: Shape, geometry: Geometry, problems: int) -> Tensor:
+    """Patches of an input as rows, its channels split among the problems."""
+    padded = F.pad(x, geometry.padding) if any(geometry.padding) else x
+    windows = patches(padded, window, geometry.stride, geometry.dilation)
+    split = windows.unflatten(1, (problems, -1))  # batch, problems, channels of each, *outputs, *window
+    outputs, inside = range(3, 3 + len(window)), range(3 + len(window), 3 + 2 * len(window))
+    features = split.shape[2] * math.prod(window)
+    return split.permute(1, 0, *outputs, 2, *inside).reshape(problems, -1, features)
+
+
+def patches(x: Tensor, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Tensor:
+    """What the windows see: (batch, channels, *outputs, *window); a view, in any number of dimensions.
+
+    Example:
+        >>> patches(torch.arange(5.0)[None, None], [2], [2], [1])[0, 0]
+        tensor([[0., 1.],
+                [2., 3.]])
+    """
+    spatial, steps = x.shape[2:], x.stride()[2:]
+    outputs = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(spatial, window, stride, dilation, strict=True)]
+    moves = [step * s for step, s in zip(steps, stride, strict=True)]
+    inside = [step * d for step, d in zip(steps, dilation, strict=True)]
+    return x.as_strided((*x.shape[:2], *outputs, *window), (*x.stride()[:2], *moves, *inside))

@@ -1,0 +1,15 @@
+"""Pruning: which weights matter least, by one criterion a file, and networks in which those are zero."""
+
+from tamis.pruning.amount import Amount as Amount
+from tamis.pruning.iterative_pruning import prune_iteratively as prune_iteratively
+from tamis.pruning.prunable_weights import candidates as candidates
+from tamis.pruning.prune import prune as prune
+from tamis.pruning.rank_correlation import rank_correlation as rank_correlation
+
+__all__ = [
+    "Amount",
+    "candidates",
+    "prune",
+    "prune_iteratively",
+    "rank_correlation",
+]

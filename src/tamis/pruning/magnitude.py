@@ -1,0 +1,21 @@
+"""Magnitude pruning: the weights nearest to zero go first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tamis.graph import Network
+from tamis.pruning.selection import Sweep, Visitor
+
+
+def magnitude_scores(net: Network, names: Sequence[str], seed: int) -> Sweep:
+    """|θ_i| for every entry of the parameters named.
+
+    Not invariant: the same function with rescaled weights is pruned elsewhere (thesis, section 3.5.2).
+    """
+
+    def sweep(visit: Visitor) -> None:
+        for name in names:
+            visit(name, net.params[name].abs())
+
+    return sweep

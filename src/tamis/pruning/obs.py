@@ -1,0 +1,75 @@
+"""Optimal brain surgeon: weights go where the others can make up for them best, and the others do so at once.
+
+Of a neuron with the fitted weights v on the support S, removing v_i raises ‖Yw − Ỹv‖² by v_i² / [(G_SS + εI)⁻¹]_ii once
+the other weights have moved to their new optimum. A layer loses its weights in a few rounds: the least of these costs,
+over all its neurons, go; what is left is fitted to the original outputs by least squares; then costs are taken anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tamis.layerwise import Gram, Layer, Outcome, Rows, Sums, System, fitted_with_saliencies, shifted
+
+ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class BrainSurgeon:
+    """What `tamis.prune(..., by="obs")` does to a layer.
+
+    Attributes:
+        original: the network's parameters.
+        masks: which weights are left before.
+        counts: how many weights of each parameter are to be pruned afterwards, those before included.
+
+    Reference: hassibi1993obs.
+    """
+
+    original: Mapping[str, Tensor]
+    masks: Mapping[str, Tensor]
+    counts: Mapping[str, int]
+
+    def takes_rows(self, layer: Layer) -> bool:
+        return False
+
+    def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
+        """The layer with fewer weights, fitted to its original outputs."""
+        sums = seen.sums()
+        form, weight = layer.form, self.original[layer.weight]
+        mask = self.masks.get(layer.weight, torch.ones_like(weight, dtype=torch.bool))
+        gram = sums.all if layer.shift is None else sums.all.centred()
+        found, keep = _pruned(
+            form.matrix(weight).double(),
+            form.matrix(params[layer.weight]).double(),
+            form.matrix(mask),
+            gram,
+            self.counts[layer.weight],
+        )
+        left, small = form.tensor(keep), form.tensor(found).to(weight.dtype)
+        moved = shifted(layer, sums.all.means(), self.original, small)
+        zeros = float((small == 0).double().mean())
+        return Outcome({layer.weight: small, **moved}, masks={layer.weight: left}, figures={"zeros": zeros})
+
+
+def _pruned(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: int) -> tuple[Tensor, Tensor]:
+    """Weights and mask with `count` weights gone, the same fraction of those left in each round."""
+    total, before = keep.numel(), int(keep.sum())
+    system = System.of(gram)
+    weights, costs = fitted_with_saliencies(original, present, keep, gram, system)
+    for round_ in range(1, ROUNDS + 1):
+        left = round(before * ((total - count) / before) ** (round_ / ROUNDS)) if before else 0
+        going = int(keep.sum()) - left
+        if going > 0:
+            keep = keep.flatten().index_fill(0, _least(costs.flatten(), going), False).reshape(keep.shape)
+            weights, costs = fitted_with_saliencies(original, weights * keep, keep, gram, system)
+    return weights * keep, keep
+
+
+def _least(costs: Tensor, count: int) -> Tensor:
+    """Where the least costs are; of equal ones, the first."""
+    return costs.sort(stable=True).indices[:count]

@@ -1,0 +1,77 @@
+"""Which parameters of a network can be pruned: the weights of its linear and convolution layers, and their biases."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tamis.errors import InvalidInput, listed
+from tamis.graph import Network, Patterns, references_in, selected
+from tamis.graph.ops import (
+    AddMM,
+    Capability,
+    Conv,
+    ConvTranspose,
+    Einsum,
+    Linear,
+    MatMul,
+    Multiply,
+    Negate,
+    Rearrange,
+    capability,
+    describe,
+)
+
+LAYERS = (Linear, MatMul, AddMM, Einsum, Conv, ConvTranspose)
+ENTRY_BY_ENTRY = (Rearrange, Multiply, Negate)  # where they are homogeneous: a zero in, a zero out
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Names of parameters to prune, in the order in which data meets them; `final` is the weight of the last layer."""
+
+    names: tuple[str, ...]
+    final: str
+
+
+def candidates(net: Network, include: Patterns = None, exclude: Patterns = None, biases: bool = False) -> Candidates:
+    """The parameters that the user's patterns choose among those that can be pruned."""
+    met = list(_met(net, "multipliers"))
+    if not met:
+        raise InvalidInput(
+            f"there is nothing to prune: {net!r} has no linear or convolution layer with trainable weights"
+        )
+    known = tuple(dict.fromkeys([*met, *(_met(net, "addends") if biases else ())]))
+    chosen = selected(net, known, include, exclude, done="pruned")
+    for name in chosen:
+        _refuse_computed(net, name)
+    return Candidates(chosen, met[-1])
+
+
+def _met(net: Network, role: str) -> Iterator[str]:
+    """Trainable parameters that data meets in a layer, as `multipliers` or as `addends`."""
+    for node in net.data_nodes:
+        op = describe(node)
+        if isinstance(op, LAYERS):
+            met = references_in([node.arguments.get(argument) for argument in getattr(op, role)])
+            for name in met:
+                if name not in net.carries_data:
+                    yield from net.sources(name)
+
+
+def _refuse_computed(net: Network, param: str) -> None:
+    """Raise where a weight is computed from a parameter, but not entry by entry, as in weight normalization."""
+    names = [param]
+    while names:
+        for node in net.users.get(names.pop(), ()):
+            if node.name in net.carries_data:
+                continue
+            others = {source for name in node.references for source in net.sources(name)} - {param}
+            homogeneous = capability(net, node) is Capability.HOMOGENEOUS  # w / 2 is, 2 / w is not
+            if others or not homogeneous or not isinstance(describe(node), ENTRY_BY_ENTRY):
+                raise InvalidInput(
+                    f"'{param}' cannot be pruned entry by entry: a weight is computed from it by '{node.op}' at "
+                    f"{node.module or 'the top level'}{' with ' + listed(sorted(others)) if others else ''}; "
+                    f"bake the parametrization into the weight first, or pass exclude='{param}'"
+                )
+            names.append(node.name)

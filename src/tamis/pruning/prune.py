@@ -1,0 +1,155 @@
+"""`prune`: set the weights of a network that matter least to zero."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from tamis.artifact import Compressed, compressed_of
+from tamis.errors import InvalidInput
+from tamis.graph import Network, Patterns, as_patterns, lasting
+from tamis.layerwise import (
+    ACTIVATION_BUDGET,
+    Calibration,
+    Walk,
+    check_budget,
+    described,
+    device_of,
+    find_layers,
+    transformed,
+)
+from tamis.progress import Listener
+from tamis.pruning.amount import Amount, count_of, counts_by_layer, plain
+from tamis.pruning.magnitude import magnitude_scores
+from tamis.pruning.obs import BrainSurgeon
+from tamis.pruning.phi import phi_scores
+from tamis.pruning.prunable_weights import candidates
+from tamis.pruning.random import random_scores
+from tamis.pruning.selection import Sweep, Visitor, keep_all_but_smallest
+from tamis.training import join_team
+
+CRITERIA: dict[str, Callable[[Network, Sequence[str], int], Sweep]] = {
+    "phi": phi_scores,
+    "magnitude": magnitude_scores,
+    "random": random_scores,
+}
+SCOPES = ("global", "layer")
+
+
+def prune(
+    net: Network | Compressed | nn.Module,
+    amount: Amount,
+    by: Literal["phi", "magnitude", "random", "obs"] = "phi",
+    scope: Literal["global", "layer"] = "global",
+    include: Patterns = None,
+    exclude: Patterns = None,
+    biases: bool = False,
+    seed: int = 0,
+    *,
+    halve_final: bool = False,
+    calibration: Calibration = None,
+    directory: str | Path | None = None,
+    activation_budget: int = ACTIVATION_BUDGET,
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    progress: Listener = True,
+) -> Compressed:
+    """Set the weights that matter least to zero.
+
+    The thesis' Φ-GP is `by="phi"`, `scope="global"`, its Φ-LP `by="phi"`, `scope="layer"`, its MP `by="magnitude"`,
+    `scope="layer"`.
+
+    Args:
+        net: a network; one that is compressed already, whose pruned weights stay pruned and of whose remaining weights
+            `amount` is pruned; or a module, with an example of its input.
+        amount: a fraction (float) or a count (int) of weights, exact to one weight; or a dict of these for some
+            layers, by name or pattern, the others being left whole. Of equal scores, the first by name and index go.
+        by: the criterion: "phi" (Φ-cost: invariant under rescaling, for ReLU networks), "magnitude", "random", or "obs"
+            (optimal brain surgeon: from calibration data, the weights that others can make up for best, which are then
+            refitted layer by layer, without training).
+        scope: "global" compares weights across layers, "layer" prunes `amount` of each. With "obs", "global" shares
+            the amount out among layers as magnitudes would.
+        include, exclude: names or patterns ("layer1", "*.conv1.*") of parameters or of the modules they are in.
+        biases: whether biases of linear and convolution layers are pruned as well.
+        seed: of the random criterion.
+        halve_final: prune the last layer's weights at half the rate (with scope "global": as many weights as that makes
+            in all), as the thesis does in appendix E.1.
+        calibration, directory, activation_budget, progress: for "obs", as `tamis.quantize` takes them.
+        example: an input, if `net` is a module.
+
+    Example:
+        >>> small = tamis.prune(net, amount=0.8, by="phi", scope="global")
+        >>> small.masks.sparsity, small.nbytes
+        >>> small.save("small.tamis")
+
+    Reference: gonon2024thesis, hassibi1993obs.
+    """
+    if by not in (*CRITERIA, "obs"):
+        raise InvalidInput(f"by={by!r} is not a criterion; these are: {', '.join(CRITERIA)}, obs")
+    _check_calibration(by, calibration, biases)
+    if scope not in SCOPES:
+        raise InvalidInput(f"scope={scope!r} must be one of: {', '.join(SCOPES)}")
+    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
+        raise InvalidInput(f"seed={seed!r} must be a whole number from 0 to 2⁶³ − 1")
+    check_budget(activation_budget)
+    amount, seed = plain(amount), int(seed)
+    include, exclude = lasting(include), lasting(exclude)
+    before = compressed_of(net, example, "prune")
+    before.network.check_finite()
+    chosen = candidates(before.network, include, exclude, biases)
+    pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
+    left = {name: before.params[name].numel() - pruned[name] for name in chosen.names}
+    counts = {
+        names: count + sum(pruned[name] for name in names)
+        for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
+    }
+    criterion = CRITERIA["magnitude" if by == "obs" else by]
+    kept = keep_all_but_smallest(_remaining(criterion(before.network, chosen.names, seed), before.masks), counts)
+    patterns = {"include": list(as_patterns(include)), "exclude": list(as_patterns(exclude))}
+    options = {**patterns, "biases": biases, "halve_final": halve_final}
+    step: dict[str, Any] = {"step": "prune", "by": by, "scope": scope, "amount": amount, "seed": seed}
+    step |= {name: value for name, value in options.items() if value}
+    if by != "obs":
+        return before.pruned({name: kept[name] for name in chosen.names}, step)
+    if coded := [name for name in chosen.names if name in before.codes]:
+        raise InvalidInput(f"by='obs' moves the weights it keeps, and '{coded[0]}' is quantized: quantize afterwards")
+    original, step = before.network, {**step, "calibration": described(calibration)}
+    surgeon = BrainSurgeon(original.params, before.masks, {name: int((~kept[name]).sum()) for name in chosen.names})
+    only = [glob.escape(name) for name in chosen.names]  # names, not patterns
+    layers = find_layers(original, only, None, "joint", done="pruned by 'obs'")
+    walk = Walk(original, before.params, calibration, False, activation_budget, join_team(device_of(original.params)))
+    return transformed(walk, layers, surgeon, before, step, directory, progress)
+
+
+def _check_calibration(by: str, calibration: Calibration, biases: bool) -> None:
+    if by == "obs" and calibration is None:
+        raise InvalidInput("by='obs' chooses weights by what data makes of them: pass calibration=")
+    if by == "obs" and biases:
+        raise InvalidInput("by='obs' prunes weights only: leave out biases=True")
+    if by != "obs" and calibration is not None:
+        raise InvalidInput(f"by={by!r} looks at no data: leave out calibration=, or call tamis.repair afterwards")
+
+
+def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:
+    """How many weights to prune among which parameters, of which so many are left."""
+    if isinstance(amount, Mapping) or scope == "layer":
+        return {(name,): count for name, count in counts_by_layer(amount, sizes, halved).items()}
+    if halved is not None:
+        return {tuple(sizes): sum(counts_by_layer(amount, sizes, halved).values())}
+    return {tuple(sizes): count_of(amount, sum(sizes.values()), "the network")}
+
+
+def _remaining(scores: Sweep, masks: Mapping[str, Tensor]) -> Sweep:
+    """Scores in which whatever is pruned already comes first."""
+
+    def sweep(visit: Visitor) -> None:
+        def show(name: str, score: Tensor) -> None:
+            visit(name, score.masked_fill(~masks[name], float("-inf")) if name in masks else score)
+
+        scores(show)
+
+    return sweep

@@ -1,0 +1,89 @@
+"""A layer quantized along its rows of data, without Gram matrices of all its features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from tamis.layerwise import Rows, Samples
+from tamis.quantization.feedback import Grid
+from tamis.quantization.problem import Order, largest_first
+from tamis.quantization.units import Units
+
+SMALL_WORK = 2**28  # multiplications, up to which float64 costs nothing that one would notice
+
+AlongData = Callable[[Tensor, Tensor, Tensor, Grid], Tensor]
+
+
+def quantized_along_data(
+    choose: AlongData,
+    weights: Tensor,
+    rows: Rows,
+    candidates: Tensor,
+    units: Units,
+    levels: Tensor,
+    *,
+    order: Order,
+    centred: bool,
+) -> tuple[Tensor, Tensor]:
+    """Indices, (problems, neurons, features), and the scale of each unit, the best of the candidates on held-out rows.
+
+    Args:
+        choose: the method.
+        weights: (problems, neurons, features), float64.
+        rows: of the layer's inputs.
+        candidates: scales, (candidates, units), float64.
+        units: which neurons share a scale.
+        levels: of the alphabet, in the weight's dtype.
+        order: of the features.
+        centred: whether a bias will follow the means, so that only what varies is left to the weights.
+    """
+    whole = rows.all
+    places = torch.arange(weights.shape[2], device=weights.device)
+    if order == "norm":
+        seen = whole.centred() if centred else whole
+        places = largest_first(seen.small[0].double().square().sum(0))
+    small = whole.small.numel() * weights.shape[1] <= SMALL_WORK
+    dtype = torch.float64 if small else torch.promote_types(levels.dtype, torch.float32)
+    weights = weights[:, :, places]
+
+    def grid(scales: Tensor) -> Grid:
+        return Grid(units.spread(scales).to(levels.dtype), levels)
+
+    def chosen(samples: Samples, scales: Tensor) -> Tensor:
+        return choose(weights, samples.original, samples.small, grid(scales))
+
+    def prepared(samples: Samples) -> Samples:
+        samples = _ordered(samples, places if order == "norm" else None, dtype)
+        return samples.centred() if centred else samples
+
+    best = candidates[0]
+    if len(candidates) > 1:
+        chosen_from = prepared(rows.chosen_from)
+        held_out = chosen_from if rows.held_out is None else prepared(rows.held_out)
+        errors = [_errors(weights, chosen(chosen_from, each), grid(each), held_out) for each in candidates]
+        choice = torch.stack([units.total(each) for each in errors]).argmin(0)
+        best = candidates.gather(0, choice[None])[0]
+        del chosen_from, held_out
+    indices = torch.empty(weights.shape, dtype=torch.int32, device=weights.device)
+    indices[:, :, places] = chosen(prepared(whole), best)
+    return indices, best
+
+
+def _ordered(samples: Samples, places: Tensor | None, dtype: torch.dtype) -> Samples:
+    """With features in another order, unless there is none, and in a dtype."""
+
+    def moved(rows: Tensor) -> Tensor:
+        return (rows if places is None else rows[:, :, places]).to(dtype)
+
+    original = moved(samples.original)
+    return Samples(original, original if samples.original is samples.small else moved(samples.small))
+
+
+def _errors(weights: Tensor, indices: Tensor, grid: Grid, held_out: Samples) -> Tensor:
+    """‖Yw − Ỹq‖² of each neuron, (problems, neurons)."""
+    chosen = Grid(grid.scales[:, :, None], grid.levels).values(indices).to(held_out.small.dtype)
+    outputs = held_out.original @ weights.mT.to(held_out.original.dtype)
+    return (outputs - held_out.small @ chosen.mT).square().sum(1, dtype=torch.float64)

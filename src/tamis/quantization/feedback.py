@@ -1,0 +1,74 @@
+"""The recursion that GPFQ and OPTQ share: each weight is rounded after hearing what the ones before it did wrong.
+
+    z_t = s_t + Σ_{j<t} C_tj (v_j − q_j),      q_t = the level nearest to z_t, or 0 for a pruned weight,
+
+for every neuron of a layer at once. What differs between the methods is the start s, the target v and the coupling C
+(gpfq.py, optq.py); nearest rounding has C = 0. Within a block of features the recursion is done step by step; what a
+block passes on to all later ones is one matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tamis.kernels import BLOCK, Grid, choose_block
+from tamis.training import Team
+
+
+@dataclass(frozen=True)
+class Recursion:
+    """Start s and target v, (problems, neurons, features); coupling C, (problems, features, features) or None for 0.
+
+    Only the part of C below the diagonal counts.
+    """
+
+    start: Tensor
+    target: Tensor
+    coupling: Tensor | None
+
+    def repeated(self, times: int) -> Recursion:
+        """Every neuron so many times, to try several scales at once."""
+        start, target = (value.repeat(1, times, 1) for value in (self.start, self.target))
+        return Recursion(start, target, self.coupling)
+
+
+def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: Team | None = None) -> Tensor:
+    """Indices of the levels that the recursion chooses, (problems, neurons, features).
+
+    Args:
+        recursion: in float64.
+        grid: `scales` of shape (problems, neurons).
+        keep: false where a weight is pruned: its value is 0 whatever the levels, and its index 0; None if none is.
+        team: the processes that share the neurons, all with the same arguments; each gets all indices.
+    """
+    if team is not None and team.size > 1:
+        return _chosen_together(recursion, grid, keep, team)
+    if recursion.coupling is None:
+        nearest = Grid(grid.scales[:, :, None], grid.levels).indices(recursion.start)
+        return nearest if keep is None else nearest * keep
+    coupling = recursion.coupling
+    start, target = recursion.start.mT, recursion.target.mT  # features first: a step is a row
+    indices = torch.empty(start.shape, dtype=torch.int32, device=start.device)
+    errors = torch.empty(start.shape, dtype=start.dtype, device=start.device)  # v − q
+    features = start.shape[1]
+    for first in range(0, features, BLOCK):
+        here = slice(first, min(first + BLOCK, features))
+        z = start[:, here]
+        if first:
+            z = torch.baddbmm(z, coupling[:, here, :first], errors[:, :first])
+        mask = None if keep is None else keep.mT[:, here]
+        choose_block(z, target[:, here], coupling[:, here, here], grid, indices[:, here], errors[:, here], mask)
+    return indices.mT
+
+
+def _chosen_together(recursion: Recursion, grid: Grid, keep: Tensor | None, team: Team) -> Tensor:
+    def part(value: Tensor) -> Tensor:
+        return value.tensor_split(team.size, dim=1)[team.rank]
+
+    own = Recursion(part(recursion.start), part(recursion.target), recursion.coupling)
+    indices = torch.zeros(recursion.start.shape, dtype=torch.int32, device=recursion.start.device)
+    part(indices).copy_(chosen(own, Grid(part(grid.scales), grid.levels), None if keep is None else part(keep)))
+    return team.summed(indices)

@@ -1,0 +1,142 @@
+"""Greedy path-following quantization (GPFQ), from Gram matrices instead of the data.
+
+The definition runs along the data: with u_0 = 0,
+
+    q_t = the level nearest to ⟨Ỹ_t, u_{t−1} + w_t Y_t⟩ / ‖Ỹ_t‖²,      u_t = u_{t−1} + w_t Y_t − q_t Ỹ_t
+
+(paper (3) with Lemma 1 for Y ≠ Ỹ, ERRATA 9). Since u_{t−1} = Σ_{j<t} (w_j Y_j − q_j Ỹ_j), the same quotient is
+
+    w_t + ( Σ_{j<t} G_tj (w_j − q_j) + Σ_{j≤t} E_tj w_j ) / G_tt      with G = ỸᵀỸ, E = Ỹᵀ(Y − Ỹ),
+
+which no longer needs the m samples. Three forms of one algorithm stand here: `gpfq`, from the Gram matrices of all
+features; `gpfq_along_data`, which carries u along and needs Gram matrices of one block of features at a time, and so
+is the better one for layers with many more inputs than neurons or samples; and `gpfq_by_definition`, one feature at a
+time, as in the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tamis.kernels import BLOCK
+from tamis.layerwise import Gram, lower_product, panels, symmetric_product
+from tamis.quantization.feedback import Grid, Recursion, chosen
+
+
+def gpfq(weights: Tensor, gram: Gram) -> Recursion:
+    """GPFQ as a recursion over the features of every neuron.
+
+    Args:
+        weights: (problems, neurons, features), float64.
+        gram: of the layer's inputs.
+
+    Reference: lybrand2021gpfq, (3).
+    """
+    return _recursion(weights, gram.inputs, gram.drift)
+
+
+def _recursion(weights: Tensor, inputs: Tensor, drift: Tensor | None) -> Recursion:
+    """From G and E; of E only what stands on and below the diagonal is read, None stands for zero."""
+    norms = inputs.diagonal(dim1=1, dim2=2)
+    # A feature that is always zero costs the same whatever its weight: it is rounded by itself (ERRATA 9).
+    inverse = torch.where(norms > 0, 1 / norms, 0.0)
+    start = weights if drift is None else weights + _lower_times(drift, weights) * inverse[:, None, :]
+    return Recursion(start, weights, inputs * inverse[:, :, None])
+
+
+def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
+    """Σ_{j≤t} E_tj w_j for every t and neuron, in the dtype of E: half of a product."""
+    result, factors = torch.empty_like(weights), weights.to(matrix.dtype)
+    for here in panels(weights.shape[2]):
+        rows = matrix[:, here, : here.stop].tril(here.start)
+        result[:, :, here] = factors[:, :, : here.stop] @ rows.mT
+    return result
+
+
+def _recursion_of_rows(weights: Tensor, original: Tensor, small: Tensor) -> Recursion:
+    """From rows of data, with half of the products that Gram matrices take."""
+    inputs = symmetric_product(small)
+    drift = None if original is small else lower_product(small, original).sub_(inputs)
+    return _recursion(weights, inputs.double(), drift)
+
+
+def gpfq_of_rows(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
+    """GPFQ of a layer whose rows of data are at hand, by whichever form takes less arithmetic: indices of the levels.
+
+    Args:
+        weights: (problems, neurons, features), float64.
+        original, small: Y and Ỹ, (problems, samples, features); products are taken in their dtype.
+        grid: the levels of each neuron.
+
+    Example:
+        >>> grid = Grid(2 * weight.abs().median(1).values[None], torch.tensor([-1.0, 0.0, 1.0]))
+        >>> indices = gpfq_of_rows(weight[None].double(), inputs[None], inputs[None], grid)
+    """
+    if along_data_is_cheaper(small.shape[1], small.shape[2], weights.shape[1], candidates=1):
+        return gpfq_along_data(weights, original, small, grid)
+    return chosen(_recursion_of_rows(weights, original, small), grid)
+
+
+def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
+    """GPFQ with the state u carried along the data, block by block of features: indices of the levels.
+
+    Args:
+        weights: (problems, neurons, features), float64.
+        original, small: Y and Ỹ, (problems, samples, features); products are taken in their dtype.
+        grid: the levels of each neuron.
+
+    Reference: lybrand2021gpfq, (3).
+    """
+    state = original.new_zeros(len(weights), original.shape[1], weights.shape[1])  # u, one column for each neuron
+    indices = []
+    for first in range(0, weights.shape[2], BLOCK):
+        here = slice(first, first + BLOCK)
+        y, moved, w = original[:, :, here], small[:, :, here], weights[:, :, here]
+        recursion = _recursion_of_rows(w, moved if original is small else y, moved)
+        norms = moved.square().sum(1, dtype=torch.float64)[:, None, :]
+        carried = (moved.mT @ state).double().mT  # ⟨Ỹ_t, u⟩ of the blocks before
+        start = recursion.start + torch.where(norms > 0, carried / norms.where(norms > 0, 1.0), 0.0)
+        indices.append(chosen(replace(recursion, start=start), grid))
+        q = Grid(grid.scales[:, :, None], grid.levels).values(indices[-1])
+        if original is small:
+            state.baddbmm_(moved, (w - q).mT.to(state.dtype))
+        else:
+            state.baddbmm_(y, w.mT.to(state.dtype)).baddbmm_(moved, q.mT.to(state.dtype), alpha=-1)
+    return torch.cat(indices, 2)
+
+
+def along_data_is_cheaper(samples: int, features: int, neurons: int, candidates: int) -> bool:
+    """Whether `gpfq_along_data`, for so many candidates of scales, takes less arithmetic than `gpfq`.
+
+    Both halves of the Gram matrices take 2mN² operations, and 2N²n go into each recursion; along the data, a candidate
+    takes 6mNn.
+    """
+    from_gram = 2 * samples * features**2 + candidates * 2 * features**2 * neurons
+    return candidates * 6 * samples * features * neurons < from_gram
+
+
+def gpfq_by_definition(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
+    """GPFQ as the paper has it, one rank-1 update of the state u for each feature: indices of the levels.
+
+    Args:
+        weights: (problems, neurons, features).
+        original, small: Y and Ỹ, (problems, samples, features), of the same dtype.
+        grid: the levels of each neuron.
+
+    Reference: lybrand2021gpfq, (3) and Lemma 1.
+    """
+    state = weights.new_zeros(len(weights), small.shape[1], weights.shape[1])
+    each = Grid(grid.scales[:, None, :], grid.levels)
+    indices = []
+    for t in range(weights.shape[2]):
+        weight = weights[:, None, :, t]
+        column, moved = original[:, :, t : t + 1], small[:, :, t : t + 1]
+        state.baddbmm_(column, weight)
+        norm = moved.mT @ moved
+        quotient = torch.where(norm > 0, moved.mT @ state / norm.where(norm > 0, 1.0), weight)
+        indices.append(each.indices(quotient))
+        state.baddbmm_(moved, each.values(indices[-1]).to(state.dtype), alpha=-1)
+    return torch.cat(indices, 1).mT

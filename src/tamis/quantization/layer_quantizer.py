@@ -1,0 +1,225 @@
+"""One layer quantized: scales are chosen, weights put on the levels, and the means of the outputs kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tamis.artifact import Codes, storable
+from tamis.layerwise import MANY_FEATURES, Dense, Gram, Layer, Means, Outcome, Rows, Sums, lost, shifted
+from tamis.quantization.along_data import AlongData, quantized_along_data
+from tamis.quantization.alphabet import Alphabet
+from tamis.quantization.feedback import Grid, Recursion, chosen
+from tamis.quantization.gpfq import along_data_is_cheaper
+from tamis.quantization.objective import Objective
+from tamis.quantization.problem import Order, Problem
+from tamis.quantization.units import Per, Units
+from tamis.training import Team
+
+DESCENTS = 3  # passes of coordinate descent; more of them find little
+MOST_TRIED = 2**24  # weights of candidates that exist at a time
+
+
+@dataclass(frozen=True)
+class Method:
+    """A quantizer, and what goes with it unless the user says otherwise.
+
+    Attributes:
+        recursion: what it chooses by.
+        along_data: the same along rows of data, where it can be done.
+        improves: whether its choice is then improved by coordinate descent, and the scales by least squares.
+        bias_correction: whether the means of a layer's outputs are kept.
+        order: of the features.
+    """
+
+    recursion: Callable[[Tensor, Gram], Recursion]
+    along_data: AlongData | None
+    improves: bool
+    bias_correction: bool
+    order: Order
+
+
+@dataclass(frozen=True)
+class LayerQuantizer:
+    """What `tamis.quantize` does to a layer.
+
+    Attributes:
+        original: the original network's parameters.
+        masks: which weights are kept, for those that are pruned.
+        method, alphabet, per, order: as the user chose.
+        multiples: candidates for C_α; each unit takes the one that does best on held-out data.
+        fits_scales: whether scales may be moved by least squares afterwards.
+        biases: whether biases are quantized with the weights.
+        bias_correction: whether a bias, or the batch-norm that follows, keeps the means of the outputs.
+        team: the processes that share the neurons.
+    """
+
+    original: Mapping[str, Tensor]
+    masks: Mapping[str, Tensor]
+    method: Method
+    alphabet: Alphabet
+    per: Per
+    order: Order
+    multiples: tuple[float, ...]
+    fits_scales: bool
+    biases: bool
+    bias_correction: bool
+    team: Team
+
+    def takes_rows(self, layer: Layer) -> bool:
+        """Where a linear layer has many inputs, GPFQ may be better off along the data."""
+        plain = (
+            self.method.along_data is not None
+            and not {layer.weight, layer.bias} & self.masks.keys()
+            and not self.biases
+        )
+        return plain and isinstance(layer.form, Dense) and layer.form.features >= MANY_FEATURES
+
+    def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
+        """The layer's codes, and whatever else changes with them."""
+        if isinstance(seen, Rows) and self._goes_along_data(seen):
+            return self._along_data(layer, seen)
+        sums = seen.sums()
+        has_bias = self.biases and layer.shift is not None and layer.shift.name == layer.bias
+        corrects = self.bias_correction and layer.shift is not None and not has_bias
+        problem = Problem.of(
+            layer,
+            sums,
+            self.original,
+            params,
+            self.masks,
+            has_bias=has_bias,
+            centred=corrects,
+            order=self.order,
+            offset=None if corrects or has_bias else self._pruned_bias(layer, params),
+        )
+        levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.form, self.per)
+        choice = _Choice(self, problem, units, levels)
+        indices, scales = choice.quantized(choice.best_scales())
+        codes = _codes(layer, problem.natural(indices), scales, units, levels, has_bias)
+        return self._outcome(layer, codes, sums.all.means() if corrects else None)
+
+    def _pruned_bias(self, layer: Layer, params: Mapping[str, Tensor]) -> Tensor | None:
+        """What a bias that is pruned leaves to the weights."""
+        return lost(layer, self.original, params) if layer.bias in self.masks else None
+
+    def _goes_along_data(self, rows: Rows) -> bool:
+        form = rows.layer.form
+        return along_data_is_cheaper(rows.count, form.features, form.neurons, len(self.multiples))
+
+    def _along_data(self, layer: Layer, rows: Rows) -> Outcome:
+        assert self.method.along_data is not None
+        corrects = self.bias_correction and layer.shift is not None
+        means = rows.all.means() if corrects else None
+        weights = layer.form.matrix(self.original[layer.weight]).double()
+        levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.form, self.per)
+        radii = self.alphabet.radii(units.weights(weights))
+        candidates = storable(radii[None] * radii.new_tensor(self.multiples)[:, None], levels.dtype).double()
+        indices, scales = quantized_along_data(
+            self.method.along_data, weights, rows, candidates, units, levels, order=self.order, centred=corrects
+        )
+        return self._outcome(layer, _codes(layer, indices, scales, units, levels, has_bias=False), means)
+
+    def _outcome(self, layer: Layer, codes: dict[str, Codes], means: Means | None) -> Outcome:
+        """What follows from codes; with means of the inputs, the bias that keeps those of the outputs, too."""
+        values = {name: code.values(self.masks.get(name)) for name, code in codes.items()}
+        if means is not None:
+            moved = shifted(layer, means, self.original, values[layer.weight])
+        else:  # what an earlier step moved goes back: it was fitted to other weights
+            own = layer.shift.name if layer.shift is not None else None
+            moved = {} if own is None or own in codes else {own: self.original[own]}
+        zeros = float((values[layer.weight] == 0).double().mean())
+        figures = {"levels": len(self.alphabet.levels), "zeros": zeros}
+        return Outcome({**values, **moved}, codes, figures=figures)
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Scales, one for each unit, and indices of levels, for one problem."""
+
+    quantizer: LayerQuantizer
+    problem: Problem
+    units: Units
+    levels: Tensor  # in the weight's dtype
+
+    def best_scales(self) -> Tensor:
+        """The radius of each unit times the multiple that does best on held-out data."""
+        problem, quantizer = self.problem, self.quantizer
+        weights = problem.start if problem.keep is None else problem.start.where(problem.keep, torch.nan)
+        weights = problem.natural(weights)[:, :, : self.units.form.features]  # the bias has no say
+        radii = quantizer.alphabet.radii(self.units.weights(weights))
+        multiples = radii.new_tensor(quantizer.multiples)
+        if len(multiples) == 1:
+            return self._stored(radii * multiples)
+        at_once = max(1, MOST_TRIED // max(weights.numel(), 1))
+        recursion = quantizer.method.recursion(*problem.recursion_start(problem.chosen_from))
+        errors = [self._errors(recursion, radii[None] * some[:, None]) for some in multiples.split(at_once)]
+        return self._stored(radii * multiples[torch.cat(errors).argmin(0)])
+
+    def quantized(self, scales: Tensor) -> tuple[Tensor, Tensor]:
+        """Indices, (problems, neurons, features), and the scales, moved to where they fit best."""
+        problem, quantizer = self.problem, self.quantizer
+        recursion = quantizer.method.recursion(*problem.recursion_start(problem.all))
+        indices = self._chosen(recursion, scales[None])
+        if not quantizer.method.improves:
+            return indices, scales
+        objective = problem.objective(problem.all)
+        for _ in range(DESCENTS):
+            scales = self._fitted(indices, scales[None], objective)[0]
+            descent = objective.descent(self._values(indices, scales[None]))
+            indices = self._chosen(descent, scales[None])
+        return indices, self._fitted(indices, scales[None], objective)[0]
+
+    # In what follows scales are (candidates, units), and every neuron stands there once for each candidate.
+
+    def _errors(self, recursion: Recursion, scales: Tensor) -> Tensor:
+        """On held-out data: (candidates, units)."""
+        problem, scales, times = self.problem, self._stored(scales), len(scales)
+        indices = self._chosen(recursion.repeated(times), scales)
+        scales = self._fitted(indices, scales, problem.objective(problem.chosen_from).repeated(times))
+        objective = problem.objective(problem.held_out).repeated(times)
+        return self._totals(objective.error(self._values(indices, scales)), times)
+
+    def _fitted(self, indices: Tensor, scales: Tensor, objective: Objective) -> Tensor:
+        """The scales that least squares gives these choices of levels; the same where that is not allowed."""
+        if not self.quantizer.fits_scales:
+            return scales
+        above, below = objective.scale_terms(self._values(indices, scales))
+        numerator, denominator = self._totals(above, len(scales)), self._totals(below, len(scales))
+        sound = (numerator > 0) & (denominator > 0)
+        return self._stored(torch.where(sound, scales * numerator / denominator.where(sound, 1.0), scales))
+
+    def _chosen(self, recursion: Recursion, scales: Tensor) -> Tensor:
+        keep = None if self.problem.keep is None else self.problem.keep.repeat(1, len(scales), 1)
+        return chosen(recursion, Grid(self._spread(scales), self.levels), keep, self.quantizer.team)
+
+    def _values(self, indices: Tensor, scales: Tensor) -> Tensor:
+        values = Grid(self._spread(scales)[:, :, None], self.levels).values(indices)
+        return values if self.problem.keep is None else values.where(self.problem.keep.repeat(1, len(scales), 1), 0.0)
+
+    def _spread(self, scales: Tensor) -> Tensor:
+        return torch.cat([self.units.spread(each) for each in scales], 1).to(self.levels.dtype)
+
+    def _totals(self, values: Tensor, times: int) -> Tensor:
+        return torch.stack([self.units.total(each) for each in values.chunk(times, 1)])
+
+    def _stored(self, scales: Tensor) -> Tensor:
+        """As they are in the weight's dtype."""
+        return storable(scales, self.levels.dtype).double()
+
+
+def _codes(
+    layer: Layer, indices: Tensor, scales: Tensor, units: Units, levels: Tensor, has_bias: bool
+) -> dict[str, Codes]:
+    """Of the weight and, where it is quantized as the last feature, of the bias."""
+    form = layer.form
+    indices = indices.to(torch.uint8 if len(levels) <= 256 else torch.int32)
+    scales = scales.to(levels.dtype)
+    codes = {layer.weight: Codes(form.tensor(indices[:, :, : form.features]), levels, units.scales(scales))}
+    if has_bias:
+        assert layer.bias is not None
+        codes[layer.bias] = Codes(indices[:, :, -1].reshape(-1), levels, scales)
+    return codes

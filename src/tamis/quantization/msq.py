@@ -1,0 +1,16 @@
+"""Memoryless scalar quantization (MSQ): every weight to the level nearest to it, whatever the data."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tamis.layerwise import Gram
+from tamis.quantization.feedback import Recursion
+
+
+def msq(weights: Tensor, gram: Gram) -> Recursion:
+    """q_t = the level nearest to w_t.
+
+    Reference: lybrand2021gpfq, section 3.
+    """
+    return Recursion(weights, weights, None)

@@ -1,0 +1,124 @@
+"""The numbers of one layer that is to be quantized, in float64 and in the order in which its weights are chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from tamis.layerwise import Gram, Layer, Sums, fitted
+from tamis.quantization.objective import Objective
+
+Order = Literal["natural", "norm"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Matrices are (problems, neurons, features); a bias that is quantized, too, is one more feature.
+
+    Attributes:
+        weights: the original ones.
+        start: what the recursion begins with: the original ones or, after pruning, what fits the kept ones best.
+        keep: which weights are kept; None if all are.
+        chosen_from, held_out, all: Gram matrices of the data to choose from, of that to compare with, and of both.
+        places: where each feature comes from, (problems, features).
+        offset: what each neuron's output is to have beyond Yw, (problems, neurons); None for nothing.
+    """
+
+    weights: Tensor
+    start: Tensor
+    keep: Tensor | None
+    chosen_from: Gram
+    held_out: Gram
+    all: Gram
+    places: Tensor
+    offset: Tensor | None
+
+    @classmethod
+    def of(
+        cls,
+        layer: Layer,
+        sums: Sums,
+        original: Mapping[str, Tensor],
+        present: Mapping[str, Tensor],
+        masks: Mapping[str, Tensor],
+        *,
+        has_bias: bool,
+        centred: bool,
+        order: Order,
+        offset: Tensor | None,
+    ) -> Problem:
+        """Of a layer.
+
+        Args:
+            layer: the layer, with the Gram matrices of its inputs.
+            original, present: parameters of both networks.
+            masks: which weights are kept.
+            has_bias: whether the bias is quantized with the weights.
+            centred: whether a bias will follow the means, so that only what varies is left to the weights.
+            order: "natural", or "norm": features with the largest norms first.
+            offset: what each neuron's output is to have beyond Yw, (problems, neurons).
+        """
+
+        def matrix(params: Mapping[str, Tensor]) -> Tensor:
+            weights = layer.form.matrix(params[layer.weight])
+            if not has_bias:
+                return weights
+            return torch.cat([weights, layer.form.of_channel(params[layer.bias or ""])[:, :, None]], 2)
+
+        def seen(gram: Gram) -> Gram:
+            return gram.with_constant() if has_bias else gram.centred() if centred else gram
+
+        everything = seen(sums.all)
+        weights = matrix(original).double()
+        start, keep = weights, None
+        if layer.weight in masks or offset is not None:
+            names = (layer.weight, *([layer.bias] if layer.bias else []))
+            keep = matrix({name: torch.ones_like(original[name], dtype=torch.bool) for name in names} | dict(masks))
+            start = fitted(weights, matrix(present).double(), keep, everything, offset=offset)
+        held_out = seen(sums.chosen_from if sums.held_out is None else sums.held_out)
+        natural = torch.arange(weights.shape[2], device=weights.device).expand(len(weights), -1)
+        whole = cls(weights, start, keep, seen(sums.chosen_from), held_out, everything, natural, offset)
+        return whole if order == "natural" else whole._by_norm()
+
+    def objective(self, gram: Gram) -> Objective:
+        """What a choice of weights costs on the data of one of the Gram matrices."""
+        return Objective.of(self.weights, gram, self.offset)
+
+    def recursion_start(self, gram: Gram) -> tuple[Tensor, Gram]:
+        """The weights to quantize, and the Gram matrices for it: weights fitted after pruning have met the drift."""
+        return self.start, gram if self.keep is None else replace(gram, drift=torch.zeros_like(gram.drift))
+
+    def natural(self, matrix: Tensor) -> Tensor:
+        """A matrix with its features in the natural order."""
+        places = self.places[:, None, :].expand(-1, matrix.shape[1], -1)
+        return torch.empty_like(matrix).scatter_(2, places, matrix)
+
+    def _by_norm(self) -> Problem:
+        places = largest_first(self.all.inputs.diagonal(dim1=1, dim2=2))
+
+        def moved(matrix: Tensor) -> Tensor:
+            return matrix.gather(2, places[:, None, :].expand(-1, matrix.shape[1], -1))
+
+        return replace(
+            self,
+            weights=moved(self.weights),
+            start=moved(self.start),
+            keep=None if self.keep is None else moved(self.keep),
+            chosen_from=self.chosen_from.in_order(places),
+            held_out=self.held_out.in_order(places),
+            all=self.all.in_order(places),
+            places=places,
+        )
+
+
+def largest_first(norms: Tensor) -> Tensor:
+    """Places of the features with the largest squared norms first, along the last axis.
+
+    Norms that agree to five digits count as equal, and keep their order: those of a transposed convolution's window do,
+    but for rounding, and the order should not depend on how the data was cut into batches.
+    """
+    return norms.clamp_min(0).log2().mul(2**16).round().argsort(dim=-1, descending=True, stable=True)

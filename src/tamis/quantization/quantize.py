@@ -1,0 +1,200 @@
+"""`quantize`: put the weights of a network on a few levels, layer by layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from numbers import Real
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from tamis.artifact import Compressed, check_same_graph, compressed_of
+from tamis.errors import InvalidInput
+from tamis.graph import Network, Patterns, as_patterns, lasting, without_autocast
+from tamis.layerwise import (
+    ACTIVATION_BUDGET,
+    Calibration,
+    Kernels,
+    Walk,
+    batches_of,
+    check_budget,
+    described,
+    device_of,
+    find_layers,
+    transformed,
+)
+from tamis.progress import Listener
+from tamis.quantization.alphabet import Alphabet, Radius, alphabet_of
+from tamis.quantization.cross_validation import cross_validate
+from tamis.quantization.gpfq import gpfq, gpfq_of_rows
+from tamis.quantization.layer_quantizer import LayerQuantizer, Method
+from tamis.quantization.msq import msq
+from tamis.quantization.optq import optq
+from tamis.quantization.problem import Order
+from tamis.quantization.units import Per
+from tamis.training import join_team
+
+METHODS: dict[str, Method] = {
+    "msq": Method(msq, None, improves=False, bias_correction=False, order="natural"),
+    "gpfq": Method(gpfq, gpfq_of_rows, improves=False, bias_correction=False, order="natural"),
+    "optq": Method(optq, None, improves=True, bias_correction=True, order="norm"),
+}
+# Candidates for C_α where it is searched for, from binary levels to those of many bits.
+FRACTIONS_OF_RADIUS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25)  # of max |w|, or of what fits it best
+MULTIPLES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.5, 10.0)
+
+
+@without_autocast()
+def quantize(
+    net: Network | Compressed | nn.Module,
+    calibration: Calibration,
+    levels: int | Iterable[float] | Alphabet | None = None,
+    method: Literal["gpfq", "msq", "optq"] = "optq",
+    per: Per = "channel",
+    c_alpha: float | Iterable[float] | None = None,
+    *,
+    search: Literal["layer", "global"] = "layer",
+    bits: int | None = None,
+    radius: Radius = "median",
+    conv: Kernels = "joint",
+    order: Order | None = None,
+    biases: bool = False,
+    bias_correction: bool | None = None,
+    pruned: Compressed | None = None,
+    include: Patterns = None,
+    exclude: Patterns = None,
+    directory: str | Path | None = None,
+    activation_budget: int = ACTIVATION_BUDGET,
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    progress: Listener = True,
+) -> Compressed:
+    """Put the weights of every linear and convolution layer on a few levels, layer by layer, without retraining.
+
+    Each layer's weights are chosen so that its outputs on the calibration data stay those of the original network,
+    given the inputs that the layers before it, quantized already, now send it. Levels are α · {−1 + 2j/(M−1)}; α is
+    C_α times the median of |w|.
+
+    Under `torchrun`, the processes share the batches and the neurons.
+
+    Args:
+        net: a network; one that is compressed already, whose pruned weights stay pruned; or a module, with an example.
+        calibration: inputs, some hundreds or thousands: a tensor (a tuple for a network of several inputs), a dataset
+            or its name ("cifar10:train[:5000]", "images.npz"), or a DataLoader.
+        levels: how many levels (3 unless `bits` is given), a sorted list of them as they are meant, or an `Alphabet`.
+        method: "optq" (recommended: drift correction, error feedback, scales fitted by least squares, coordinate
+            descent), "gpfq" (the paper's), or "msq" (nearest level).
+        per: "channel" for a scale for each output channel, "layer" for one in all.
+        c_alpha: C_α, one or several to choose from on held-out calibration data; None: chosen from a list of ours. The
+            scales of "optq" are fitted afterwards unless C_α is one number.
+        search: "layer" lets each unit take the C_α that does best for its layer, from the same Gram matrices; "global"
+            takes one for the whole network, by quantizing it with each (see `tamis.quantization.cross_validation`).
+        bits: instead of `levels`, for 2^bits of them.
+        radius: what α is C_α times of: "median", "max", or "least_squares" (best for nearest rounding).
+        conv: a convolution's weights jointly over input channels, or one 2-D kernel at a time ("per_channel").
+        order: in which a neuron's weights are chosen: "natural", or "norm": largest inputs first. None: the method's.
+        biases: whether biases are quantized as well, as weights of an input that is always 1.
+        bias_correction: whether biases, or batch-norm means, keep the mean of every output. None: as the method does.
+        pruned: the same network, pruned: its pruned weights stay zero, and what is left is first fitted to the original
+            outputs by least squares. So prune, repair and quantize are one call.
+        include, exclude: names or patterns ("layer1", "*.conv1.*") of weights or of the modules they are in.
+        directory: where each layer is left when it is finished, so that the same call goes on after a kill.
+        activation_budget: bytes of activations to keep in memory; what is more goes to files.
+        example: an input, if `net` is a module.
+        progress: True, False, or a function of a `Progress`, called after each layer.
+
+    Returns:
+        The network with `codes`: indices, levels and scales for each quantized parameter. The last step of its
+        `recipe` has, for each layer, the relative error ‖Yw − Ỹq‖/‖Yw‖ and the share of zeros.
+
+    Example:
+        >>> small = tamis.quantize(net, "cifar10:train[:5000]", levels=3)
+        >>> print(small.summary())
+        >>> small.save("small.tamis")
+
+    Reference: lybrand2021gpfq, frantar2023optq.
+    """
+    _check(method, per, order, conv, search, biases)
+    check_budget(activation_budget)
+    alphabet = alphabet_of(3 if levels is None and bits is None else levels, bits, radius)
+    chosen, multiples = METHODS[method], _multiples(c_alpha, alphabet)
+    given, name = compressed_of(net, example, "quantize"), described(calibration)
+    original, before = given.network, given if pruned is None else _checked(pruned, given.network)
+    original.check_finite()
+    include, exclude = lasting(include), lasting(exclude)
+    choices: dict[str, Any] = {
+        "method": method,
+        "per": per,
+        "conv": conv,
+        "order": order or chosen.order,
+        "biases": biases,
+        "bias_correction": chosen.bias_correction if bias_correction is None else bias_correction,
+        "include": list(as_patterns(include)) or None,
+        "exclude": list(as_patterns(exclude)) or None,
+    }
+    if search == "global" and len(multiples) > 1:
+        calibration = list(batches_of(calibration, original))  # a loader may give its batches only once
+        rest: dict[str, Any] = {**choices, "pruned": pruned, "activation_budget": activation_budget}
+        trials = cross_validate(given, calibration, [alphabet], multiples, progress=progress, **rest)
+        multiples = (min(trials, key=lambda trial: trial.error).c_alpha or 1.0,)
+    team = join_team(device_of(original.params))
+    quantizer = LayerQuantizer(
+        original=original.params,
+        masks=before.masks,
+        method=chosen,
+        alphabet=alphabet,
+        per=per,
+        order=choices["order"],
+        multiples=multiples,
+        fits_scales=chosen.improves and len(multiples) > 1,
+        biases=biases,
+        bias_correction=choices["bias_correction"],
+        team=team,
+    )
+    scales = {"levels": list(alphabet.levels), "radius": alphabet.radius, "c_alpha": list(multiples), "search": search}
+    step = {"step": "quantize", **scales, **choices, "calibration": name}
+    layers = find_layers(original, include, exclude, conv, done="quantized")
+    for layer in layers:
+        alphabet.tensor(original.params[layer.weight])  # levels that its dtype cannot tell apart are refused now
+    walk = Walk(original, before.params, calibration, len(multiples) > 1, activation_budget, team)
+    return transformed(walk, layers, quantizer, before, step, directory, progress)
+
+
+def _check(method: str, per: str, order: str | None, conv: str, search: str, biases: bool) -> None:
+    if method not in METHODS:
+        raise InvalidInput(f"method={method!r} is not a quantizer; these are: {', '.join(METHODS)}")
+    if per not in ("layer", "channel"):
+        raise InvalidInput(f"per={per!r} must be 'layer' or 'channel'")
+    if order not in (None, "natural", "norm"):
+        raise InvalidInput(f"order={order!r} must be 'natural' or 'norm'")
+    if search not in ("layer", "global"):
+        raise InvalidInput(f"search={search!r} must be 'layer' or 'global'")
+    if biases and conv == "per_channel":
+        raise InvalidInput("biases=True needs conv='joint': a bias belongs to no single 2-D kernel")
+
+
+def _multiples(c_alpha: float | Iterable[float] | None, alphabet: Alphabet) -> tuple[float, ...]:
+    """Candidates for C_α."""
+    if alphabet.radius == "given":
+        if c_alpha is not None:
+            raise InvalidInput(f"levels {alphabet.levels!s:.80} are meant as they are: leave out {c_alpha=}")
+        return (1.0,)
+    if c_alpha is None:
+        return MULTIPLES if alphabet.radius == "median" else FRACTIONS_OF_RADIUS
+    multiples = tuple(c_alpha) if isinstance(c_alpha, Iterable) and not isinstance(c_alpha, Tensor) else (c_alpha,)
+    if not multiples or not all(_is_positive(multiple) for multiple in multiples):
+        raise InvalidInput(f"c_alpha={c_alpha!r} must be a positive number, or several to choose from")
+    return tuple(float(multiple) for multiple in multiples)
+
+
+def _is_positive(number: Any) -> bool:
+    return isinstance(number, Real) and not isinstance(number, bool) and 0 < float(number) < math.inf
+
+
+def _checked(pruned: Compressed, original: Network) -> Compressed:
+    """A pruned network, if it is the same but for its weights."""
+    if not isinstance(pruned, Compressed):
+        raise InvalidInput(f"pruned must be a Compressed, as tamis.prune gives it, got {type(pruned).__name__}")
+    check_same_graph(pruned, original)
+    return pruned

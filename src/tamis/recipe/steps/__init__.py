@@ -1,1 +1,0 @@
-"""The steps of recipes, one in each file."""

@@ -1,0 +1,166 @@
+"""recipe.lock.yaml: everything that is needed to repeat a run, and what it came out to be."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+import yaml
+
+from tamis import __version__
+from tamis.artifact import fingerprint, fingerprint_of_values, replacing
+from tamis.errors import CorruptArtifact, InvalidInput
+from tamis.graph import Network
+from tamis.recipes.schema import Recipe, recipe_of
+from tamis.recipes.splits import Splits
+from tamis.recipes.yaml_document import Document
+
+VERSION = 1
+MOST_THREADS = 4096  # with far more, torch does not say no: it crashes
+HEADER = "# Written by tamis compress: pass this file as --recipe to repeat the run.\n"
+ABOUT_THE_MACHINE = ("versions", "threads")  # what may differ when a run is repeated, as far as it can be
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The content of a lock file.
+
+    Attributes:
+        content: plain data: the recipe with every default, digests of the model and the data, versions, threads,
+            device, what is required of the certificate and, once the run is over, the file that came out, and what a
+            search tried.
+    """
+
+    content: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, recipe: Recipe, net: Network, called: str, data: Splits, device: torch.device) -> Lock:
+        """Of a run that is about to begin."""
+        return cls(
+            {
+                "lock": VERSION,
+                "recipe": recipe.resolved(),
+                "model": {"name": called, **model_facts(net)},
+                "data": data.digests,
+                "versions": {
+                    "tamis": __version__,
+                    "torch": torch.__version__.split("+")[0],
+                    "numpy": numpy.__version__,
+                    "python": platform.python_version(),
+                },
+                "threads": torch.get_num_threads(),
+                "device": str(device),
+            }
+        )
+
+    @classmethod
+    def read(cls, path: Path) -> Lock:
+        """One that was written."""
+        content = Document.read(path).data
+        if not is_lock(content):
+            raise CorruptArtifact(
+                f"'{path}' is no lock file of tamis compress, or one of another version: move it, or name another "
+                "folder with -o"
+            )
+        return cls(content)
+
+    def write(self, path: Path) -> None:
+        """As YAML, whole or not at all."""
+        text = yaml.safe_dump(dict(self.content), sort_keys=False, allow_unicode=True, width=120)
+        with replacing(path) as part:
+            part.write_text(HEADER + text, encoding="utf-8")
+
+    @property
+    def threads(self) -> int:
+        """How many threads torch computed with: another number may round otherwise."""
+        return int(self.content["threads"])
+
+    @property
+    def requirements(self) -> Mapping[str, float]:
+        """What is required of the certificate, by argument; files from before it was written down have nothing."""
+        found: Mapping[str, float] = self.content.get("requirements", {})
+        return found
+
+    def requiring(self, requirements: Mapping[str, float | None]) -> Lock:
+        """With these requirements, and no others; None is none."""
+        asked = {name: value for name, value in requirements.items() if value is not None}
+        return Lock({**self.content, "requirements": asked})
+
+    def with_result(self, file: Path, notes: Mapping[str, Any]) -> Lock:
+        """With the file that came out, and what is known of a search that led there."""
+        found = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file), **notes}
+        return Lock({**self.content, "result": found})
+
+    def differs(self, other: Lock) -> str:
+        """In what two runs differ that make a network, beside versions and threads, in words; empty if in nothing."""
+        ignored = (*ABOUT_THE_MACHINE, "requirements", "result")
+        mine, theirs = ({k: v for k, v in each.content.items() if k not in ignored} for each in (self, other))
+        for each in (mine, theirs):
+            each["model"] = {name: value for name, value in each["model"].items() if name != "name"}
+        return "; ".join(_differences(mine, theirs)[:3])
+
+    def check_made_for(self, net: Network, data: Splits, path: Path) -> None:
+        """Raise InvalidInput unless the model and the data are those of the lock file."""
+        found = {"model": model_facts(net), **{f"data {name}": each for name, each in data.digests.items()}}
+        said = {"model": self.content["model"], **{f"data {name}": v for name, v in self.content["data"].items()}}
+        for what, facts in found.items():
+            for name, value in facts.items():
+                if name != "data" and said.get(what, {}).get(name) != value:
+                    raise InvalidInput(
+                        f"the {what} is not that of '{path}': its {name} is {value}, there it is "
+                        f"{said.get(what, {}).get(name)}"
+                    )
+
+
+def is_lock(content: Any) -> bool:
+    """Whether this is what a lock file says, and not a recipe."""
+    return (
+        isinstance(content, Mapping)
+        and content.get("lock") == VERSION
+        and all(isinstance(content.get(name), Mapping) for name in ("recipe", "model", "data", "versions"))
+        and all(isinstance(each, Mapping) for each in content["data"].values())
+        and isinstance(content.get("requirements", {}), Mapping)
+        and type(content.get("threads")) is int
+        and 0 < content["threads"] <= MOST_THREADS
+    )
+
+
+def recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
+    """The recipe in a file, with the document that it stands in; of a lock file, that too."""
+    document = Document.read(path)
+    if is_lock(document.data):
+        part = document.below(("recipe",))
+        return recipe_of(part), part, Lock(document.data)
+    if isinstance(document.data, Mapping) and {"lock", "recipe"} <= set(document.data):
+        raise document.error(
+            ("lock",),
+            f"this is no lock file that can be repeated: one of version {VERSION} has recipe, model, data, versions "
+            f"and threads, from 1 to {MOST_THREADS}",
+        )
+    return recipe_of(document), document, None
+
+
+def model_facts(net: Network) -> dict[str, str]:
+    """What says which network it is."""
+    return {"graph": fingerprint(net), "values": fingerprint_of_values(net.params)}
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _differences(mine: Any, theirs: Any, path: str = "") -> list[str]:
+    if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
+        names = dict.fromkeys([*mine, *theirs])
+        return [text for name in names for text in _differences(mine.get(name), theirs.get(name), f"{path}.{name}")]
+    if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+        pairs = enumerate(zip(mine, theirs, strict=True))
+        return [text for place, pair in pairs for text in _differences(*pair, f"{path}[{place}]")]
+    return [] if mine == theirs else [f"{path.removeprefix('.')} was {theirs!r:.80}, now it is {mine!r:.80}"]

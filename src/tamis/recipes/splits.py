@@ -1,0 +1,104 @@
+"""Training, search and certification data: three parts without a sample in common."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tamis.errors import InvalidInput
+from tamis.training import Data, as_data
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The parts of the data that a recipe names.
+
+    Attributes:
+        train: what steps train on.
+        held_out: what a search compares networks on; no step trains on it, and no certificate speaks of it. None where
+            nothing is compared.
+        calibration: some of `train`, for the steps that go layer by layer.
+        test: what the certificate speaks of; no step and no search sees it.
+        has_labels: whether the labels of `train` mean anything.
+        test_has_labels: whether those of `test` do.
+        digests: by name, what says which data it is.
+    """
+
+    train: Data
+    held_out: Data | None
+    calibration: Data
+    test: Data
+    has_labels: bool
+    test_has_labels: bool
+    digests: dict[str, dict[str, Any]]
+
+    @property
+    def searched(self) -> Data:
+        """What is held out, for a search, which needs it."""
+        if self.held_out is None:
+            raise InvalidInput("a search needs data to compare networks on: say which part of it is held_out")
+        return self.held_out
+
+
+def load_splits(
+    train: Any, test: Any, held_out: float | None, held_out_from: str, calibration: int, seed: int
+) -> Splits:
+    """Load the training data and the test data, and set part of one of them aside.
+
+    Args:
+        train, test: datasets, as `tamis.training.data.as_data` takes them.
+        held_out: which part is set aside; None: none is.
+        held_out_from: of what: "train" or "test".
+        calibration: how many training samples the layer-by-layer steps see, or all if there are fewer.
+        seed: of the choice.
+
+    Raises:
+        InvalidInput: the training data and the test data have samples in common, or too few to set any aside.
+        DataNotFound: it is not there.
+    """
+    everything, tested = as_data(train, "the training data"), as_data(test, "the test data")
+    refuse_overlap(everything, tested)
+    from_test = held_out_from == "test"
+    source = tested if from_test else everything
+    aside, rest = (None, source) if held_out is None else source.set_aside(held_out, seed)
+    left = everything if from_test else rest
+    return Splits(
+        train=left,
+        held_out=aside,
+        calibration=left[torch.randperm(len(left), generator=torch.Generator().manual_seed(seed + 1))[:calibration]],
+        test=rest if from_test else tested,
+        has_labels=everything.has_labels,
+        test_has_labels=tested.has_labels,
+        digests={"train": described(everything), "test": described(tested)},
+    )
+
+
+def refuse_overlap(train: Data, test: Data) -> None:
+    """Raise InvalidInput where an input stands in both: what is certified on it would not hold for new ones."""
+    if train.inputs.shape[1:] != test.inputs.shape[1:]:
+        return  # of which a network takes one at most; whoever checks the inputs says which
+    # As stored, where they are stored alike, so that another mean does not hide it; else as a network is fed with them.
+    stored_alike = train.inputs.dtype is test.inputs.dtype
+    there, here = ((_each(data) if stored_alike else data.sample_digests.tolist()) for data in (train, test))
+    known = {digest: place for place, digest in enumerate(there)}
+    shared = [(known[digest], place) for place, digest in enumerate(here) if digest in known]
+    if shared:
+        first, second = shared[0]
+        raise InvalidInput(
+            f"'{train.name}' and '{test.name}' have {len(shared):,} of {len(test):,} samples in common (the first: "
+            f"sample {first} of the one is sample {second} of the other): a certificate needs data that nothing was "
+            "made with"
+        )
+
+
+def described(data: Data) -> dict[str, Any]:
+    """What says which data it is."""
+    return {"data": data.name, "samples": len(data), "sha256": data.digest()}
+
+
+def _each(data: Data) -> list[bytes]:
+    """A digest of each input."""
+    return [hashlib.sha256(sample.tobytes()).digest() for sample in data.inputs.contiguous().numpy()]

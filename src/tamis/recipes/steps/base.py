@@ -1,0 +1,64 @@
+"""What every step of a recipe is: settings that are checked, what may not come before it, and what it does."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+if TYPE_CHECKING:  # whoever only reads recipes needs no torch
+    from torch import Tensor, nn
+
+    from tamis.recipes.state import Context, State
+
+QUANTIZED = "weights would leave the levels that they were put on"
+BINARY = "binary weights are signs already, and their real values are gone"
+FACTORS = "the factors of Kronecker-sparse layers are neither pruned nor quantized"
+
+
+def needs_all_weights(pruned: str) -> dict[str, str]:
+    """What may not come before a step that begins with every weight, in float; `pruned` says why it needs every one."""
+    none_gone = {"prune": pruned, "l1inf": pruned, "search": pruned}
+    return {**none_gone, "quantize": QUANTIZED, "binarize": BINARY, "kronecker": FACTORS}
+
+
+class Section(BaseModel):
+    """A part of a recipe: nothing but known keys, of the right types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Step(Section):
+    """A step. Its fields are what a recipe may say of it; those without a default it must.
+
+    Attributes:
+        not_after: steps that may not come before this one, each with the reason.
+        only_after: steps of which one must come before this one; empty: none need to.
+        followed_by: a step that must come later, with the reason; None: none need to.
+        trains: whether it trains, and so needs a module and labels.
+        renews: whether what it makes is what later steps fit weights to.
+        rebuilds: whether it makes another graph.
+    """
+
+    not_after: ClassVar[Mapping[str, str]] = {}
+    only_after: ClassVar[tuple[str, ...]] = ()
+    followed_by: ClassVar[tuple[str, str] | None] = None
+    trains: ClassVar[bool] = False
+    renews: ClassVar[bool] = False
+    rebuilds: ClassVar[bool] = False
+
+    step: str
+
+    @abstractmethod
+    def run(self, state: State, context: Context) -> State:
+        """Do it. What is passed in is left as it is."""
+
+    def rebuilt(self, module: nn.Module, example: Tensor) -> nn.Module:
+        """The architecture after the step, with any weights; of a step that rebuilds nothing, the same."""
+        return module
+
+    def chosen(self) -> dict[str, Any]:
+        """Its settings but for those that are left at None."""
+        return self.model_dump(exclude={"step"}, exclude_none=True)

@@ -1,0 +1,68 @@
+"""binarize: signs for the weights and activations of most layers, trained in two stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tamis.recipes.steps.base import needs_all_weights
+from tamis.recipes.steps.training import TrainingStep
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tamis.recipes.state import Context, State
+
+PRUNED = "pruned weights would come back: a binary weight is +1 or −1"
+
+
+class Binarize(TrainingStep):
+    """`tamis.binary.binarize` and `train_binary`, with one bit for each binary weight in the file."""
+
+    not_after: ClassVar[Mapping[str, str]] = needs_all_weights(PRUNED)
+    renews: ClassVar[bool] = True
+    rebuilds: ClassVar[bool] = True
+
+    step: Literal["binarize"]
+    scale: Literal["rank_one", "spatial", "full", "channel", "analytic"] = Field(
+        "rank_one", description="What an output of a binary layer is multiplied with."
+    )
+    estimator: Literal["clipped", "approx_sign", "rsign"] = Field(
+        "clipped", description="What stands for the gradient of a sign."
+    )
+    keep: list[str] = Field(["first", "last"], description="Which layers stay real: first, last, names or patterns.")
+    activation_epochs: int | None = Field(
+        None, ge=0, description="Epochs of the first stage, with real weights; 0 leaves it out. Default: as `epochs`."
+    )
+
+    def rebuilt(self, module: nn.Module, example: Tensor) -> nn.Module:
+        from tamis.binary import binarize
+
+        return binarize(module, tuple(self.keep), example, self.scale, self.estimator)
+
+    def run(self, state: State, context: Context) -> State:
+        from dataclasses import replace
+
+        from tamis.binary import packed_as, train_binary
+        from tamis.graph import trace
+
+        settings, example = self.settings(), context.data.train.example
+        binary = self.rebuilt(state.trainable(), example)
+        first_epochs = settings.epochs if self.activation_epochs is None else self.activation_epochs
+        trained = train_binary(
+            binary,
+            context.data.train,
+            settings,
+            first=replace(settings, epochs=first_epochs) if first_epochs else None,
+            test=context.data.held_out,
+            directory=context.directory,
+            device=context.device,
+            progress=context.progress,
+        )
+        how: dict[str, Any] = {"scale": self.scale, "estimator": self.estimator, "keep": list(self.keep)}
+        step = {"step": self.step, **how, "activation_epochs": first_epochs}
+        step |= {"data": context.data.train.name, **settings.in_effect}
+        small = packed_as(trace(binary, example), trained.model, [*state.small.recipe, step])
+        return replace(state.renewed(small), module=binary)

@@ -1,0 +1,75 @@
+"""kronecker: products of sparse factors in the place of dense layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from tamis.recipes.steps.base import BINARY, QUANTIZED, Step
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tamis.recipes.state import Context, State
+
+PRUNED = "which entries are pruned would be lost in the factors"
+
+
+class Kronecker(Step):
+    """`tamis.kronecker.replace`, with the patterns that `tamis.kronecker.suggest` puts first for each layer."""
+
+    not_after: ClassVar[Mapping[str, str]] = {
+        "prune": PRUNED,
+        "l1inf": PRUNED,
+        "search": PRUNED,
+        "quantize": QUANTIZED,
+        "binarize": BINARY,
+        "kronecker": "the layers have factors already",
+    }
+    renews: ClassVar[bool] = True
+    rebuilds: ClassVar[bool] = True
+
+    step: Literal["kronecker"]
+    density: float = Field(0.25, gt=0, le=1, description="The most weights of a layer's factors, as a part of its own.")
+    smallest: int = Field(1024, ge=1, description="Layers of fewer weights stay dense.")
+    factors: int = Field(2, ge=2, le=8, description="How many factors at most.")
+    target: Literal["time", "energy"] = Field("time", description="What the patterns are chosen for.")
+    convolutions: bool = Field(True, description="Replace convolutions, too.")
+    keep: list[str] = Field([], description="Names or patterns of layers that stay dense.")
+    begin: Literal["factorized", "scratch"] = Field(
+        "factorized", description="With the products nearest to the weights, or with weights drawn anew."
+    )
+    refine: int = Field(0, ge=0, description="Steps of refinement of the factorization.")
+    seed: int = Field(0, ge=0, description="Of what is drawn.")
+
+    def rebuilt(self, module: nn.Module, example: Tensor) -> nn.Module:
+        return self._replaced(module, "scratch")
+
+    def run(self, state: State, context: Context) -> State:
+        from dataclasses import replace
+
+        from tamis.artifact import Compressed
+        from tamis.graph import trace
+        from tamis.kronecker import patterns_of
+
+        module = self._replaced(state.trainable(), self.begin, context.progress).eval()
+        network = trace(module, context.data.train.example)
+        step = {"step": self.step, "layers": patterns_of(module), **self.chosen()}
+        small = Compressed(network, recipe=[*state.small.recipe, step])
+        return replace(state.renewed(small), module=module)
+
+    def _replaced(self, module: nn.Module, begin: str, progress: Any = False) -> nn.Module:
+        from tamis.errors import InvalidInput
+        from tamis.kronecker import replace, suggest
+
+        def patterns(rows: int, columns: int) -> Any:
+            if rows * columns < self.smallest:
+                return None
+            try:
+                return suggest(rows, columns, float(self.density), self.target, self.factors)[0].patterns
+            except InvalidInput:  # no product is small enough: such a layer stays as it is
+                return None
+
+        return replace(module, patterns, self.keep, begin, self.convolutions, self.refine, self.seed, progress)

@@ -1,0 +1,73 @@
+"""l1inf: train with every hidden neuron's weights in an ℓ1 ball, which makes most of them zero."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tamis.recipes.steps.base import BINARY, QUANTIZED
+from tamis.recipes.steps.training import TrainingStep
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tamis.artifact import Masks
+    from tamis.graph import Network
+    from tamis.l1inf import Within
+    from tamis.recipes.state import Context, State
+
+
+class L1InfTraining(TrainingStep):
+    """Training with `tamis.l1inf.Within`; what the projection has made zero is pruned."""
+
+    not_after: ClassVar[Mapping[str, str]] = {
+        "quantize": QUANTIZED,
+        "binarize": BINARY,
+        "kronecker": "it projects rows of weights, and Kronecker-sparse layers have factors instead",
+    }
+    renews: ClassVar[bool] = True
+
+    step: Literal["l1inf"]
+    c: Annotated[float, Field(ge=0)] | dict[str, Annotated[float, Field(ge=0)]] = Field(
+        description="The radius of the ball of each hidden neuron's weights and bias; or one by layer."
+    )
+
+    def run(self, state: State, context: Context) -> State:
+        from dataclasses import replace
+
+        from tamis.artifact import Compressed, Masks
+        from tamis.l1inf import Within
+        from tamis.training import train
+
+        constraint, settings = Within(self.c), self.settings()
+        trained = train(
+            state.trainable(),
+            context.data.train,
+            settings,
+            test=context.data.held_out,
+            masks=state.small.masks or None,
+            constraint=constraint,
+            directory=context.directory,
+            device=context.device,
+            progress=context.progress,
+        )
+        step = {"step": "train", "data": context.data.train.name, **settings.in_effect, **constraint.in_effect}
+        after = state.trained(trained.model, step)
+        network, masks = after.small.network, after.small.masks & _zeros(constraint, trained.model, after.reference)
+        network = network.replaced(params=Masks(masks).zeroed(network.params))  # a zero may have been −0.0
+        small = Compressed(network, masks, after.small.recipe)
+        return replace(after, small=small, reference=small.network)
+
+
+def _zeros(constraint: Within, model: nn.Module, network: Network) -> Masks:
+    """What the projection has made zero, by the names of the network."""
+    from tamis.artifact import Masks
+
+    kept = {
+        network.aliases.get(name, name): layer.weight.detach().cpu() != 0
+        for layer in constraint.layers(model)
+        for name in [f"{layer.name}.weight" if layer.name else "weight"]
+    }
+    return Masks({name: mask for name, mask in kept.items() if not mask.all()})

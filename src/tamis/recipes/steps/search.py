@@ -1,0 +1,61 @@
+"""search: find which connections to keep, by training masks and weights together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from tamis.recipes.quantities import without_percent
+from tamis.recipes.steps.base import needs_all_weights
+from tamis.recipes.steps.training import TrainingStep
+
+if TYPE_CHECKING:
+    from tamis.recipes.state import Context, State
+
+PRUNED = "it chooses among all connections, and some are pruned already"
+
+
+class Search(TrainingStep):
+    """`tamis.architecture.search`; the connections that go are pruned, and the others are to be trained."""
+
+    not_after: ClassVar[Mapping[str, str]] = needs_all_weights(PRUNED)
+    followed_by: ClassVar[tuple[str, str] | None] = (
+        "retrain",
+        "it finds connections, and the weights are not trained for these alone",
+    )
+
+    step: Literal["search"]
+    sparsity: Annotated[
+        float, Field(ge=0, lt=1), BeforeValidator(without_percent, json_schema_input_type=float | str)
+    ] = Field(description="The part of all connections that goes.")
+    t_l: float | None = Field(None, gt=0, description="The inverse of the low temperature, of the masks.")
+    t_s: float | None = Field(None, gt=0, description="The inverse of the high one, of their gradient.")
+    gamma: float | None = Field(None, gt=0, description="Of the penalty.")
+    mask_rate: float | None = Field(None, gt=0, description="The largest learning rate of the masks.")
+    include: list[str] | None = Field(None, description="Mask only these weights or modules.")
+    exclude: list[str] | None = Field(None, description="Leave these weights or modules whole.")
+
+    def run(self, state: State, context: Context) -> State:
+        from dataclasses import replace
+
+        from tamis.architecture import search
+
+        names = ("t_l", "t_s", "gamma", "mask_rate", "include", "exclude")
+        how = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        found = search(
+            state.trainable(),
+            context.data.train,
+            self.sparsity,
+            self.settings(),
+            **how,
+            directory=context.directory,
+            device=context.device,
+            progress=context.progress,
+        )
+        aliases = state.small.aliases
+        masks = {aliases.get(name, name): mask for name, mask in found.masks.items()}
+        step = {"step": self.step, "data": context.data.train.name, "sparsity": self.sparsity, **how}
+        pruned = state.small.pruned(masks, {**step, **self.settings().in_effect})
+        return replace(state, small=pruned.having_seen(found.seen))

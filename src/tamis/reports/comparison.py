@@ -1,0 +1,138 @@
+"""Two networks side by side, before and after: what is counted, what the certificate counted, and what is measured."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+
+from tamis.artifact import Compressed
+from tamis.graph import Network, operations_of
+from tamis.kernels import NOT_MEASURED, measure
+
+SECONDS = 0.5  # of measuring, for each network: many runs of a small one
+FEWEST_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table, as people read it; `how` says where the numbers come from."""
+
+    name: str
+    before: str
+    after: str
+    how: str
+
+
+def certified_rows(content: Mapping[str, Any]) -> list[Row]:
+    """What a certificate alone says of both networks: their bytes, and their accuracies where labels were known."""
+    sizes = content["network"]["bytes"], content["file"]["bytes"]
+    how = "before: all parameters as they lie in memory; after: the file"
+    rows = [Row("bytes", f"{sizes[0]:,}", f"{sizes[1]:,}", how)]
+    if (accuracy := content.get("accuracy")) is not None:
+        how = f"on the {content['data']['samples']:,} held-out inputs of the certificate"
+        rows.append(Row("accuracy", f"{accuracy['before']:.2%}", f"{accuracy['after']:.2%}", how))
+    return rows
+
+
+def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[Row]:
+    """What follows from the two networks: numbers, multiply-accumulates and bytes moved."""
+    numbers, left = _numbers(original), _numbers(small.network, but_zeros=True)
+    macs, useful = _multiplications(original, but_zeros=False), _multiplications(small.network, but_zeros=True)
+    weights = sum(value.nbytes for value in original.params.values())
+    return [
+        Row("parameters", f"{numbers:,}", f"{left:,}", "after: those that are not zero"),
+        Row(
+            "multiply-accumulates",
+            f"{macs:,}",
+            f"{useful:,}",
+            f"for one input; after: by weights that are not zero{_left_out(small.network)}",
+        ),
+        Row(
+            "bytes moved",
+            f"{weights + _activation_bytes(original):,}",
+            f"{file_bytes + _activation_bytes(small.network):,}",
+            "for one input, if each operation reads its inputs and writes its result: weights as floats before, and "
+            "as they lie in the file after",
+        ),
+    ]
+
+
+def measured_rows(original: Network, small: Compressed, batch: int) -> list[Row]:
+    """Seconds and joules of both networks on this machine, run by torch in floats."""
+    networks = (original, small.network)
+    before, after = (f"{1e3 * seconds:.3g} ms" for seconds in latencies(networks, batch))
+    threads = torch.get_num_threads()
+    how = f"batch {batch}, {threads} thread{'s' * (threads > 1)}, run by torch in floats: the best of several runs"
+    latency = Row("latency", before, after, how)
+    inputs = example_inputs(original, batch)
+    spent = [measure(partial(net, *inputs)) for net in networks]
+    joules = [NOT_MEASURED if each.joules is None else f"{each.joules / batch:.3g} J" for each in spent]
+    return [latency, Row("energy", joules[0], joules[1], f"for one input, at batch {batch}: {spent[0].reason}")]
+
+
+def latencies(networks: tuple[Network, ...], batch: int) -> list[float]:
+    """The shortest time of each, taken in turns, since a machine is not equally fast from one second to the next."""
+    inputs = example_inputs(networks[0], batch)
+    best = [math.inf] * len(networks)
+    with torch.inference_mode():
+        for net in networks:
+            net(*inputs)  # the first run allocates and chooses kernels
+        until, rounds = time.perf_counter() + SECONDS * len(networks), 0
+        while rounds < FEWEST_ROUNDS or time.perf_counter() < until:
+            for place, net in enumerate(networks):
+                start = time.perf_counter()
+                net(*inputs)
+                best[place] = min(best[place], time.perf_counter() - start)
+            rounds += 1
+    return best
+
+
+def example_inputs(net: Network, batch: int) -> tuple[torch.Tensor, ...]:
+    """Inputs of the right shapes, seeded: noise, or zeros where they are no floats."""
+    draw = torch.Generator().manual_seed(0)
+    made = []
+    for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True):
+        whole = (batch, *shape[1:]) if net.batched else shape
+        real = dtype.is_floating_point
+        made.append(torch.randn(whole, generator=draw).to(dtype) if real else torch.zeros(whole, dtype=dtype))
+    return tuple(made)
+
+
+def _numbers(net: Network, but_zeros: bool = False) -> int:
+    values = [net.params[name] for name in net.trainable]
+    return sum(int(value.count_nonzero()) if but_zeros else value.numel() for value in values)
+
+
+def _multiplications(net: Network, but_zeros: bool) -> int:
+    """Multiply-accumulates for one input, or those of them whose weight is not zero.
+
+    Every weight of a convolution or a linear layer is used equally often, so its zeros save their share.
+    """
+    total = 0.0
+    for operation in operations_of(net):
+        weights = [net.params[name] for name in operation.parameters if net.params[name].dim() > 1]
+        numbers = sum(weight.numel() for weight in weights)
+        useful = sum(int(weight.count_nonzero()) for weight in weights) if but_zeros else numbers
+        total += (operation.macs or 0) * (useful / numbers if numbers else 1.0)
+    return round(total)
+
+
+def _left_out(net: Network) -> str:
+    """The operations that nobody counts, if there are any."""
+    unknown = dict.fromkeys(operation.op for operation in operations_of(net) if operation.macs is None)
+    return f"; not counted: {', '.join(unknown)}" if unknown else ""
+
+
+def _activation_bytes(net: Network) -> int:
+    """Bytes that operations read and write for one input, their parameters aside."""
+    shapes = {node.name: node.shape for node in net.data_nodes if node.shape is not None}
+    shapes |= dict(zip(net.inputs, net.input_shapes, strict=True))
+    size = {name: math.prod(shape) * net.input_dtypes[0].itemsize for name, shape in shapes.items()}
+    written = sum(size.get(node.name, 0) for node in net.data_nodes)
+    return written + sum(size.get(name, 0) for node in net.data_nodes for name in node.references)

@@ -1,0 +1,283 @@
+"""`report`: one page about a certificate, in one file that needs nothing else, for people to look at."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tamis.artifact import Compressed, File, replacing, sentences
+from tamis.certificates import Certificate, as_network, in_words, load_beside, network_facts, part, percent, verdict
+from tamis.citations import cite, reference
+from tamis.errors import InvalidInput, UnsupportedOp
+from tamis.graph import Network
+from tamis.paths import path_costs
+from tamis.pruning import candidates, rank_correlation
+from tamis.reports.comparison import certified_rows, counted_rows, measured_rows
+from tamis.reports.drawing import Bars, Point, bar_strips, cloud, named_points
+from tamis.reports.figures import some_points
+from tamis.reports.layers import Layer, layers_of
+
+MOST_POINTS = 2_000  # of the cloud, so that the page stays small
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A small network that was tried on the way to the one in the report.
+
+    Attributes:
+        name: how it was made, in a few words.
+        nbytes: of its file.
+        quality: on the data of the search, as a fraction: its accuracy, or what `report` calls it.
+        chosen: whether the report is about it.
+    """
+
+    name: str
+    nbytes: int
+    quality: float
+    chosen: bool = False
+
+
+def report(
+    certificate: str | Path | Certificate,
+    path: str | Path,
+    *,
+    original: Network | nn.Module | None = None,
+    file: str | Path | None = None,
+    rebuilt: Network | nn.Module | None = None,
+    example: Tensor | tuple[Tensor, ...] | None = None,
+    batch: int = 1,
+    tried: Sequence[Candidate] = (),
+    tried_by: str = "accuracy",
+    reproduce: Sequence[str] = (),
+) -> None:
+    """Write a page about a certificate: what it claims, what became of the network, and how to check it.
+
+    Args:
+        certificate: the certificate or its file.
+        path: the `.html` file to write, whole or not at all. It loads nothing from anywhere.
+        original: the network before, or its module. With it, the page shows layers, costs and latencies.
+        file: the `.tamis` file that the certificate is about; by default the one of its name beside the certificate.
+        rebuilt: as `certify` takes it.
+        example: an input to trace a module with.
+        batch: how many inputs at once to measure the latency with.
+        tried: all networks of a search, for a picture of bytes against quality.
+        tried_by: what their quality is called.
+        reproduce: commands that lead to the file again.
+
+    Raises:
+        CorruptArtifact: the certificate was changed.
+        InvalidInput: the network or the file are not those that the certificate is about.
+
+    Example:
+        >>> tamis.report("small.json", "report.html", original=net)
+    """
+    if Path(path).suffix.lower() not in (".html", ".htm"):
+        raise InvalidInput(f"a report is an .html file, got '{path}'")
+    if batch < 1:
+        raise InvalidInput(f"batch must be a whole number of at least 1, got {batch!r}")
+    cert = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
+    cert.check()
+    content = cert.content
+    parts: dict[str, Any] = {"rows": certified_rows(content), "more_rows": [], "figures": []}
+    parts |= {"layers": (), "steps": (), "stayed_float": ()}
+    parts["check"] = _check_command(content, certificate, file)
+    if original is not None:
+        net = as_network(original, example, None, "report")
+        _same_network(content, net)
+        stored = _file_of(certificate, content, file)
+        parts |= _about_networks(net, load_beside(original, net, stored, rebuilt), stored, batch)
+    if tried:
+        parts["figures"].append(_front(tried, tried_by))
+    text = _rendered(content, parts, reproduce)
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
+# -- what is on it -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawing and what is written below it."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+def _same_network(content: Mapping[str, Any], net: Network) -> None:
+    if not network_facts(net).items() <= content["network"].items():
+        raise InvalidInput(
+            f"the network is not the one that the certificate of '{content['file']['name']}' is about: its graph or "
+            "its weights differ; pass the original as it was certified"
+        )
+
+
+def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], file: str | Path | None) -> File:
+    """The small network's file, if it is the one that was certified."""
+    name = content["file"]["name"]
+    if file is None:
+        if isinstance(certificate, Certificate):
+            raise InvalidInput(f"pass file=, where '{name}' is: a certificate in memory has no folder to look in")
+        file = Path(certificate).with_name(name)
+    if not Path(file).exists():
+        raise InvalidInput(f"there is no '{file}', which the certificate is about: pass file=, where it is")
+    if (stored := File.read(file)).sha256 != content["file"]["sha256"]:
+        raise InvalidInput(f"'{file}' is not the file that the certificate is about: its sha256 differs")
+    return stored
+
+
+def _about_networks(net: Network, small: Compressed, file: File, batch: int) -> dict[str, Any]:
+    """Everything that can be said once the networks themselves are there."""
+    layers = layers_of(small, file)
+    return {
+        "more_rows": [*counted_rows(net, small, file.nbytes), *measured_rows(net, small, batch)],
+        "layers": layers,
+        "figures": [*([_layer_figure(layers)] if layers else []), *_cost_figure(net)],
+        "steps": [_as_line(step) for step in small.recipe],
+        "stayed_float": sentences(small.untouched),
+    }
+
+
+def _layer_figure(layers: Sequence[Layer]) -> Figure:
+    names = [layer.name for layer in layers]
+    strips = [
+        Bars(
+            "bytes, before in grey",
+            [layer.after for layer in layers],
+            [f"{layer.after:,} bytes, before {layer.before:,}" for layer in layers],
+            [layer.before for layer in layers],
+        ),
+        Bars("bits for each weight", [layer.bits for layer in layers], [f"{layer.bits:.2f} bits" for layer in layers]),
+        Bars(
+            "zeros, %",
+            [100 * layer.sparsity for layer in layers],
+            [f"{layer.sparsity:.1%} zeros" for layer in layers],
+        ),
+    ]
+    if any(layer.error is not None for layer in layers):
+        written = ["" if layer.error is None else f"error {layer.error:.3g}" for layer in layers]
+        strips.append(Bars("relative error of the outputs", [layer.error for layer in layers], written))
+    largest = max(layers, key=lambda layer: layer.after)
+    said = f"{len(layers)} layers; the largest in the file is {largest.name} with {largest.after:,} bytes"
+    return Figure("Layer by layer", bar_strips(names, strips, "Layer by layer", said), f"{said}.")
+
+
+def _cost_figure(net: Network) -> list[Figure]:
+    """Magnitudes against Φ-costs, where the network has path-norms and prunable weights."""
+    title = "Magnitude against Φ-cost"
+    try:
+        names = candidates(net).names
+        costs = path_costs(net)
+    except UnsupportedOp:
+        return []
+    magnitudes = {name: net.params[name].abs() for name in names}
+    x, y = some_points(magnitudes, costs.values, MOST_POINTS)
+    if len(x) < 2:
+        return []
+    # As parts of the largest, which float64 holds: only where points lie beside each other matters.
+    relative = torch.exp(y.log() - y.log().max())
+    said = f"Spearman's rank correlation of those shown is {rank_correlation({'': x}, {'': y}):.2f}"
+    drawn = cloud(x.tolist(), relative.tolist(), "magnitude", "Φ-cost, of the largest", title, said)
+    weights = sum(value.numel() for value in magnitudes.values())
+    caption = (
+        f"Every point is a weight of the network before, {len(x):,} of {weights:,} shown. {said}. What pruning by "
+        "Φ-cost removes first lies at the bottom, what pruning by magnitude removes first at the left."
+    )
+    return [Figure(title, drawn, caption)]
+
+
+def _front(tried: Sequence[Candidate], by: str) -> Figure:
+    """Bytes against quality of all that were tried."""
+    title = "What was tried"
+    best = [not any(_beats(other, each) for other in tried) for each in tried]
+    points = [
+        Point(
+            each.nbytes,
+            100 * each.quality,
+            f"{each.name}: {each.nbytes:,} bytes, {each.quality:.2%}",
+            " ".join(["point", *(["front"] * front), *(["chosen"] * each.chosen)]),
+        )
+        for each, front in zip(tried, best, strict=True)
+    ]
+    said = f"{len(tried):,} networks, of which {sum(best):,} are on the front"
+    drawn = named_points(points, "bytes", f"{by}, %", title, said, logarithmic_x=True)
+    return Figure(title, drawn, f"{said}: no other one has fewer bytes and a higher {by} there.")
+
+
+def _beats(other: Candidate, each: Candidate) -> bool:
+    """Whether another one is at least as good in both, and better in one."""
+    theirs, mine = (other.nbytes, -other.quality), (each.nbytes, -each.quality)
+    return theirs != mine and theirs[0] <= mine[0] and theirs[1] <= mine[1]
+
+
+def _as_line(step: Mapping[str, Any]) -> str:
+    """A step of the recipe in one line; what it says of each layer is in the chart."""
+    settings = {name: value for name, value in step.items() if name not in ("step", "layers")}
+    return ", ".join([str(step.get("step")), *(f"{name} {_plain(value)}" for name, value in settings.items())])
+
+
+def _plain(value: Any) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 80 else text[:77] + "…"
+
+
+def headline(content: Mapping[str, Any]) -> str:
+    """How much smaller the file is, in words."""
+    before, after = content["network"]["bytes"], content["file"]["bytes"]
+    if after > before:
+        return f"{after:,} bytes: more than the {before:,} before"
+    return f"{after:,} bytes: {before / after:.1f} times fewer than before"
+
+
+def _check_command(content: Mapping[str, Any], certificate: str | Path | Certificate, file: str | Path | None) -> str:
+    """The command that checks the certificate; with the names of the one that issued it, if it was a command."""
+    stated, small = Path("CERTIFICATE.json"), Path(content["file"]["name"])
+    if not isinstance(certificate, Certificate):
+        stated = Path(certificate)
+        small = stated.with_name(small.name)
+    files = shlex.join([str(stated), str(small if file is None else file)])
+    model, data, training = "MODEL", "DATA", "TRAINING"
+    if content.get("command") is not None:  # then the name is the argument, and the options that go with it
+        model, data = content["network"]["name"], shlex.quote(content["data"]["name"])
+        training = shlex.quote((content["training"] or {}).get("name", ""))
+    trained = "" if content["training"] is None else f" --training {training}"
+    return f"tamis verify {files} {model} --data {data}{trained}"
+
+
+def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: Sequence[str]) -> str:
+    from jinja2 import Environment  # only a page needs it
+
+    source = resources.files("tamis.reports").joinpath("templates", "report.html").read_text(encoding="utf-8")
+    claims = sorted(content["claims"], key=lambda claim: not claim["informative"])  # stable: informative ones first
+    informative = [claim for claim in claims if claim["informative"]]
+    requirements = content.get("requirements", ())
+    assumptions = dict.fromkeys(text for claim in informative for text in claim["assumptions"])
+    return (
+        Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        .from_string(source)
+        .render(
+            content=content,
+            claims=claims,
+            assumptions=list(assumptions),
+            first=informative[0]["sentence"] if informative else "",
+            headline=headline(content),
+            passed=verdict(requirements),
+            required=[(each["holds"], in_words(each, claims)) for each in requirements],
+            holds={each["claim"]: each["holds"] for each in requirements},
+            confidence=part(1 - Decimal(repr(content["settings"]["delta"]))),
+            references=list(dict.fromkeys(reference(claim["source"].split(",")[0]) for claim in claims)),
+            cite=cite,
+            percent=percent,
+            reproduce=list(reproduce),
+            **parts,
+        )
+    )

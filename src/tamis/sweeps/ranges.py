@@ -1,0 +1,168 @@
+"""Ranges in the place of values: `levels: {choices: [3, 4, 8]}`, `amount: {low: 50%, high: 90%}`."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from tamis.recipes import Document, without_percent
+from tamis.recipes.steps import Section
+from tamis.sweeps.validation import checked
+
+if TYPE_CHECKING:
+    import optuna
+
+Place = tuple[str | int, ...]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[int | Finite, BeforeValidator(without_percent, json_schema_input_type=int | float | str)]
+CONTINUOUS = 10**9  # how many values a range without steps counts for: more than anybody tries
+
+
+class Choices(Section):
+    """One of several values: numbers, words, lists, anything that may stand there."""
+
+    choices: list[Any] = Field(min_length=1, description="The values.")
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Self:
+        labels = self.labels
+        for place, label in enumerate(labels):
+            if label in labels[:place]:
+                raise ValueError(f"choices name {self.choices[place]!r} twice")
+        return self
+
+    @property
+    def labels(self) -> list[Any]:
+        """What stands for each of them in a study, which takes numbers and words only."""
+        return [_label(value) for value in self.choices]
+
+    def value(self, label: Any) -> Any:
+        """What a label stands for."""
+        return copy.deepcopy(self.choices[self.labels.index(label)])
+
+    def extremes(self) -> list[Any]:
+        """Labels of what must be possible, for the whole range to be."""
+        return self.labels
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return len(self.choices)
+
+    def suggest(self, trial: optuna.Trial, name: str) -> Any:
+        """A label, as the study's sampler has it."""
+        return trial.suggest_categorical(name, self.labels)
+
+
+class Between(Section):
+    """A number from `low` to `high`, both included; whole if both are."""
+
+    low: Number
+    high: Number
+    step: Number | None = Field(None, description="Only low, low + step, …")
+    log: bool = Field(False, description="Draw its logarithm evenly, as for learning rates.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"high must be above low; got low {self.low} and high {self.high}")
+        if self.log and (self.step is not None or self.low <= 0):
+            raise ValueError(f"log needs a low above 0 and no step; got low {self.low} and step {self.step}")
+        if self.step is not None and self.step <= 0:
+            raise ValueError(f"step must be above 0, got {self.step}")
+        if self.whole and self.step is not None and not isinstance(self.step, int):
+            raise ValueError(f"step must be a whole number between whole numbers, got {self.step}")
+        if self.step is not None and abs((count := (self.high - self.low) / self.step) - round(count)) > 1e-9:
+            raise ValueError(f"step must lead from low to high; got {self.step} from {self.low} to {self.high}")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether it is a range of whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def value(self, label: Any) -> Any:
+        """Numbers stand for themselves."""
+        return label
+
+    def extremes(self) -> list[Any]:
+        """The ends."""
+        return [self.low, self.high] if self.whole else [float(self.low), float(self.high)]
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are; of real ones without a step, as good as infinitely many."""
+        if self.step is None:
+            return int(self.high - self.low) + 1 if self.whole else CONTINUOUS
+        return round((self.high - self.low) / self.step) + 1
+
+    @property
+    def labels(self) -> list[Any]:
+        """All of them, where they can be counted."""
+        return [self._after(steps) for steps in range(self.size)]
+
+    def _after(self, steps: int) -> int | float:
+        """The number so many steps above low, in decimal: 0.1 + 2 · 0.1 is more than 0.3 in binary."""
+        step = self.step if self.step is not None else 1
+        if self.whole:
+            return self.low + steps * step
+        return min(float(Decimal(str(self.low)) + steps * Decimal(str(step))), float(self.high))
+
+    def suggest(self, trial: optuna.Trial, name: str) -> Any:
+        """A number, as the study's sampler has it."""
+        if self.whole:
+            return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
+        if self.step is None:
+            return trial.suggest_float(name, float(self.low), float(self.high), log=self.log)
+        drawn = trial.suggest_float(name, float(self.low), float(self.high), step=float(self.step))
+        return self._after(round((drawn - self.low) / self.step))  # by the number that `labels` has for it
+
+
+Range = Choices | Between
+
+
+def find_ranges(document: Document, path: Place = ()) -> dict[Place, Range]:
+    """All ranges in a document, by where they stand, in the order of the text.
+
+    Example:
+        >>> find_ranges(Document("steps: [{step: quantize, levels: {choices: [3, 4]}}]", "my.yaml"))
+        {('steps', 0, 'levels'): Choices(choices=[3, 4])}
+    """
+    data = document.below(path).data
+    if isinstance(data, list):
+        return {place: r for i in range(len(data)) for place, r in find_ranges(document, (*path, i)).items()}
+    if not isinstance(data, Mapping):
+        return {}
+    if "choices" in data:
+        return {path: checked(Choices, document, path, "a range")}
+    if "low" in data or "high" in data:
+        return {path: checked(Between, document, path, "a range")}
+    return {place: r for key in data for place, r in find_ranges(document, (*path, key)).items()}
+
+
+def filled(data: Any, values: Mapping[Place, Any], place: Place = ()) -> Any:
+    """A copy of plain data with other values at some places.
+
+    What stands there twice, as YAML's anchors have it, is copied twice: its places have values of their own.
+
+    Example:
+        >>> filled({"steps": [{"levels": {"choices": [3, 4]}}]}, {("steps", 0, "levels"): 4})
+        {'steps': [{'levels': 4}]}
+    """
+    if place in values:
+        return values[place]
+    if isinstance(data, Mapping):
+        return {key: filled(each, values, (*place, key)) for key, each in data.items()}
+    if isinstance(data, list):
+        return [filled(each, values, (*place, number)) for number, each in enumerate(data)]
+    return data
+
+
+def _label(value: Any) -> Any:
+    plain = value is None or (isinstance(value, str | int | float) and not isinstance(value, bool))
+    return value if plain else json.dumps(value, sort_keys=True, default=str)

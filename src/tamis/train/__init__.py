@@ -1,1 +1,0 @@
-"""Training: the model zoo, the shipped data and the training loop."""

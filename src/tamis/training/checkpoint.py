@@ -1,0 +1,243 @@
+"""What training leaves in its directory: a checkpoint to go on from, and the weights of chosen epochs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from tamis.artifact import Masks, load_archive, replacing, sole_holder
+from tamis.errors import CorruptArtifact, InvalidInput
+from tamis.training.distributed import Team
+
+CHECKPOINT = "checkpoint.pt"
+DATA_CONTENT = "the content of the data"  # in an origin; a checkpoint without it is from before origins had it
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Training after a number of epochs, as plain values and tensors that `torch.load(weights_only=True)` reads.
+
+    `origin` says what was trained and how, by name: only a training of the same origin may go on from here.
+    """
+
+    epoch: int
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    history: list[dict[str, Any]]
+    origin: dict[str, Any]
+    masks: dict[str, Tensor]
+
+    @property
+    def finished(self) -> bool:
+        """Whether this was the last epoch of its training."""
+        return bool(self.epoch == self.origin.get("epochs"))
+
+    def write(self, directory: Path) -> None:
+        """Put it in the place of the last one, whole."""
+        with replacing(directory / CHECKPOINT) as part, part.open("wb") as file:
+            torch.save({field.name: getattr(self, field.name) for field in fields(self)}, file)
+
+    def check_origin(self, path: Path, origin: Mapping[str, Any], masks: Mapping[str, Tensor]) -> None:
+        """Refuse to go on with something else than what was begun."""
+        if DATA_CONTENT not in self.origin:
+            raise InvalidInput(
+                f"{path} comes from an older tamis, which did not note what is in the data and the model, so whether "
+                "they are the same cannot be known. Train in another directory to begin anew"
+            )
+        differences = [
+            f"{name} was {self.origin.get(name)}, now it is {origin.get(name)}"
+            for name in dict.fromkeys([*self.origin, *origin])
+            if self.origin.get(name) != origin.get(name)
+        ]
+        differences += [
+            f"the mask of '{name}' was {_pruned(self.masks.get(name))}, now it is another: {_pruned(masks.get(name))}"
+            for name in dict.fromkeys([*self.masks, *masks])
+            if not _same(self.masks.get(name), masks.get(name))
+        ]
+        if differences:
+            raise InvalidInput(
+                f"{path} comes from another training: {_few(differences)}. "
+                "Train with the same arguments to go on, or in another directory to begin anew"
+            )
+
+
+class Journal:
+    """What a training writes into its directory, and goes on from; without a directory, nothing."""
+
+    def __init__(
+        self,
+        directory: str | Path | None,
+        epochs_to_keep: Sequence[int],
+        origin: dict[str, Any],
+        masks: Masks | None,
+        team: Team,
+    ) -> None:
+        self.directory = None if directory is None else Path(directory)
+        self.epochs_to_keep, self.origin, self.team = epochs_to_keep, origin, team
+        self.masks = {name: mask.cpu() for name, mask in (masks or {}).items()}
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Be the only training at work in the directory, which is made if it is not there.
+
+        The first process holds it for its team. Where training is finished nothing is left to write, and anybody may
+        read.
+
+        Raises:
+            InvalidInput: another training is at work there; in every process of the team.
+        """
+        if self.directory is None:
+            yield
+            return
+        self.directory.mkdir(parents=True, exist_ok=True)
+        handle = os.open(self.directory, os.O_RDONLY)  # the directory itself: a file to hold would be left in it
+        try:
+            free = not self.team.leads or sole_holder(handle) or _finished(self.directory)
+            if not all(self.team.extremes(int(free))):
+                raise InvalidInput(
+                    f"another training is at work in '{self.directory}': wait for it, or train in another directory"
+                )
+            yield
+        finally:
+            os.close(handle)
+
+    def resume(self, model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
+        """Bring both to where training was broken off, while `alone`; the records of the epochs until then."""
+        if self.directory is None:
+            return []
+        checkpoint = read_checkpoint(self.directory)
+        if checkpoint is not None:
+            checkpoint.check_origin(self.directory / CHECKPOINT, self.origin, self.masks)
+            self._check_kept(self.directory, checkpoint.epoch)
+        if self.team.leads:  # the one that writes, and has not begun to; only now is it known to be its directory
+            _remove_unfinished(self.directory)
+        if checkpoint is None:
+            return []
+        model.load_state_dict(checkpoint.model)
+        optimizer.load_state_dict(checkpoint.optimizer)
+        return checkpoint.history
+
+    def _check_kept(self, directory: Path, begun: int) -> None:
+        missed = {epoch for epoch in self.epochs_to_keep if epoch <= begun} - {*kept_epochs(directory)}
+        if missed:
+            raise InvalidInput(
+                f"the weights of epoch {min(missed)} were not kept in {directory}, which is at epoch "
+                f"{begun} already; train in another directory to keep them"
+            )
+
+    def write(self, epoch: int, model: nn.Module, optimizer: Optimizer, history: list[dict[str, Any]]) -> None:
+        """The state after an epoch."""
+        self.keep(epoch, model)  # first: who goes on from the checkpoint may rely on it
+        if self.directory is not None and self.team.leads:
+            state = dict(model.state_dict())
+            Checkpoint(epoch, state, optimizer.state_dict(), history, self.origin, self.masks).write(self.directory)
+        self.team.wait()  # nobody may return and read what the first process has yet to write
+
+    def keep(self, epoch: int, model: nn.Module) -> None:
+        """The weights after an epoch, if they are wanted."""
+        if self.directory is not None and self.team.leads and epoch in self.epochs_to_keep:
+            keep_weights(model, self.directory, epoch)
+
+
+def read_checkpoint(directory: str | Path) -> Checkpoint | None:
+    """The checkpoint in a directory, tensors on the CPU; None where there is none yet."""
+    path = Path(directory) / CHECKPOINT
+    if not path.exists():
+        return None
+    try:
+        return Checkpoint(**load_archive(path))
+    except OSError:
+        raise
+    except Exception as error:  # torch, pickle and zipfile each have their own, and a changed byte can meet any of them
+        raise CorruptArtifact(
+            f"{path} is damaged or not a checkpoint of tamis ({_reason(error)}); delete it to begin anew"
+        ) from error
+
+
+def keep_weights(model: nn.Module, directory: Path, epoch: int) -> None:
+    """Write a model's state_dict where `kept_weights` finds it."""
+    state = {name: _apart(value) for name, value in model.state_dict().items()}
+    with replacing(_kept_path(directory, epoch)) as part:
+        part.write_bytes(safetensors.torch.save(state))
+
+
+def kept_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
+    """The weights after an epoch that `train` was told to keep, as a state_dict on the CPU.
+
+    Args:
+        directory: that of `train`.
+        epoch: how many epochs had been trained; 0 for the weights that training began with.
+
+    Example:
+        >>> train(model, data, settings, directory="runs/dense", keep=(5,))
+        >>> model.load_state_dict(kept_weights("runs/dense", 5))  # rewound
+    """
+    path = _kept_path(Path(directory), epoch)
+    if not path.is_file():
+        others = ", ".join(map(str, kept_epochs(directory))) or "none"
+        raise InvalidInput(
+            f"there are no weights of epoch {epoch} in {directory} (kept there: {others}); "
+            f"train with keep=({epoch},) to have them"
+        )
+    try:
+        return safetensors.torch.load_file(path)
+    except SafetensorError as error:
+        raise CorruptArtifact(f"{path} is damaged or no safetensors file ({error})") from error
+
+
+def kept_epochs(directory: str | Path) -> list[int]:
+    """The epochs whose weights `kept_weights` can load, in order."""
+    found = [re.fullmatch(r"epoch_(\d+)\.safetensors", path.name) for path in Path(directory).glob("*")]
+    return sorted(int(match[1]) for match in found if match)
+
+
+def _finished(directory: Path) -> bool:
+    checkpoint = read_checkpoint(directory)
+    return checkpoint is not None and checkpoint.finished
+
+
+def _remove_unfinished(directory: Path) -> None:
+    """What `replacing` leaves behind where it is killed."""
+    for pattern in (f".{CHECKPOINT}.*.part", ".epoch_*.safetensors.*.part"):
+        for part in directory.glob(pattern):
+            part.unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    """One plain line: torch tells what stopped it in colours, and below advice on how to load the file all the same."""
+    met = error.__context__ or error
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(met)).strip().splitlines()
+    return lines[0].rstrip() if lines else type(met).__name__
+
+
+def _kept_path(directory: Path, epoch: int) -> Path:
+    return directory / f"epoch_{epoch}.safetensors"
+
+
+def _apart(value: Tensor) -> Tensor:
+    """A copy that shares memory with no other, as safetensors asks, even where the model ties parameters."""
+    return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _same(mask: Tensor | None, other: Tensor | None) -> bool:
+    return mask is not None and other is not None and torch.equal(mask.cpu(), other.cpu())
+
+
+def _pruned(mask: Tensor | None) -> str:
+    return "none" if mask is None else f"one with {int((~mask).sum())} of {mask.numel()} pruned"
+
+
+def _few(differences: list[str], shown: int = 4) -> str:
+    more = len(differences) - shown
+    return "; ".join(differences[:shown]) + (f"; and {more} more" if more > 0 else "")

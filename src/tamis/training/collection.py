@@ -1,0 +1,89 @@
+"""Tensors, torch Datasets and loaders as one `Data`: all samples in memory, in the order in which they come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from tamis.errors import InvalidInput
+from tamis.graph import batches_from, batches_in, split_batch
+from tamis.training.data_files import Stored
+
+BATCH = 250
+FORMS = "a tensor of inputs, a pair (inputs, labels), a torch Dataset, or a DataLoader"
+
+
+def collect(source: Any, called: str) -> Stored:
+    """All samples of what a user has in Python.
+
+    Args:
+        source: a tensor or array of inputs as the network takes them; a pair of inputs and labels; a torch Dataset; or
+            what gives batches when iterated over: tensors, pairs, or mappings, as `split_batch` takes them apart. A
+            DataLoader that shuffles is gone through in the order of its dataset (`batches_from`).
+        called: how messages call it.
+
+    Raises:
+        InvalidInput: it is nothing of that kind, fails, is empty, has several inputs, or labels for some samples only.
+    """
+    inputs: list[Tensor] = []
+    labels: list[Tensor] = []
+    for batch in _batches(source, called):
+        (values,), rest = split_batch(batch, ("inputs",), called)
+        inputs.append(_as_taken(values, called))
+        if rest:
+            labels.append(_class_numbers(rest, len(values), called))
+    if not sum(map(len, inputs)):
+        raise InvalidInput(f"{called} is empty: not one sample came")
+    shapes = {tuple(values.shape[1:]) for values in inputs}
+    if len(shapes) > 1:
+        raise InvalidInput(f"{called} has inputs of several shapes: {', '.join(map(str, sorted(shapes)))}")
+    if labels and len(labels) < len(inputs):
+        raise InvalidInput(f"{called} has labels in {len(labels)} of {len(inputs)} batches: it needs all or none")
+    together = torch.cat(inputs)
+    known = torch.cat(labels) if labels else torch.zeros(len(together), dtype=torch.int64)
+    return Stored(together, known, int(known.max()) + 1, has_labels=bool(labels))
+
+
+def _batches(source: Any, called: str) -> Iterable[Any]:
+    if isinstance(source, (Tensor, np.ndarray)):
+        return [torch.as_tensor(source)]
+    if isinstance(source, tuple) and source and all(isinstance(item, (Tensor, np.ndarray)) for item in source):
+        return [tuple(torch.as_tensor(item) for item in source)]
+    if isinstance(source, Mapping):
+        return [source]
+    if isinstance(source, Dataset):
+        return batches_in(source, BATCH, called)
+    if isinstance(source, str) or not isinstance(source, Iterable):
+        raise InvalidInput(f"{called} must be {FORMS}, got {type(source).__name__}: {source!r:.80}")
+    return batches_from(source, called)
+
+
+def _as_taken(values: Tensor, called: str) -> Tensor:
+    """A copy of a batch of inputs, which a loader may fill anew, in a dtype that data is kept in."""
+    if values.dtype is torch.uint8:
+        raise InvalidInput(f"{called} has uint8 inputs: convert them to what the network takes, as (x / 255).float()")
+    if values.dim() < 2 or values.is_complex() or values.dtype is torch.bool:
+        raise InvalidInput(f"{called} must have batches N×… of numbers, got {values.dtype} {tuple(values.shape)}")
+    kept = values.detach().cpu().to(torch.float32 if values.is_floating_point() else torch.int64, copy=True)
+    if not bool(torch.isfinite(kept).all()):
+        raise InvalidInput(f"{called} has inputs that are not finite in float32")
+    return kept
+
+
+def _class_numbers(rest: tuple[Any, ...], samples: int, called: str) -> Tensor:
+    if len(rest) > 1:
+        raise InvalidInput(f"{called}: a batch must be inputs and labels, got {len(rest) + 1} items")
+    try:
+        labels = torch.as_tensor(rest[0]).detach().cpu()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidInput(f"{called}: labels must be class numbers, got {rest[0]!r:.80}") from error
+    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool)
+    if not whole or labels.shape != (samples,) or (samples and int(labels.min()) < 0):
+        got = f"{labels.dtype} of shape {tuple(labels.shape)}"
+        raise InvalidInput(f"{called}: {samples:,} samples need as many class numbers from 0 on, got {got}")
+    return labels.to(torch.int64, copy=True)

@@ -1,0 +1,64 @@
+"""Whether a model can learn from data, found by running one example before anything is trained or written."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from tamis.errors import InvalidInput
+from tamis.training.data import Data
+
+
+def check_fits(model: nn.Module, data: Data, called: str = "") -> None:
+    """Refuse data with labels that are no class, that a model does not take, or whose classes outnumber its scores.
+
+    Args:
+        model: on the device where the data is; a copy of it runs, in eval mode.
+        data: what it should be trained or tested on.
+        called: what messages call the model; its class if left out.
+
+    Example:
+        >>> check_fits(mlp(), load_data("digits"))
+    """
+    least, most = (int(label) for label in data.labels.aminmax())
+    if least < 0 or most >= data.classes:
+        wanted = f"labels from 0 to {data.classes - 1}, one for each of its classes"
+        raise InvalidInput(f"'{data.name}' must have {wanted}; they go from {least} to {most}")
+    called = called or type(model).__name__
+    try:
+        scores = _scores_of_a_copy(model, data.example, training=False)
+    except Exception as error:  # whatever the user's own module trips over
+        shape, reason = tuple(data.example.shape), f"{type(error).__name__}: {error}"
+        raise InvalidInput(f"{called} does not take '{data.name}', of shape {shape}: {reason}") from error
+    shape = tuple(scores.shape) if isinstance(scores, Tensor) else ()
+    if len(shape) != 2 or shape[1] < data.classes:
+        got = f"shape {shape}" if isinstance(scores, Tensor) else type(scores).__name__
+        wanted = f"(1, {data.classes}), a score for each class of '{data.name}'"
+        raise InvalidInput(f"{called} must turn one input into scores of shape {wanted}; got {got}")
+
+
+def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int) -> None:
+    """Refuse batches of which a process gets a single example, where the model cannot train on one.
+
+    Batch-norm cannot, where it sees one value per channel. The last batch is the smallest, and a process' part of n
+    examples is at least ⌊n / processes⌋.
+    """
+    last = (len(data) - 1) % batch + 1
+    if last // processes > 1:
+        return
+    try:
+        _scores_of_a_copy(model, data.example, training=True)
+    except Exception as error:  # as above
+        shared = f", for {processes} processes together" if processes > 1 else ""
+        raise InvalidInput(
+            f"{type(model).__name__} cannot train on a single example ({error}), but batch={batch} leaves {last} of "
+            f"the {len(data)} examples of '{data.name}' for the last step{shared}; choose another batch"
+        ) from error
+
+
+def _scores_of_a_copy(model: nn.Module, example: Tensor, *, training: bool) -> object:
+    """A copy, because running may change a module's buffers and attributes; random draws are taken back."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[example.device] if example.is_cuda else []):
+        return copy.deepcopy(model).train(training)(example)

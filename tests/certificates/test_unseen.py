@@ -1,0 +1,269 @@
+"""Data that must not certify: what a file was made with, what was trained on, one sample many times."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tamis
+from tamis.artifact import Compressed
+from tamis.bounds import accuracy_change, deviation_quantile, disagreement
+from tamis.certificates.certificate import Certificate
+from tamis.certificates.evidence import Evidence, gather_evidence
+from tamis.certificates.issuing import file_facts, read_once
+from tamis.certificates.notes import notes_of
+from tamis.certificates.unseen import CHANCE, refuse_seen, refuse_training
+from tamis.errors import AssumptionViolated, VerificationFailed
+from tamis.graph import NOTHING_SEEN, SeenSamples
+from tamis.reports import report
+from tamis.training import Data, Settings, load_data, train
+from tamis.training.models import digits_cnn
+
+TRAIN = load_data("digits:train[:600]")  # what the network of the fixtures was trained and calibrated on
+
+
+def random_digests(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2**64, count, dtype=np.uint64)
+
+
+def forgetful(net: tamis.Network) -> tamis.Network:
+    """As it would be if it had been trained elsewhere."""
+    return net.replaced(seen=NOTHING_SEEN)
+
+
+# -- what the file was made with ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[tamis.Network, Path]:
+    """A network, and a file made of it that has room for a good part of its calibration data."""
+    torch.manual_seed(0)
+    net, path = tamis.trace(digits_cnn(64), TRAIN.example), tmp_path_factory.mktemp("wide") / "small.tamis"
+    tamis.quantize(net, TRAIN, levels=4, method="msq", c_alpha=2.0, progress=False).save(path)
+    return net, path
+
+
+@pytest.mark.parametrize("given", ["all", "permuted", "half new", "a loader"])
+def test_calibration_data_of_the_file_is_refused(wide: tuple[tamis.Network, Path], data: Data, given: str) -> None:
+    order = torch.randperm(600, generator=torch.Generator().manual_seed(0))
+    some = {
+        "all": TRAIN,
+        "permuted": TRAIN[order],
+        "half new": torch.cat([TRAIN.normalised()[order[:300]], data.normalised()]),
+        "a loader": [(TRAIN.normalised()[i : i + 7], TRAIN.labels[i : i + 7]) for i in range(0, 595, 7)],
+    }[given]
+    message = r"about \d+ of \d+ held-out samples were used to make 'small\.tamis' \(.*calibration; it remembers one in"
+    with pytest.raises(AssumptionViolated, match=message):
+        tamis.certify(*wide, some)
+
+
+def test_the_original_remembers_as_well(net: tamis.Network, data: Data, tmp_path: Path) -> None:
+    path = tmp_path / "pruned.tamis"
+    tamis.prune(forgetful(net), 0.1).save(path)
+    with pytest.raises(
+        AssumptionViolated, match=r"100 of 100 held-out samples were used to make the original network \(training\)"
+    ):
+        tamis.certify(net, path, TRAIN[:100])
+    assert tamis.certify(net, path, data)["disagreement"].measured["samples"] == 300
+
+
+def test_a_network_that_was_made_one_of_float64_remembers(model: nn.Module, tmp_path: Path) -> None:
+    wide = copy.deepcopy(model).double()
+    net, path = tamis.trace(wide, TRAIN.example.double()), tmp_path / "wide.tamis"
+    tamis.prune(forgetful(net), 0.1).save(path)
+    for some in (TRAIN, TRAIN.normalised().double()):
+        with pytest.raises(AssumptionViolated, match=r"600 of 600 held-out samples were used to make the original"):
+            tamis.certify(net, path, some)
+
+
+def test_numbers_of_words_that_were_trained_on_are_refused(tmp_path: Path) -> None:
+    words = torch.randint(0, 50, (200, 4), generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    untrained = nn.Sequential(nn.Embedding(50, 4), nn.Flatten(), nn.Linear(16, 2))
+    trained = train(untrained, Data(words, words[:, 0] % 2, "words"), Settings(epochs=1), progress=False).model
+    net, path = tamis.trace(trained, words[:2]), tmp_path / "words.tamis"
+    tamis.prune(forgetful(net), 0.1, by="magnitude").save(path)
+    for some in (words, words.int()):
+        with pytest.raises(AssumptionViolated, match=r"200 of 200 held-out samples were used to make the original"):
+            tamis.certify(net, path, some)
+
+
+def test_one_in_a_thousand_is_found_where_the_file_remembers_all(net: tamis.Network, data: Data) -> None:
+    seen = SeenSamples.of(data.sample_digests[:3], "search")
+    with pytest.raises(AssumptionViolated, match=r"3 of 300 held-out samples were used to make 'x' \(search\)"):
+        refuse_seen(data.sample_digests, {"'x'": seen})
+    refuse_seen(data.sample_digests[3:], {"'x'": seen})
+
+
+def test_verify_refuses_what_certify_would(net: tamis.Network, file: Path, tmp_path: Path) -> None:
+    """A certificate that was issued by something else than certify."""
+    small = tamis.load(file, net)
+    path = tmp_path / "small.tamis"
+    forgotten = Compressed(forgetful(small.network), small.masks, small.recipe, small.codes)
+    forgotten.save(path)
+    content = tamis.certify(forgetful(net), path, TRAIN).content
+    small.save(path)
+    content |= {"file": file_facts(read_once(path))}
+    content.pop("digest")
+    with pytest.raises(AssumptionViolated, match=r"held-out samples were used to make 'small\.tamis'"):
+        tamis.verify(Certificate.issued(content), path, forgetful(net), TRAIN)
+
+
+def test_a_filter_full_of_others_refuses_new_data_as_seldom_as_it_says() -> None:
+    """Data is refused from the first number of hits that chance gives at most once in 10⁹ times."""
+    seen = SeenSamples.of(random_digests(50_000, 0), "training")
+    mean = 10_000 * seen.chance
+    assert math.isclose(mean, 4.5e-4, rel_tol=0.02)
+    for hits in range(1, 6):
+        tail = sum(math.exp(-mean) * mean**k / math.factorial(k) for k in range(hits, hits + 30))
+        queries = random_digests(10_000, 1)
+        queries[:hits] = random_digests(50_000, 0)[:hits]
+        try:
+            refuse_seen(queries, {"it": seen})
+            assert tail > CHANCE
+        except AssumptionViolated:
+            assert tail <= CHANCE
+
+
+# -- training ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", ["permuted", "one more", "one of them"])
+def test_training_data_is_refused_in_any_order_and_in_part(
+    net: tamis.Network, data: Data, tmp_path: Path, given: str
+) -> None:
+    path = tmp_path / "small.tamis"
+    original = forgetful(net)
+    tamis.prune(original, 0.1).save(path)
+    some = {"permuted": TRAIN[torch.arange(599, -1, -1)], "one more": TRAIN, "one of them": data}[given]
+    inputs, labels = some.normalised(), some.labels
+    if given == "one more":
+        inputs, labels = torch.cat([inputs, data.normalised()[:1]]), torch.cat([labels, data.labels[:1]])
+    if given == "one of them":
+        inputs, labels = torch.cat([inputs, TRAIN.normalised()[:1]]), torch.cat([labels, TRAIN.labels[:1]])
+    count = {"permuted": "600 of 600", "one more": "600 of 601", "one of them": "1 of 301"}[given]
+    with pytest.raises(AssumptionViolated, match=f"{count} held-out samples are among those of training"):
+        tamis.certify(original, path, inputs, labels, training=TRAIN)
+
+
+def test_training_apart_from_held_out_data_is_taken() -> None:
+    refuse_training(random_digests(100, 0), random_digests(100, 1))
+
+
+# -- equal samples -----------------------------------------------------------------------------------------------------
+
+
+def test_twenty_samples_many_times_are_twenty(net: tamis.Network, data: Data, tmp_path: Path) -> None:
+    path, twenty = tmp_path / "small.tamis", data[:20]
+    tamis.prune(forgetful(net), 0.5).save(path)
+    once = tamis.certify(forgetful(net), path, twenty)
+    many = tamis.certify(forgetful(net), path, twenty[torch.arange(20).repeat(50)])
+    assert many.content["data"]["samples"] == 20 and many.content["data"]["given"] == 1000
+    assert many.notes == (
+        "Of 1,000 held-out samples given, 20 are distinct: so many count, and of all that were given the worst.",
+    )
+    assert "! Of 1,000 held-out samples given, 20 are distinct" in str(many)
+    for claim in once.claims:
+        assert many[claim.name].bound.value >= claim.bound.value
+        assert many[claim.name].measured.get("samples") in (None, 20)
+    assert tamis.verify(many, path, forgetful(net), twenty[torch.arange(20).repeat(50)]).ok
+    forged = many.content
+    forged["data"]["samples"] = forged["data"]["given"]
+    forged.pop("digest")
+    with pytest.raises(VerificationFailed, match=r"the samples is 20, and the certificate says 1000"):
+        tamis.verify(Certificate.issued(forged), path, forgetful(net), twenty[torch.arange(20).repeat(50)])
+
+
+def some_evidence(copies: list[int], seed: int) -> tuple[Evidence, Evidence, Evidence]:
+    """Of samples that come so often; the same with each once; and with each counted as given."""
+    generator = torch.Generator().manual_seed(seed)
+    count, places = len(copies), torch.repeat_interleave(torch.arange(len(copies)), torch.tensor(copies))
+    answers = [torch.randint(0, 3, (count,), generator=generator) for _ in range(2)]
+    distances = torch.rand(count, generator=generator, dtype=torch.float64)
+    known = torch.randint(0, 3, (count,), generator=generator)
+    margins = torch.ones(count, dtype=torch.float64)
+    digests = random_digests(count, seed)
+    rest = {"inputs": "", "labels": "", "first": (), "largest_input": 1.0, "largest_score": 1.0, "rounding": 1e-5}
+
+    def of(at: torch.Tensor, samples: int) -> Evidence:
+        pairs = {"answers": (answers[0][at], answers[1][at]), "margins": (margins[at], margins[at])}
+        return Evidence(
+            samples=samples,
+            given=len(at),
+            digests=digests[at.numpy()],
+            distances=distances[at],
+            known=known[at],
+            **pairs,
+            **rest,
+        )
+
+    return of(places, count), of(torch.arange(count), count), of(places, len(places))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_from_copies_are_no_smaller_than_from_all_draws_or_from_distinct_ones(seed: int) -> None:
+    copies = torch.randint(1, 5, (30,), generator=torch.Generator().manual_seed(seed)).tolist()
+    worst, once, given = some_evidence(copies, seed)
+    for count in ("different", "errors", "worse"):
+        rates = [disagreement(getattr(e, count)(0), e.samples, 0.05).value for e in (worst, once, given)]
+        assert rates[0] >= max(rates[1:])
+    assert worst.better(0) <= once.better(0) and worst.better(0) <= given.better(0)
+    assert worst.better(0) + worst.worse(0) <= worst.samples
+    lost = [accuracy_change(e.worse(0), e.better(0), e.samples, 0.05).value for e in (worst, once, given)]
+    assert lost[0] >= max(lost[1:])
+    far = [deviation_quantile(e.largest_distances(), 0.8, 0.05).value for e in (worst, once, given)]
+    assert far[0] >= max(far[1:])
+
+
+def test_one_sample_with_two_labels_counts_once_and_as_wrong(net: tamis.Network, data: Data) -> None:
+    right = net(data.normalised()).argmax(1)
+    inputs, labels = data.normalised()[[0, 0, 1]], torch.stack([right[0], (right[0] + 1) % 10, right[1]])
+    seen = gather_evidence(net, net, inputs, labels)
+    assert (seen.samples, seen.given, seen.errors(0), seen.worse(0), seen.better(0)) == (2, 3, 1, 0, 0)
+
+
+def test_samples_are_counted_the_same_however_they_come(net: tamis.Network, data: Data) -> None:
+    inputs = data.normalised()[torch.arange(40) % 33]
+    whole = gather_evidence(net, net, inputs)
+    parts = gather_evidence(net, net, [inputs[i : i + 3] for i in range(0, 40, 3)])
+    assert whole.samples == parts.samples == 33 and whole.given == parts.given == 40
+
+
+# -- networks that guess -----------------------------------------------------------------------------------------------
+
+
+def test_a_network_that_was_just_made_is_said_to_guess(data: Data, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, path = tamis.trace(digits_cnn(6), data.example), tmp_path / "small.tamis"
+    tamis.quantize(net, TRAIN, levels=4, progress=False).save(path)
+    cert = tamis.certify(net, path, data)
+    (note,) = cert.notes
+    assert "it cannot be told from guessing. Are its weights trained ones?" in note and f"! {note[:40]}" in str(cert)
+    assert tamis.verify(cert, path, net, data).ok
+    cert.save(tmp_path / "small.json")
+    report(tmp_path / "small.json", tmp_path / "page.html")
+    assert "cannot be told from guessing" in (tmp_path / "page.html").read_text()
+    silent = {name: value for name, value in cert.content.items() if name != "digest"} | {"notes": []}
+    with pytest.raises(VerificationFailed, match="the notes do not follow from the data"):
+        tamis.verify(Certificate.issued(silent), path, net, data)
+    with pytest.raises(VerificationFailed, match="the certificate says no accuracy, and its data has labels"):
+        tamis.verify(Certificate.issued(silent | {"accuracy": None}), path, net, data)
+
+
+def test_a_trained_network_has_no_notes(cert: tamis.Certificate) -> None:
+    assert cert.notes == ()
+
+
+@pytest.mark.parametrize(("right", "said"), [(100, True), (120, True), (130, False), (900, False)])
+def test_guessing_is_where_chance_would_do_as_well(right: int, said: bool) -> None:
+    """1,000 samples, 100 of the most frequent class: 130 right are more than the limit of 1% (124), 120 are not."""
+    data = {"given": 1000, "samples": 1000}
+    accuracy = {"before": right / 1000, "after": 0.5, "guessing": 0.1}
+    content = {"network": {"just_initialised": False}, "data": data, "training": None, "accuracy": accuracy}
+    assert bool(notes_of(content)) is said

@@ -1,0 +1,167 @@
+"""Activations between two nodes: in files or in memory they are the same, and no file outlives the walk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tamis.layerwise.activation_store import Frontier, Values, size_of
+
+CPU = torch.device("cpu")
+EVERYTHING_IN_MEMORY = 2**40
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary files of this test go."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def inputs(batches: int = 4) -> Iterator[Values]:
+    for number in range(batches):
+        x = torch.full((3, 2), float(number))
+        yield {"x": (x, x)}
+
+
+def passed_through(budget: int, passes: int = 4) -> list[Values]:
+    """Some passes, in each of which something is added, dropped or changed in one of the networks."""
+    with Frontier(inputs(), budget, CPU) as frontier:
+        for turn in range(passes):
+            for number, values in frontier:
+                x, small = values["x"]
+                y = x + number * turn
+                values[f"y{turn}"] = (y, y) if turn < 2 else (y, small - turn)
+                values["x"] = (y, y) if turn < 2 else (y, small * 2)
+                values["size"] = (1000 + number, 1000 + number)
+                both = (y[:1], y[1:])
+                values["parts"] = (both, both)
+                if turn == 2:
+                    del values["y0"]
+        return [dict(values) for _, values in frontier]
+
+
+def flat(values: Values) -> list[object]:
+    return [
+        part
+        for name in sorted(values)
+        for value in values[name]
+        for part in (value if isinstance(value, (tuple, list)) else [value])
+    ]
+
+
+@pytest.mark.parametrize("budget", [0, 1, 100, 200, 400])
+def test_files_and_memory_give_the_same(budget: int) -> None:
+    for found, expected in zip(passed_through(budget), passed_through(EVERYTHING_IN_MEMORY), strict=True):
+        assert found.keys() == expected.keys()
+        for a, b in zip(flat(found), flat(expected), strict=True):
+            assert torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
+
+
+@pytest.mark.parametrize("budget", [0, EVERYTHING_IN_MEMORY])
+def test_what_both_networks_share_is_one_object(budget: int) -> None:
+    """By that the walk knows that a node need not run twice; integers beyond 256 are objects, too."""
+    with Frontier(inputs(), budget, CPU) as frontier:
+        for number, values in frontier:
+            size = 1000 + number
+            parts = [torch.zeros(2), torch.ones(3)]
+            values["size"], values["parts"] = (size, size), (parts, parts)
+            values["apart"] = (torch.zeros(2), torch.zeros(2))
+        for _ in range(2):
+            for _, values in frontier:
+                for name, (original, small) in values.items():
+                    assert (original is small) is (name != "apart"), name
+
+
+def test_batches_come_in_order_with_their_numbers() -> None:
+    for budget in (0, 30, EVERYTHING_IN_MEMORY):
+        with Frontier(inputs(), budget, CPU) as frontier:
+            for _ in range(3):
+                assert [(n, int(values["x"][0][0, 0])) for n, values in frontier] == [(n, n) for n in range(4)]
+
+
+def test_inputs_are_taken_as_they_are_asked_for() -> None:
+    taken: list[int] = []
+
+    def noted() -> Iterator[Values]:
+        for number, values in enumerate(inputs()):
+            taken.append(number)
+            yield values
+
+    with Frontier(noted(), EVERYTHING_IN_MEMORY, CPU) as frontier:
+        assert taken == []
+        for number, _ in frontier:
+            assert taken == list(range(number + 1))
+
+
+def test_only_what_exceeds_the_budget_goes_to_files(folder: Path) -> None:
+    x = next(inputs())["x"][0]
+    with Frontier(inputs(), 2 * x.nbytes, CPU) as frontier:
+        for _ in frontier:
+            pass
+        assert sorted(path.name for path in files(folder)) == ["2.pt", "3.pt"]
+        for _, values in frontier:  # now they all fit
+            values["x"] = (values["x"][0][:1],) * 2
+    with Frontier(inputs(), EVERYTHING_IN_MEMORY, CPU) as frontier:
+        for _ in frontier:
+            pass
+        assert not files(folder)
+
+
+def test_memory_that_is_given_back_can_be_used_again(folder: Path) -> None:
+    """However often batches are taken out and put back, what fits stays in memory."""
+    x = next(inputs())["x"][0]
+    with Frontier(inputs(), 4 * x.nbytes, CPU) as frontier:
+        for _ in range(5):
+            for _ in frontier:
+                pass
+        assert not files(folder)
+
+
+def test_files_are_removed(folder: Path) -> None:
+    with Frontier(inputs(), 0, CPU) as frontier:
+        for _ in frontier:
+            pass
+        assert len(files(folder)) == 4
+    assert not list(folder.iterdir())
+
+
+def test_files_are_removed_after_an_error(folder: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Frontier(inputs(), 0, CPU) as frontier:
+        for _ in frontier:
+            pass
+        for number, _ in frontier:
+            assert files(folder)
+            1 / (2 - number)
+    assert not list(folder.iterdir())
+
+
+def test_views_do_not_drag_what_they_are_cut_from(folder: Path) -> None:
+    whole = torch.randn(100_000)
+    cut = whole[:10]
+    parts = list(whole[:20].split(5))
+    with Frontier([{"x": (cut, whole[10:20]), "parts": (parts, parts)}], 0, CPU) as frontier:
+        for _ in frontier:
+            pass
+        (path,) = files(folder)
+        assert path.stat().st_size < 10_000
+        ((_, values),) = frontier
+    assert torch.equal(values["x"][0], cut) and torch.equal(values["x"][1], whole[10:20])
+    assert all(torch.equal(a, b) for a, b in zip(values["parts"][0], parts, strict=True))
+
+
+def test_sizes_count_shared_tensors_once() -> None:
+    x, y = torch.zeros(10), torch.zeros(4, dtype=torch.float64)
+    assert size_of({}) == 0
+    assert size_of({"x": (x, x)}) == 40
+    assert size_of({"x": (x, y), "again": (y, x), "size": (3, 3)}) == 40 + 32
+    assert size_of({"parts": ((x, [y]), (x, [y]))}) == 40 + 32

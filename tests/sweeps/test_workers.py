@@ -1,0 +1,75 @@
+"""Locks that end with their process, and pulses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import tamis.sweeps.workers
+from tamis.sweeps.workers import Pulses, Workers, beating, is_held
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from tamis.sweeps.workers import held
+with held(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    assert is_held(path)
+    process.kill()
+    process.communicate()
+    assert not is_held(path)
+
+
+def test_who_lives(tmp_path: Path) -> None:
+    mine, other = Workers(tmp_path), Workers(tmp_path)
+    with mine.enlisted():
+        assert mine.lives(mine.own) and other.lives(mine.own)
+        assert mine.lives(other.own) is None  # it never came
+        assert mine.lives("elsewhere~1~ab") is None
+    assert other.lives(mine.own) is None  # it left, with nothing undone
+    with pytest.raises(KeyboardInterrupt), mine.enlisted():
+        raise KeyboardInterrupt
+    assert other.lives(mine.own) is False
+
+
+def test_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(tamis.sweeps.workers.time, "monotonic", lambda: now)
+    pulses = Pulses()
+    assert not pulses.silent(1, None)
+    now = 29.0
+    assert not pulses.silent(1, None) and not pulses.silent(2, 7)
+    now = 31.0
+    assert pulses.silent(1, None) and not pulses.silent(1, 1)  # a beat after all
+    now = 60.0
+    assert pulses.silent(2, 7) and not pulses.silent(1, 1)
+
+
+def test_a_pulse_beats_until_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tamis.sweeps.workers, "INTERVAL", 0.001)
+    seen: list[int] = []
+    heard = threading.Event()
+
+    def beat(count: int) -> None:
+        seen.append(count)
+        if count == 2:
+            raise RuntimeError("the database is away")
+        if count == 4:
+            heard.set()
+            raise StopIteration
+
+    with beating(beat):
+        assert heard.wait(60)
+    assert seen == [1, 2, 3, 4]
