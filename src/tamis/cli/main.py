@@ -21,19 +21,23 @@ from tamis.cli.settings_options import with_settings
 from tamis.errors import TamisError
 
 
-class Commands(TyperGroup):
-    """Says in one red line, with exit code 2, what the user can put right; other errors are bugs with a traceback."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        remember_arguments(args)
-        interruption.begin()
-        return super().parse_args(ctx, args)
+class ListedCommands(TyperGroup):
+    """Lists its commands in whole sentences."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """With the whole first sentence of each, wrapped, where click would cut it to one line."""
         listed = [(name, command.help or "") for name, command in self.commands.items()]
         with formatter.section("Commands"):
             formatter.write_dl([(name, text.partition("\n\n")[0].replace("\n", " ")) for name, text in listed])
+
+
+class Commands(ListedCommands):
+    """Says in one red line, with exit code 2, what the user can put right; other errors are bugs with a traceback."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        remember_arguments(args)
+        interruption.begin()
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -756,7 +760,7 @@ def recipes(
     recipes(name, schema, as_json)
 
 
-class SweepCommands(TyperGroup):
+class SweepCommands(ListedCommands):
     """`tamis sweep FILE` stands for `tamis sweep run FILE`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -818,6 +822,7 @@ def sweep_worker(
 
 
 kronecker = typer.Typer(
+    cls=ListedCommands,
     help="Products of Kronecker-sparse matrices in the place of dense ones.",
     no_args_is_help=True,
     rich_markup_mode=None,
