@@ -80,7 +80,8 @@ def model_of(
         raise InvalidInput(f"'{weights}' is compressed already; compress begins with the whole network")
     if shape is None:
         return loaded.module, None
-    return loaded.module, torch.zeros(load_network(model, weights, shape, trust).network.input_shapes[0])
+    network = load_network(model, weights, shape, trust).network
+    return loaded.module, torch.zeros(network.input_shapes[0], dtype=network.input_dtypes[0])
 
 
 def as_plain_data(done: Compression) -> dict[str, Any]:

@@ -12,16 +12,14 @@ from tamis.layerwise import device_of
 from tamis.training import Data, check_fits, evaluate, load_data
 
 
-def load_calibration(spec: str, net: Network, model: str) -> Data:
-    """The dataset that a spec names, if `net` takes its inputs; messages call the network `model`."""
-    data = load_data(spec, labelled=False)
+def check_calibration(data: Data, net: Network, model: str) -> None:
+    """Raise InvalidInput unless `net` takes the inputs of a dataset; messages call the network `model`."""
     try:
         net.check_inputs((data.example,))
     except InvalidInput as error:
         wanted = ", ".join(net.described(shape) for shape in net.input_shapes)
         got = f"those of '{data.name}' have shape {net.described(tuple(data.example.shape))}"
         raise InvalidInput(f"{model} takes inputs of shape {wanted}; {got}: name other data, or --shape") from error
-    return data
 
 
 def load_test(spec: str | None, net: Network, model: str) -> Data | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from tamis.artifact import Compressed, load, weights_of
 from tamis.certificates import load_rebuilding
 from tamis.cli.weights_file import PICKLES, load_weights
-from tamis.errors import InvalidInput, UntrustedFile
+from tamis.errors import InvalidInput, TraceError, UntrustedFile
 from tamis.graph import Network, load_program, trace
 from tamis.imports import attribute, import_named
 from tamis.training.models import EXAMPLE_SHAPES, MODELS
@@ -83,10 +84,20 @@ def load_network(
     loaded = load_module(model, weights)
     sizes, module = sizes or _known_shape(model), loaded.module.to(device)
     if sizes is not None:
-        example = (torch.zeros(1, *sizes),)
-    elif example is None:
+        return LoadedModel(_traced(module, torch.zeros(1, *sizes, device=device)), loaded.weights, module=module)
+    if example is None:
         raise InvalidInput(f"the input shape of '{model}' is unknown: pass it without the batch, as in --shape 3,32,32")
     return LoadedModel(trace(module, tuple(each.to(device) for each in example)), loaded.weights, module=module)
+
+
+def _traced(module: nn.Module, zeros: Tensor) -> Network:
+    """The network of an input of these sizes: of floats, or of integers where it takes no floats, as embeddings do."""
+    try:
+        return trace(module, zeros)
+    except TraceError as error:
+        with suppress(TraceError):
+            return trace(module, zeros.to(torch.int64))
+        raise error from None
 
 
 def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> LoadedModule:

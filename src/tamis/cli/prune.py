@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact import NOTHING, Compressed, errors_of, sentences
-from tamis.cli.data_argument import load_calibration
+from tamis.cli.data_argument import check_calibration
 from tamis.cli.display import console, facts, from_logarithm, table
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output, replaced
@@ -27,7 +27,7 @@ from tamis.graph import Network
 from tamis.paths import path_metric
 from tamis.pruning import Amount
 from tamis.pruning import prune as prune_network
-from tamis.training import join_team
+from tamis.training import join_team, load_data
 
 AMOUNTS = "a fraction (0.8), a percentage (80%), a count (1000), or NAME= and one of these for each layer"
 BOUND = "‖R(x) − R'(x)‖₁ ≤ {} · max(‖x‖∞, 1)"
@@ -81,11 +81,14 @@ def prune(
     # Without data there are no layers to wait for.
     with nullcontext() if calibration is None else unfinished(out, team) as directory:
         with Console(stderr=True).status(Text(f"tracing {model}")) as status:
-            loaded = load_network(model, weights, shape, trust)
-            if calibration is None:
+            examples = None if calibration is None else load_data(calibration, labelled=False)
+            example = None if examples is None else (examples.example,)
+            loaded = load_network(model, weights, shape, trust, example=example)
+            if examples is None:
                 status.update(Text(f"pruning {model}"))
             else:
-                options |= {"calibration": load_calibration(calibration, loaded.network, model), "directory": directory}
+                check_calibration(examples, loaded.network, model)
+                options |= {"calibration": examples, "directory": directory}
                 status.stop()  # a bar follows
             small = prune_network(loaded.compressed or loaded.network, wanted, **options)
         if not team.leads:

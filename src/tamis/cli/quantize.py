@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.artifact import Compressed
-from tamis.cli.data_argument import load_calibration, load_test
+from tamis.cli.data_argument import check_calibration, load_test
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.layer_report import report
 from tamis.cli.model_argument import load_network
@@ -22,6 +22,7 @@ from tamis.graph import Network
 from tamis.pruning import Amount
 from tamis.pruning import prune as prune_network
 from tamis.quantization import quantize as quantize_network
+from tamis.training import load_data
 
 
 def quantize(
@@ -47,8 +48,9 @@ def quantize(
     team = join_team_exactly(device)
     with unfinished(out, team) as directory:
         with Console(stderr=True).status(Text(f"tracing {model}")):
-            loaded = load_network(model, weights, shape, trust, team.device)
-            examples = load_calibration(calibration, loaded.network, model)
+            examples = load_data(calibration, labelled=False)
+            loaded = load_network(model, weights, shape, trust, team.device, (examples.example,))
+            check_calibration(examples, loaded.network, model)
             test = load_test(data, loaded.network, model)
         given = loaded.compressed or loaded.network
         pruned = None if amount is None else _pruned(given, amount, options)

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.artifact import load
-from tamis.cli.data_argument import load_calibration, load_test
+from tamis.cli.data_argument import check_calibration, load_test
 from tamis.cli.layer_report import report
 from tamis.cli.model_argument import load_network
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
 from tamis.layerwise import repair as repair_network
-from tamis.training import join_team
+from tamis.training import join_team, load_data
 
 
 def repair(
@@ -36,9 +36,10 @@ def repair(
     team = join_team(torch.device("cpu"))
     with unfinished(out, team) as directory:
         with Console(stderr=True).status(Text(f"tracing {model}")):
-            loaded = load_network(model, weights, shape, trust)
+            examples = load_data(calibration, labelled=False)
+            loaded = load_network(model, weights, shape, trust, example=(examples.example,))
             before = load(small, loaded.network)
-            examples = load_calibration(calibration, loaded.network, model)
+            check_calibration(examples, loaded.network, model)
             test = load_test(data, loaded.network, model)
         repaired = repair_network(loaded.network, before, examples, **options, directory=directory)
         in_place = replaced(out)
