@@ -94,14 +94,14 @@ def test_the_command_that_repeats_a_run_can_be_pasted() -> None:
 def test_the_search_says_what_won_and_how_each_try_did() -> None:
     tried = [
         {"start": "as it is", "bytes": 4100, "different": 1, "moved": 0.0123, "chosen": False},
-        {"start": "prune amount 0.1", "bytes": 2900, "different": 4, "moved": None, "chosen": True},
+        {"start": "prune", "layers": "3 levels ×2", "bytes": 2900, "different": 4, "moved": None, "chosen": True},
     ]
     out = Console(file=io.StringIO(), width=100)
     out.print(tries(tried, 50))
     heading, _, first, second = out.file.getvalue().splitlines()  # type: ignore[attr-defined]
-    assert heading.split() == ["tried", "bytes", "differs,", "of", "50", "held", "out", "outputs", "moved"]
-    assert first.split() == ["won", "prune", "amount", "0.1", "2,900", "4", "(8.00%)", "–"]
-    assert second.split() == ["as", "it", "is", "4,100", "1", "(2.00%)", "0.0123"]
+    assert heading.split() == ["tried", "layers", "bytes", "differs,", "of", "50", "held", "out", "outputs", "moved"]
+    assert first.split() == ["won", "prune", "3", "levels", "×2", "2,900", "4", "(8.00%)", "–"]
+    assert second.split() == ["as", "it", "is", "–", "4,100", "1", "(2.00%)", "0.0123"]
 
 
 @pytest.mark.slow

@@ -59,7 +59,8 @@ def test_all_are_tried_and_the_best_is_taken(searched: Path) -> None:
     assert chosen in alike and chosen["moved"] == min(each["moved"] for each in alike)
     page = (searched / REPORT).read_text(encoding="utf-8")
     assert "What was tried" in page and "share of equal answers, %" in page
-    assert all(f"{each['start']}: {each['bytes']:,} bytes" in page for each in found["tried"])
+    assert all(f"{each['start']}, {each['layers']}: {each['bytes']:,} bytes" in page for each in found["tried"])
+    assert len({(each["start"], each["layers"]) for each in found["tried"]}) == len(found["tried"])  # each can be told
 
 
 @pytest.mark.slow

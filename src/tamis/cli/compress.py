@@ -115,11 +115,13 @@ def tries(tried: Sequence[Mapping[str, Any]], held_out: int) -> Table:
     rows = table()
     rows.add_column("")
     rows.add_column("tried", overflow="fold")
+    rows.add_column("layers", overflow="fold")
     for heading in ("bytes", f"differs, of {held_out:,} held out", "outputs moved"):
         rows.add_column(heading, justify="right")
     for each in sorted(tried, key=lambda each: (each["bytes"], each["different"])):
         mark = Text("won", style="bold green") if each["chosen"] else ""
         moved = NOTHING if each["moved"] is None else f"{each['moved']:.3g}"
         different = f"{each['different']:,} ({each['different'] / held_out:.2%})"
-        rows.add_row(mark, Text(each["start"]), f"{each['bytes']:,}", different, moved)
+        made = (Text(each["start"]), Text(each.get("layers", NOTHING)))  # runs of before did not note the second
+        rows.add_row(mark, *made, f"{each['bytes']:,}", different, moved)
     return rows

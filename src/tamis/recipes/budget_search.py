@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -37,6 +38,7 @@ class Trial:
 
     Attributes:
         start: what it was made of.
+        layers: what its layers became, in words.
         path: its file.
         bytes: of the file.
         different: on how many inputs it answers differently.
@@ -44,6 +46,7 @@ class Trial:
     """
 
     start: str
+    layers: str
     path: Path
     bytes: int
     different: int
@@ -93,7 +96,7 @@ class Trials:
             if not figures.exists():
                 self._try(place, path, figures)
             found = read_object(figures, "delete it to have it made again")
-            self.made[place] = Trial(self.name, path, **found)
+            self.made[place] = Trial(self.name, in_words(self.allocations[place].values()), path, **found)
         return self.made[place]
 
     def read(self, trial: Trial) -> Compressed:
@@ -233,6 +236,23 @@ def _smallest(trials: Trials, high: int, good: Callable[[Trial], bool]) -> int |
     return high
 
 
+def in_words(options: Iterable[Option]) -> str:
+    """What layers become, how many of them each, from the fewest levels on.
+
+    Example:
+        >>> in_words([Option(Choice(3), 40, 0.1), Option(WHOLE, 900, 0.0), Option(Choice(3), 50, 0.2)])
+        '3 levels ×2, floats'
+    """
+    counts = Counter(option.choice for option in options)
+    ordered = sorted(counts, key=lambda choice: (choice.levels or math.inf, -choice.amount))
+    return ", ".join(
+        ("floats" if not choice.levels else f"{choice.levels} levels")
+        + (f" after {choice.amount:.0%} pruned" if choice.amount else "")
+        + (f" ×{counts[choice]}" if counts[choice] > 1 else "")
+        for choice in ordered
+    )
+
+
 def _all_of(everything: Sequence[Trials]) -> list[tuple[Trials, Trial]]:
     return [(trials, trial) for trials in everything for trial in trials.made.values()]
 
@@ -247,6 +267,7 @@ def _taken(chosen: tuple[Trials, Trial], everything: Sequence[Trials], context: 
     tried = [
         {
             "start": trial.start,
+            "layers": trial.layers,
             "bytes": trial.bytes,
             "different": trial.different,
             "moved": trial.moved if math.isfinite(trial.moved) else None,

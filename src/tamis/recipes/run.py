@@ -342,7 +342,12 @@ def _certify(
     again = _repeating(folder / LOCK, lock, asked)
     result = lock.content["result"]
     tried = [
-        Candidate(each["start"], each["bytes"], 1 - each["different"] / result["held_out"], each["chosen"])
+        Candidate(
+            ", ".join(filter(None, (each["start"], each.get("layers")))),
+            each["bytes"],
+            1 - each["different"] / result["held_out"],
+            each["chosen"],
+        )
         for each in result.get("tried", ())
     ]
     report(
