@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,16 @@ def test_the_certificate_is_the_librarys(net: tamis.Network) -> None:
     names |= {"just_initialised": True}
     assert cert.content == tamis.certify(net, "small.tamis", load_data(DATA), **names).content
     assert " ".join(cert["disagreement"].sentence.split()) in " ".join(printed.split())
+
+
+def test_sentences_fill_the_terminal_and_the_command_can_be_pasted() -> None:
+    printed = CliRunner(env={"COLUMNS": "60"}).invoke(app, [*CERTIFY, "--coverage", "0.9"]).stdout
+    cert = tamis.Certificate.load("small.json")
+    assert f"\nissued by: {cert.content['command']}\n" in printed and len(cert.content["command"]) > 60
+    assert cert.as_text(60) in printed
+    for first, second in pairwise(printed[printed.index("•") : printed.index("This rests")].splitlines()):
+        if second.startswith("  "):  # the line before was full
+            assert len(first) <= 60 < len(first) + 1 + len(second.split()[0])
 
 
 def test_weights_that_were_just_drawn_are_said_to_be_so(net: tamis.Network) -> None:

@@ -105,18 +105,24 @@ class Certificate:
         raise InvalidInput(f"the certificate has no claim '{name}'; it has {', '.join(c.name for c in self.claims)}")
 
     def __str__(self) -> str:
+        return self.as_text()
+
+    def as_text(self, width: int = 100) -> str:
+        """What it says, in lines of at most so many letters; names and the command, which one may paste, stay whole."""
         lines = [*self._verdict(), *self._subject()]
         for note in self.notes:
-            lines += textwrap.wrap(f"! {note}", 100, subsequent_indent="  ")
+            lines += textwrap.wrap(f"! {note}", width, subsequent_indent="  ")
         for claim in self.claims:
             mark = "•" if claim.bound.informative else "∘"
-            lines += textwrap.wrap(f"{mark} {claim.sentence} [{cite(claim.bound.source)}]", 100, subsequent_indent="  ")
+            lines += textwrap.wrap(
+                f"{mark} {claim.sentence} [{cite(claim.bound.source)}]", width, subsequent_indent="  "
+            )
         informative = [claim.bound for claim in self.claims if claim.bound.informative]
         assumptions = dict.fromkeys(text for bound in informative for text in bound.assumptions)
         if assumptions:
             lines.append("This rests on what only you can vouch for:")
         for text in assumptions:
-            lines += textwrap.wrap(f"– {text}", 98, initial_indent="  ", subsequent_indent="    ")
+            lines += textwrap.wrap(f"– {text}", width - 2, initial_indent="  ", subsequent_indent="    ")
         return "\n".join(lines)
 
     def _verdict(self) -> list[str]:

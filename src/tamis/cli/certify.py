@@ -55,6 +55,7 @@ def certify(
         if as_json:
             print(json.dumps(cert.content, indent=2, allow_nan=False))
         else:
-            console().print(str(cert))
-            console().print(f"\n{written}; `tamis verify` checks it, and `tamis report` makes a page of it")
+            shown = console()
+            shown.print(cert.as_text(shown.width), soft_wrap=True)
+            shown.print(f"\n{written}; `tamis verify` checks it, and `tamis report` makes a page of it")
     end_with(cert.passed)

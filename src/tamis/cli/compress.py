@@ -98,7 +98,7 @@ def as_plain_data(done: Compression) -> dict[str, Any]:
 
 def show(done: Compression, out: Console) -> None:
     """Print the certificate, and where everything is."""
-    out.print(str(done.certificate))
+    out.print(done.certificate.as_text(out.width), soft_wrap=True)
     out.print()
     if tried := done.lock.content["result"].get("tried"):
         out.print(tries(tried, done.lock.content["result"]["held_out"]))
