@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tamis.errors import DataNotFound, InvalidInput
 from tamis.recipes.splits import load_splits
+from tamis.training import Data
 
 
 def rows(inputs: Tensor) -> set[bytes]:
@@ -91,3 +92,20 @@ def test_an_image_is_the_same_as_bytes_and_as_floats() -> None:
     np.savez("floats.npz", x=images[2:6, None].astype(np.float32) / 255, y=np.arange(4))
     with pytest.raises(InvalidInput, match=r"'bytes\.npz' and 'floats\.npz' have 4 of 4 samples in common"):
         load_splits("bytes.npz", "floats.npz", None, "train", 5, 0)
+
+
+def test_zeros_of_both_signs_are_one_sample() -> None:
+    inputs, labels = torch.arange(12.0).reshape(4, 3) * torch.tensor([1.0, 1.0, 0.0]), torch.arange(4)
+    with pytest.raises(InvalidInput, match=r"have 2 of 2 samples in common .*: sample 1 of the one is sample 0"):
+        load_splits((inputs, labels), (inputs[1:3] * torch.tensor([1.0, 1.0, -1.0]), labels[:2]), None, "train", 5, 0)
+
+
+def test_another_normalisation_hides_no_equal_sample() -> None:
+    images, labels = torch.rand(6, 1, 2, 2, generator=torch.Generator().manual_seed(0)), torch.arange(6)
+    plain = Data(images, labels, "plain")
+    stored_alike = Data(images[2:5], labels[2:5], "alike", mean=(0.5,), std=(0.25,))
+    with pytest.raises(InvalidInput, match=r"'plain' and 'alike' have 3 of 3 samples in common"):
+        load_splits(plain, stored_alike, None, "train", 5, 0)
+    fed_alike = Data(stored_alike.normalised(), labels[2:5], "fed")
+    with pytest.raises(InvalidInput, match=r"'alike' and 'fed' have 3 of 3 samples in common"):
+        load_splits(stored_alike, fed_alike, None, "train", 5, 0)

@@ -80,18 +80,18 @@ def refuse_overlap(train: Data, test: Data) -> None:
     """Raise InvalidInput where an input stands in both: what is certified on it would not hold for new ones."""
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         return  # of which a network takes one at most; whoever checks the inputs says which
-    # As stored, where they are stored alike, so that another mean does not hide it; else as a network is fed with them.
-    stored_alike = train.inputs.dtype is test.inputs.dtype
-    there, here = ((_each(data) if stored_alike else data.sample_digests.tolist()) for data in (train, test))
-    known = {digest: place for place, digest in enumerate(there)}
-    shared = [(known[digest], place) for place, digest in enumerate(here) if digest in known]
-    if shared:
-        first, second = shared[0]
-        raise InvalidInput(
-            f"'{train.name}' and '{test.name}' have {len(shared):,} of {len(test):,} samples in common (the first: "
-            f"sample {first} of the one is sample {second} of the other): a certificate needs data that nothing was "
-            "made with"
-        )
+    # As a network is fed with them, and as stored, where they are stored alike: another mean hides no equal one.
+    ways = [_as_fed, _as_stored] if train.inputs.dtype is test.inputs.dtype else [_as_fed]
+    for digests in ways:
+        known = {digest: place for place, digest in enumerate(digests(train))}
+        shared = [(known[digest], place) for place, digest in enumerate(digests(test)) if digest in known]
+        if shared:
+            first, second = shared[0]
+            raise InvalidInput(
+                f"'{train.name}' and '{test.name}' have {len(shared):,} of {len(test):,} samples in common (the first: "
+                f"sample {first} of the one is sample {second} of the other): a certificate needs data that nothing "
+                "was made with"
+            )
 
 
 def described(data: Data) -> dict[str, Any]:
@@ -99,6 +99,11 @@ def described(data: Data) -> dict[str, Any]:
     return {"data": data.name, "samples": len(data), "sha256": data.digest()}
 
 
-def _each(data: Data) -> list[bytes]:
-    """A digest of each input."""
+def _as_fed(data: Data) -> list[Any]:
+    """A digest of each input, one for all that a network cannot tell apart."""
+    return data.sample_digests.tolist()
+
+
+def _as_stored(data: Data) -> list[Any]:
+    """A digest of each input's bytes."""
     return [hashlib.sha256(sample.tobytes()).digest() for sample in data.inputs.contiguous().numpy()]
