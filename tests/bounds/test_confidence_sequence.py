@@ -230,6 +230,19 @@ def test_a_limit_lies_just_above_the_exact_one(count: int, n: int, delta: float)
     assert value == 1 or exact_capital_at_rate(count, n, value) >= -mpmath.log(delta)
 
 
+@pytest.mark.parametrize("delta", [5e-324, 1e-300, 0.05, 1 - 2**-53])
+@pytest.mark.parametrize("n", [1, 2, 10_000, 10**12])
+def test_limits_at_any_time_are_proved_at_every_scale(n: int, delta: float) -> None:
+    for count in {0, 1, n // 2, n - 1, n}:
+        with mpmath.workdps(60):
+            needed = -mpmath.log(mpmath.mpf(delta))
+        rate = rate_at_any_time("events", count, n, delta).value
+        assert rate == 1 or (rate >= count / n and exact_capital_at_rate(count, n, rate) >= needed)
+        for worse in {0, count // 2, count}:
+            change = difference_at_any_time(worse, count - worse, n, delta).value
+            assert change == 1 or exact_capital_at_difference(worse, count - worse, n, change) >= needed
+
+
 @some
 @given(st.integers(1, 10**6), st.floats(0, 1), st.floats(0.001, 0.999), st.floats(0.001, 0.999))
 def test_above_what_is_observed_the_capital_grows_with_the_rate(n: int, part: float, one: float, two: float) -> None:
