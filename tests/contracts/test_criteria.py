@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 import tamis
-from tamis.pruning.prune import CRITERIA, SCOPES
+import tamis.errors
+from tamis.pruning.criterion import CRITERIA
+from tamis.pruning.prune import SCOPES
 from tamis.training.models import digits_cnn, example_input
 
 WEIGHTS = 28_576  # of digits_cnn's convolutions and its classifier
@@ -50,3 +54,45 @@ def test_pruning_again_keeps_what_is_pruned(by: str, scope: str, net: tamis.Netw
 def test_the_same_seed_gives_the_same_masks(by: str, net: tamis.Network) -> None:
     first, second = (tamis.prune(net, 0.6, by=by, seed=7).masks for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def small_fan_in(net: tamis.Network, names: Any, seed: int) -> Any:
+    """|θ_i| divided by the norm of the neuron that it feeds: a criterion as a user writes it."""
+
+    def sweep(visit: Any) -> None:
+        for name in names:
+            weight = net.params[name]
+            norms = weight.flatten(1).norm(dim=1).clamp(min=1e-30)
+            visit(name, weight.abs() / norms.view(-1, *[1] * (weight.dim() - 1)))
+
+    return sweep
+
+
+def test_a_function_is_taken_in_the_place_of_a_name(net: tamis.Network) -> None:
+    small = tamis.prune(net, 0.5, by=small_fan_in)
+    scores: dict[str, torch.Tensor] = {}
+    small_fan_in(net, [*small.masks], 0)(scores.__setitem__)
+    pruned, left = (torch.cat([scores[name][mask == kept] for name, mask in small.masks.items()]) for kept in (0, 1))
+    assert pruned.max() <= left.min() and len(pruned) == WEIGHTS // 2
+    assert small.recipe[-1]["by"] == "small_fan_in"
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        (lambda net, name: net.params[name][0], "must score '.*' with floats of shape"),
+        (
+            lambda net, name: torch.ones_like(net.params[name], dtype=torch.int64),
+            "must score '.*' with floats of shape",
+        ),
+        (lambda net, name: net.params[name] * torch.nan, "scored '.*' with NaN"),
+        (lambda net, name: None, "did not score '"),
+    ],
+)
+def test_a_function_that_scores_badly_is_refused_by_its_name(net: tamis.Network, scores: Any, message: str) -> None:
+    def careless(net: tamis.Network, names: Any, seed: int) -> Any:
+        given = {name: scores(net, name) for name in names}
+        return lambda visit: [visit(name, score) for name, score in given.items() if score is not None]
+
+    with pytest.raises(tamis.errors.InvalidInput, match=f"by='careless' {message}"):
+        tamis.prune(net, 0.5, by=careless)

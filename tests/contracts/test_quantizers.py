@@ -12,7 +12,11 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.artifact import Compressed
-from tamis.quantization.quantize import METHODS
+from tamis.errors import InvalidInput
+from tamis.layerwise import with_ridge
+from tamis.quantization import Method, Recursion
+from tamis.quantization.msq import msq
+from tamis.quantization.quantizer import METHODS
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 every_method = pytest.mark.parametrize("method", METHODS)
@@ -147,9 +151,9 @@ def test_odd_data(method: Any, kind: str) -> None:
     assert all(value.isfinite().all() for value in small.params.values())
 
 
-@every_method
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_weights_of_zeros_and_few_that_are_not(method: Any, dtype: torch.dtype) -> None:
+@cache
+def with_zeros(dtype: torch.dtype) -> tuple[tamis.Network, Tensor]:
+    """Two layers, the second of which has no weight, and an input for them."""
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).to(dtype)
     with torch.no_grad():
@@ -157,9 +161,16 @@ def test_weights_of_zeros_and_few_that_are_not(method: Any, dtype: torch.dtype) 
         module[0].weight[2, 1:] = 0.0  # the median is zero
         module[2].weight.zero_()
     data = torch.randn(20, 6).to(dtype)
+    return tamis.trace(module, data), data
+
+
+@every_method
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_weights_of_zeros_and_few_that_are_not(method: Any, dtype: torch.dtype) -> None:
+    net, data = with_zeros(dtype)
     for per in ("layer", "channel"):
         for count in (2, 3):
-            small = tamis.quantize(module, data, count, method, per, example=data, progress=False)  # type: ignore[arg-type]
+            small = tamis.quantize(net, data, count, method, per, progress=False)  # type: ignore[arg-type]
             assert_on_levels(small)
             assert small.params["2.weight"].abs().max() < 1e-4
             assert per == "layer" or small.params["0.weight"][1].abs().max() < 1e-4
@@ -212,3 +223,24 @@ def test_more_levels_are_nearer(method: Any) -> None:
     errors = [float((quantized(method, bits=bits).network(data) - outputs).detach().norm()) for bits in (1, 3, 6, 12)]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 5e-3 * float(outputs.norm())
+
+
+def refit(weights: Tensor, gram: Any) -> Recursion:
+    """w + (G + εI)⁻¹ E w, each weight to its nearest level: a method as a user writes it."""
+    moved = torch.linalg.solve(with_ridge(gram.inputs), gram.drift @ weights.mT).mT
+    start = (weights + moved).contiguous()
+    return Recursion(start, start, coupling=None)
+
+
+def test_an_object_is_taken_in_the_place_of_a_name() -> None:
+    small = quantized(Method(refit), levels=4, search="global", c_alpha=[1.5, 2.5])
+    assert_on_levels(small)
+    assert small.recipe[-1]["method"] == "refit" and len(small.recipe[-1]["c_alpha"]) == 1
+    assert_same(quantized(Method(msq), levels=4), quantized("msq", levels=4))
+
+
+def test_an_object_that_is_no_quantizer_is_told_what_it_lacks() -> None:
+    with pytest.raises(InvalidInput, match="is not a quantizer: it has no name, recursion, along_data, improves"):
+        quantized(3)
+    with pytest.raises(InvalidInput, match="order='best' of the quantizer refit must be 'natural' or 'norm'"):
+        quantized(Method(refit, order="best"))  # type: ignore[arg-type]

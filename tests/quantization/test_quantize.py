@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.artifact import Compressed
 from tamis.quantization.alphabet import Alphabet
-from tamis.quantization.quantize import METHODS
+from tamis.quantization.quantizer import METHODS
 
 
 def quantized(net: Any, data: Any, **settings: Any) -> Compressed:

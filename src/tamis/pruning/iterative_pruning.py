@@ -16,6 +16,7 @@ from tamis.errors import InvalidInput
 from tamis.graph import Network, trace
 from tamis.progress import Listener, Progress, reporting
 from tamis.pruning.amount import plain
+from tamis.pruning.criterion import Criterion, criterion_name
 from tamis.pruning.prune import prune
 from tamis.training import Data, Settings, Team, Trained, join_team, kept_weights, train, training_device
 
@@ -41,7 +42,7 @@ def prune_iteratively(
     rounds: int,
     amount: float = 0.2,
     rewind: int = 5,
-    by: Literal["phi", "magnitude", "random"] = "magnitude",
+    by: Literal["phi", "magnitude", "random"] | Criterion = "magnitude",
     scope: Literal["global", "layer"] = "layer",
     halve_final: bool = True,
     test: Data | None = None,
@@ -127,7 +128,7 @@ def _pruned(before: Compressed, rule: dict[str, Any], place: Path, team: Team) -
     small = load(path, before.network)
     *steps, last = small.recipe or ({},)
     found = {name: last.get(name, False) for name in rule}
-    if found != rule or tuple(steps) != before.recipe:
+    if found != {**rule, "by": criterion_name(rule["by"])} or tuple(steps) != before.recipe:
         raise InvalidInput(f"{path} was pruned otherwise: by {found} after {len(steps)} steps; use another directory")
     return small
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -25,26 +25,19 @@ from tamis.layerwise import (
 )
 from tamis.progress import Listener
 from tamis.pruning.amount import Amount, count_of, counts_by_layer, plain
-from tamis.pruning.magnitude import magnitude_scores
+from tamis.pruning.criterion import OBS, Criterion, criterion_name, criterion_of
 from tamis.pruning.obs import BrainSurgeon
-from tamis.pruning.phi import phi_scores
 from tamis.pruning.prunable_weights import candidates
-from tamis.pruning.random import random_scores
 from tamis.pruning.selection import Sweep, Visitor, keep_all_but_smallest
 from tamis.training import join_team
 
-CRITERIA: dict[str, Callable[[Network, Sequence[str], int], Sweep]] = {
-    "phi": phi_scores,
-    "magnitude": magnitude_scores,
-    "random": random_scores,
-}
 SCOPES = ("global", "layer")
 
 
 def prune(
     net: Network | Compressed | nn.Module,
     amount: Amount,
-    by: Literal["phi", "magnitude", "random", "obs"] = "phi",
+    by: Literal["phi", "magnitude", "random", "obs"] | Criterion = "phi",
     scope: Literal["global", "layer"] = "global",
     include: Patterns = None,
     exclude: Patterns = None,
@@ -68,9 +61,9 @@ def prune(
             `amount` is pruned; or a module, with an example of its input.
         amount: a fraction (float) or a count (int) of weights, exact to one weight; or a dict of these for some
             layers, by name or pattern, the others being left whole. Of equal scores, the first by name and index go.
-        by: the criterion: "phi" (Φ-cost: invariant under rescaling, for ReLU networks), "magnitude", "random", or "obs"
+        by: the criterion: "phi" (Φ-cost: invariant under rescaling, for ReLU networks), "magnitude", "random", "obs"
             (optimal brain surgeon: from calibration data, the weights that others can make up for best, which are then
-            refitted layer by layer, without training).
+            refitted layer by layer, without training), or a function of your own, as `Criterion` describes it.
         scope: "global" compares weights across layers, "layer" prunes `amount` of each. With "obs", "global" shares
             the amount out among layers as magnitudes would.
         include, exclude: names or patterns ("layer1", "*.conv1.*") of parameters or of the modules they are in.
@@ -88,8 +81,7 @@ def prune(
 
     Reference: gonon2024thesis, hassibi1993obs.
     """
-    if by not in (*CRITERIA, "obs"):
-        raise InvalidInput(f"by={by!r} is not a criterion; these are: {', '.join(CRITERIA)}, obs")
+    criterion = criterion_of(by)
     _check_calibration(by, calibration, biases)
     if scope not in SCOPES:
         raise InvalidInput(f"scope={scope!r} must be one of: {', '.join(SCOPES)}")
@@ -107,13 +99,12 @@ def prune(
         names: count + sum(pruned[name] for name in names)
         for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
     }
-    criterion = CRITERIA["magnitude" if by == "obs" else by]
     kept = keep_all_but_smallest(_remaining(criterion(before.network, chosen.names, seed), before.masks), counts)
     patterns = {"include": list(as_patterns(include)), "exclude": list(as_patterns(exclude))}
     options = {**patterns, "biases": biases, "halve_final": halve_final}
-    step: dict[str, Any] = {"step": "prune", "by": by, "scope": scope, "amount": amount, "seed": seed}
+    step: dict[str, Any] = {"step": "prune", "by": criterion_name(by), "scope": scope, "amount": amount, "seed": seed}
     step |= {name: value for name, value in options.items() if value}
-    if by != "obs":
+    if by != OBS:
         return before.pruned({name: kept[name] for name in chosen.names}, step)
     if coded := [name for name in chosen.names if name in before.codes]:
         raise InvalidInput(f"by='obs' moves the weights it keeps, and '{coded[0]}' is quantized: quantize afterwards")
@@ -125,13 +116,15 @@ def prune(
     return transformed(walk, layers, surgeon, before, step, directory, progress)
 
 
-def _check_calibration(by: str, calibration: Calibration, biases: bool) -> None:
-    if by == "obs" and calibration is None:
+def _check_calibration(by: str | Criterion, calibration: Calibration, biases: bool) -> None:
+    if by == OBS and calibration is None:
         raise InvalidInput("by='obs' chooses weights by what data makes of them: pass calibration=")
-    if by == "obs" and biases:
+    if by == OBS and biases:
         raise InvalidInput("by='obs' prunes weights only: leave out biases=True")
-    if by != "obs" and calibration is not None:
-        raise InvalidInput(f"by={by!r} looks at no data: leave out calibration=, or call tamis.repair afterwards")
+    if by != OBS and calibration is not None:
+        raise InvalidInput(
+            f"by={criterion_name(by)!r} looks at no data: leave out calibration=, or call tamis.repair afterwards"
+        )
 
 
 def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tamis.artifact import Codes, storable
-from tamis.layerwise import MANY_FEATURES, Dense, Gram, Layer, Means, Outcome, Rows, Sums, lost, shifted
-from tamis.quantization.along_data import AlongData, quantized_along_data
+from tamis.layerwise import MANY_FEATURES, Dense, Layer, Means, Outcome, Rows, Sums, lost, shifted
+from tamis.quantization.along_data import quantized_along_data
 from tamis.quantization.alphabet import Alphabet
 from tamis.quantization.feedback import Grid, Recursion, chosen
 from tamis.quantization.gpfq import along_data_is_cheaper
 from tamis.quantization.objective import Objective
 from tamis.quantization.problem import Order, Problem
+from tamis.quantization.quantizer import Quantizer
 from tamis.quantization.units import Per, Units
 from tamis.training import Team
 
 DESCENTS = 3  # passes of coordinate descent; more of them find little
 MOST_TRIED = 2**24  # weights of candidates that exist at a time
-
-
-@dataclass(frozen=True)
-class Method:
-    """A quantizer, and what goes with it unless the user says otherwise.
-
-    Attributes:
-        recursion: what it chooses by.
-        along_data: the same along rows of data, where it can be done.
-        improves: whether its choice is then improved by coordinate descent, and the scales by least squares.
-        bias_correction: whether the means of a layer's outputs are kept.
-        order: of the features.
-    """
-
-    recursion: Callable[[Tensor, Gram], Recursion]
-    along_data: AlongData | None
-    improves: bool
-    bias_correction: bool
-    order: Order
 
 
 @dataclass(frozen=True)
@@ -59,7 +41,7 @@ class LayerQuantizer:
 
     original: Mapping[str, Tensor]
     masks: Mapping[str, Tensor]
-    method: Method
+    method: Quantizer
     alphabet: Alphabet
     per: Per
     order: Order

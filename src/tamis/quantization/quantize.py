@@ -28,19 +28,12 @@ from tamis.layerwise import (
 from tamis.progress import Listener
 from tamis.quantization.alphabet import Alphabet, Radius, alphabet_of
 from tamis.quantization.cross_validation import cross_validate
-from tamis.quantization.gpfq import gpfq, gpfq_of_rows
-from tamis.quantization.layer_quantizer import LayerQuantizer, Method
-from tamis.quantization.msq import msq
-from tamis.quantization.optq import optq
+from tamis.quantization.layer_quantizer import LayerQuantizer
 from tamis.quantization.problem import Order
+from tamis.quantization.quantizer import Quantizer, quantizer_of
 from tamis.quantization.units import Per
 from tamis.training import join_team
 
-METHODS: dict[str, Method] = {
-    "msq": Method(msq, None, improves=False, bias_correction=False, order="natural"),
-    "gpfq": Method(gpfq, gpfq_of_rows, improves=False, bias_correction=False, order="natural"),
-    "optq": Method(optq, None, improves=True, bias_correction=True, order="norm"),
-}
 # Candidates for C_α where it is searched for, from binary levels to those of many bits.
 FRACTIONS_OF_RADIUS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25)  # of max |w|, or of what fits it best
 MULTIPLES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.5, 10.0)
@@ -51,7 +44,7 @@ def quantize(
     net: Network | Compressed | nn.Module,
     calibration: Calibration,
     levels: int | Iterable[float] | Alphabet | None = None,
-    method: Literal["gpfq", "msq", "optq"] = "optq",
+    method: Literal["gpfq", "msq", "optq"] | Quantizer = "optq",
     per: Per = "channel",
     c_alpha: float | Iterable[float] | None = None,
     *,
@@ -84,7 +77,7 @@ def quantize(
             or its name ("cifar10:train[:5000]", "images.npz"), or a DataLoader.
         levels: how many levels (3 unless `bits` is given), a sorted list of them as they are meant, or an `Alphabet`.
         method: "optq" (recommended: drift correction, error feedback, scales fitted by least squares, coordinate
-            descent), "gpfq" (the paper's), or "msq" (nearest level).
+            descent), "gpfq" (the paper's), "msq" (nearest level), or an object of your own: see `Quantizer`.
         per: "channel" for a scale for each output channel, "layer" for one in all.
         c_alpha: C_α, one or several to choose from on held-out calibration data; None: chosen from a list of ours. The
             scales of "optq" are fitted afterwards unless C_α is one number.
@@ -115,16 +108,17 @@ def quantize(
 
     Reference: lybrand2021gpfq, frantar2023optq.
     """
-    _check(method, per, order, conv, search, biases)
+    chosen = quantizer_of(method)
+    _check(per, order, conv, search, biases)
     check_budget(activation_budget)
     alphabet = alphabet_of(3 if levels is None and bits is None else levels, bits, radius)
-    chosen, multiples = METHODS[method], _multiples(c_alpha, alphabet)
+    multiples = _multiples(c_alpha, alphabet)
     given, name = compressed_of(net, example, "quantize"), described(calibration)
     original, before = given.network, given if pruned is None else _checked(pruned, given.network)
     original.check_finite()
     include, exclude = lasting(include), lasting(exclude)
     choices: dict[str, Any] = {
-        "method": method,
+        "method": chosen.name,
         "per": per,
         "conv": conv,
         "order": order or chosen.order,
@@ -135,7 +129,7 @@ def quantize(
     }
     if search == "global" and len(multiples) > 1:
         calibration = list(batches_of(calibration, original))  # a loader may give its batches only once
-        rest: dict[str, Any] = {**choices, "pruned": pruned, "activation_budget": activation_budget}
+        rest: dict[str, Any] = {**choices, "method": chosen, "pruned": pruned, "activation_budget": activation_budget}
         trials = cross_validate(given, calibration, [alphabet], multiples, progress=progress, **rest)
         multiples = (min(trials, key=lambda trial: trial.error).c_alpha or 1.0,)
     team = join_team(device_of(original.params))
@@ -161,9 +155,7 @@ def quantize(
     return transformed(walk, layers, quantizer, before, step, directory, progress)
 
 
-def _check(method: str, per: str, order: str | None, conv: str, search: str, biases: bool) -> None:
-    if method not in METHODS:
-        raise InvalidInput(f"method={method!r} is not a quantizer; these are: {', '.join(METHODS)}")
+def _check(per: str, order: str | None, conv: str, search: str, biases: bool) -> None:
     if per not in ("layer", "channel"):
         raise InvalidInput(f"per={per!r} must be 'layer' or 'channel'")
     if order not in (None, "natural", "norm"):
