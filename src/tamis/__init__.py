@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tamis.certificates import Certificate as Certificate
     from tamis.certificates import certify as certify
     from tamis.certificates import rebuilt_for as rebuilt_for
-    from tamis.certificates import verify as verify
+    from tamis.certificates.verify import verify as verify
     from tamis.graph import Network as Network
     from tamis.graph import normalize as normalize
     from tamis.graph import rescale as rescale
