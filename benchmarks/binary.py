@@ -89,7 +89,7 @@ def tamis(x: Tensor, weight: Tensor, kernel: str) -> Callable[[], Tensor]:
     compiled = compile(layer)
 
     def run() -> Tensor:
-        binary._kernel = named
+        binary.kernel_name = named
         result: Tensor = compiled(x)
         return result
 

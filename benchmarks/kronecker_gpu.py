@@ -31,10 +31,10 @@ from experiments.kronecker_compile import compile_layers, compile_products
 from experiments.kronecker_patterns import BATCH
 from experiments.kronecker_peers import PEERS, Row, from_line
 from experiments.kronecker_vit import SQUARE, UP
-from tamis.kernels import in_turns
+from tamis.kernels import time_in_turns
 from tamis.kronecker import BACKENDS, BATCH_FIRST, KroneckerLinear, Pattern, butterfly
 from tamis.kronecker.backends import LAYOUTS
-from tamis.kronecker.inference_cache import step_of
+from tamis.kronecker.inference_cache import prepare_step
 from tamis.kronecker.triton import prefers
 
 DTYPES = (torch.float32, torch.float16)
@@ -179,7 +179,7 @@ def one_product(weight: Tensor, pattern: Pattern, layout: str, batch: int) -> di
     x = torch.randn(shape, device="cuda", dtype=weight.dtype)
 
     def by(name: str) -> Callable[[], Tensor]:
-        step = step_of(BACKENDS[name], weight, pattern, layout)
+        step = prepare_step(BACKENDS[name], weight, pattern, layout)
         return lambda: step(x, None)
 
     with torch.inference_mode():
@@ -187,7 +187,7 @@ def one_product(weight: Tensor, pattern: Pattern, layout: str, batch: int) -> di
 
 
 def milliseconds(tasks: dict[str, Callable[[], Any]], seconds: float = SECONDS) -> dict[str, float]:
-    return {name: round(1e3 * value, 5) for name, value in in_turns(tasks, "cuda", seconds).items()}
+    return {name: round(1e3 * value, 5) for name, value in time_in_turns(tasks, "cuda", seconds).items()}
 
 
 def name_of(dtype: torch.dtype) -> str:

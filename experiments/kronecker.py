@@ -47,7 +47,7 @@ from experiments.kronecker_tables import ENERGY, MULTIPLY, PARTS, RIGHT, SHOWN, 
 from experiments.kronecker_vit import DOWN, SQUARE, UP, measured_parts
 from experiments.pictures import draw_panels
 from experiments.record import environment, keep
-from tamis.kernels import NOT_MEASURED, measure
+from tamis.kernels import NOT_MEASURED, measure_energy
 from tamis.kernels.energy import counter_of
 from tamis.kronecker import BATCH_FIRST, Pattern
 from tamis.kronecker.backends import LAYOUTS
@@ -141,7 +141,7 @@ def energy(plan: Plan, device: str, note: Note) -> dict[str, Any]:
             for layout in LAYOUTS:
                 tasks = bench.peers(layout) | bench.kernels(layout)
                 for name in tasks:
-                    one = measure(tasks[name], device, plan.run, counter).joules
+                    one = measure_energy(tasks[name], device, plan.run, counter).joules
                     if one is not None:
                         joules[name] = min(joules.get(name, math.inf), one)
             found.append({"pattern": list(pattern.shape), "joules": joules})

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tamis.kernels import in_turns
+from tamis.kernels import time_in_turns
 from tamis.kronecker import BACKENDS, BATCH_FIRST, DENSE, Pattern, multiply
 from tamis.kronecker.backends import BMM, ELEMENTWISE, REFERENCE, Backend, as_matrix
-from tamis.kronecker.inference_cache import step_of
+from tamis.kronecker.inference_cache import prepare_step
 
 BMM_PEER, EINSUM_PEER, DENSE_PEER = PEERS = ("bmm", "einsum", "dense")
 CHOSEN = "chosen"  # the backend that `multiply` chooses, where it is none of the kernels
@@ -72,7 +72,7 @@ class Bench:
         return {backend.name: self._by(backend, layout) for backend in accepting}
 
     def _by(self, backend: Backend, layout: str) -> Callable[[], Tensor]:
-        x, step = self.x(layout), step_of(backend, self.weight, self.pattern, layout)
+        x, step = self.x(layout), prepare_step(backend, self.weight, self.pattern, layout)
         return lambda: step(x, None)
 
     def row(self, layout: str, seconds: float, right: float) -> Row:
@@ -105,12 +105,12 @@ class Bench:
         chosen = multiply(x, weight, pattern, layout, explain=True)[1].partition(":")[0]
         if chosen not in tasks or chosen in PEERS:
             tasks[CHOSEN] = self._by(BACKENDS[chosen], layout)
-        times = in_turns(tasks, self.device, seconds)
+        times = time_in_turns(tasks, self.device, seconds)
         least = 2 * self.batch * pattern.rows * pattern.columns / _rate(self.dtype, self.device)
         bounded = least > min(times.values())
-        times[DENSE_PEER] = least if bounded else in_turns({DENSE_PEER: self.dense(layout)}, self.device, seconds / 4)[
-            DENSE_PEER
-        ]  # fmt: skip
+        if not bounded:
+            least = time_in_turns({DENSE_PEER: self.dense(layout)}, self.device, seconds / 4)[DENSE_PEER]
+        times[DENSE_PEER] = least
         return {
             "pattern": pattern,
             "dtype": self.dtype,
@@ -172,7 +172,7 @@ def _rate(dtype: str, device: str) -> float:
     """Additions and multiplications a second of dense products, with some headroom."""
     size = SQUARE["cuda" if device.startswith("cuda") else "cpu"]
     square = torch.randn(size, size, device=device).to(getattr(torch, dtype))
-    return HEADROOM * 2 * size**3 / in_turns({"": lambda: square @ square}, device, 0.2)[""]
+    return HEADROOM * 2 * size**3 / time_in_turns({"": lambda: square @ square}, device, 0.2)[""]
 
 
 # -- rows as lines of text ---------------------------------------------------------------------------------------------

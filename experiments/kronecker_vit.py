@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tamis.kernels import in_turns
+from tamis.kernels import time_in_turns
 from tamis.kronecker import KroneckerLayer, KroneckerLinear, Pattern, replace
 from tamis.training.models.vit import Attention, Block, VisionTransformer, vit_s16
 
@@ -122,12 +122,12 @@ def measured_parts(
     for part in PARTS:
         tasks = {name: partial(parts_of(network)[part], inputs[part]) for name, network in networks.items()}
         with torch.inference_mode():
-            times = in_turns(tasks, device, seconds)
+            times = time_in_turns(tasks, device, seconds)
         yield {"part": part, "ms": _milliseconds(times)}
     del networks, tasks
     x, labels = inputs[WHOLE].float(), torch.zeros(images, dtype=torch.long, device=device)
     steps = {name: _step(network, x, labels, dtype) for name, network in _networks(ways, depth, device).items()}
-    yield {"part": TRAINING, "ms": _milliseconds(in_turns(steps, device, seconds))}
+    yield {"part": TRAINING, "ms": _milliseconds(time_in_turns(steps, device, seconds))}
 
 
 def _networks(ways: dict[str, str | None], depth: int | None, device: str) -> dict[str, VisionTransformer]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tamis.binary import batchnorm_affine as module
-from tamis.binary.batchnorm_affine import line_of
+from tamis.binary.batchnorm_affine import find_affine
 from tamis.kernels import dispatch
 
 needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
@@ -32,25 +32,25 @@ def drawn(norm: nn.BatchNorm1d | nn.BatchNorm2d, seed: int = 0) -> nn.BatchNorm1
 @given(st.integers(1, 70), st.tuples(st.integers(1, 20), st.integers(1, 20)), st.integers(1, 3), st.integers(0, 2**31))
 def test_images_of_every_size_and_layout(channels: int, size: tuple[int, int], batch: int, seed: int) -> None:
     norm = drawn(nn.BatchNorm2d(channels), seed)
-    line = line_of(norm)
-    assert line is not None
+    affine = find_affine(norm)
+    assert affine is not None
     x = torch.randn(batch, channels, *size, generator=torch.Generator().manual_seed(seed)) * 10
     with torch.no_grad():
         for given in (x, x.contiguous(memory_format=torch.channels_last)):
-            assert torch.equal(line(given), norm(given))
+            assert torch.equal(affine(given), norm(given))
 
 
 @needs_extension
 def test_signals_features_and_norms_without_parameters() -> None:
     norm, x = drawn(nn.BatchNorm1d(9)), torch.randn(4, 9, 21)
-    line = line_of(norm)
-    assert line is not None
+    affine = find_affine(norm)
+    assert affine is not None
     with torch.no_grad():
-        assert torch.equal(line(x[:, :, None])[:, :, 0], norm(x))
-        assert torch.equal(line(x[:, :, None, :1])[..., 0, 0], norm(x[..., 0].contiguous()))
+        assert torch.equal(affine(x[:, :, None])[:, :, 0], norm(x))
+        assert torch.equal(affine(x[:, :, None, :1])[..., 0, 0], norm(x[..., 0].contiguous()))
     plain = drawn(nn.BatchNorm2d(5, affine=False))
-    line, images = line_of(plain), torch.randn(2, 5, 3, 7)
-    assert line is not None and torch.equal(line(images), plain(images))
+    affine, images = find_affine(plain), torch.randn(2, 5, 3, 7)
+    assert affine is not None and torch.equal(affine(images), plain(images))
 
 
 @needs_extension
@@ -58,10 +58,10 @@ def test_a_slope_of_zero_and_large_ones() -> None:
     norm = drawn(nn.BatchNorm2d(4))
     with torch.no_grad():
         norm.weight.copy_(torch.tensor([0.0, -0.0, 1e6, 1e-9]))
-        line = line_of(norm)
-        assert line is not None and line.slope[:2].abs().max() == 0
+        affine = find_affine(norm)
+        assert affine is not None and affine.slope[:2].abs().max() == 0
         x = torch.randn(2, 4, 5, 5) * 1e4
-        assert torch.equal(line(x), norm(x))
+        assert torch.equal(affine(x), norm(x))
 
 
 def test_what_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,18 +80,18 @@ def test_what_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
         hooked,
         infinite,
     ]
-    assert [line_of(norm) for norm in others] == [None] * len(others)
+    assert [find_affine(norm) for norm in others] == [None] * len(others)
     monkeypatch.setattr(module, "_one_rounding", lambda: None)
-    assert line_of(drawn(nn.BatchNorm2d(3))) is None
+    assert find_affine(drawn(nn.BatchNorm2d(3))) is None
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "tamis._native", None)
-    assert line_of(drawn(nn.BatchNorm2d(3))) is None
+    assert find_affine(drawn(nn.BatchNorm2d(3))) is None
 
 
 @needs_extension
 def test_the_other_way_to_round_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     norm = drawn(nn.BatchNorm2d(40))
-    line = line_of(norm)
-    assert line is not None
-    monkeypatch.setattr(module, "_one_rounding", lambda: not line.one_rounding)
-    assert line_of(norm) is None
+    affine = find_affine(norm)
+    assert affine is not None
+    monkeypatch.setattr(module, "_one_rounding", lambda: not affine.one_rounding)
+    assert find_affine(norm) is None

@@ -121,7 +121,7 @@ def test_a_number_at_its_threshold_and_what_is_not_a_number() -> None:
 def test_without_the_extension_and_in_the_plainest_kernel(kernel: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if kernel == "plain" and dispatch.native() is None:
         pytest.skip("the extension is not built")
-    monkeypatch.setattr("tamis.kernels.binary._kernel", lambda: kernel)
+    monkeypatch.setattr("tamis.kernels.binary.kernel_name", lambda: kernel)
     model = nn.Sequential(BinaryConv2d(70, 9, 3, stride=2, padding=1, bias=True), nn.ReLU(), BinaryConv2d(9, 5, 3))
     check_equal(shaken(model), torch.randn(2, 70, 9, 7))
 
@@ -131,9 +131,9 @@ def test_without_the_extension_and_in_the_plainest_kernel(kernel: str, monkeypat
 
 def vgg() -> nn.Sequential:
     layers: list[nn.Module] = []
-    for channels, following in ((3, 16), (16, 16), (16, 24), (24, 24)):
-        layers += [nn.Conv2d(channels, following, 3, padding=1), nn.BatchNorm2d(following), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)] if channels == following else []
+    for channels, epilogue in ((3, 16), (16, 16), (16, 24), (24, 24)):
+        layers += [nn.Conv2d(channels, epilogue, 3, padding=1), nn.BatchNorm2d(epilogue), nn.ReLU()]
+        layers += [nn.MaxPool2d(2)] if channels == epilogue else []
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(24 * 9, 32), nn.ReLU(), nn.Linear(32, 10))
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import tamis
-from tamis.binary import BinaryConv2d, BinaryLinear, binarize, compile, packed
+from tamis.binary import BinaryConv2d, BinaryLinear, binarize, compile, pack_network
 from tamis.binary.scales import FORMS
 from tamis.binary.two_stage import with_real_weights
 from tamis.errors import InvalidInput, InvalidParameters
@@ -40,7 +40,7 @@ def trained(scale: str) -> nn.Module:
 def test_what_is_read_computes_the_same(scale: str, tmp_path: Path) -> None:
     model = trained(scale)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    small = packed(model, X, [{"step": "binarize", "scale": scale}])
+    small = pack_network(model, X, [{"step": "binarize", "scale": scale}])
     small.save(tmp_path / "small.tamis")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert set(small.codes) == {"3.weight", "6.weight"}
@@ -62,14 +62,14 @@ def test_signs_and_scales_of_weights() -> None:
     with torch.no_grad():
         model[0].weight.copy_(torch.tensor([[0.0, -0.0, -1e-30], [0.5, -0.5, 0.25]]))
         model[1].weight.copy_(torch.tensor([[0.5, -0.25], [0.0, 0.0]]))
-    small = packed(model, torch.zeros(1, 3))
+    small = pack_network(model, torch.zeros(1, 3))
     assert small.params["0.weight"].tolist() == [[1, 1, -1], [1, -1, 1]]
     assert small.params["1.weight"].tolist() == [[0.375, -0.375], [0, 0]]
 
 
 def test_512_channels_take_a_thirtieth_on_disk(tmp_path: Path) -> None:
     layer = BinaryConv2d(512, 512, 3, padding=1)
-    packed(layer, torch.zeros(1, 512, 3, 3)).save(tmp_path / "layer.tamis")
+    pack_network(layer, torch.zeros(1, 512, 3, 3)).save(tmp_path / "layer.tamis")
     assert (tmp_path / "layer.tamis").stat().st_size <= layer.weight.nbytes / 30
 
 
@@ -78,7 +78,7 @@ def test_tied_weights_are_packed_once_and_those_of_real_layers_are_not() -> None
     model = nn.Sequential(BinaryLinear(6, 6), nn.ReLU(), BinaryLinear(6, 6), nn.Linear(6, 6), BinaryLinear(6, 6))
     model[2].weight = model[0].weight
     model[4].weight = model[3].weight
-    small = packed(model, torch.zeros(1, 6))
+    small = pack_network(model, torch.zeros(1, 6))
     assert set(small.codes) == {"0.weight"}
     x = torch.randn(5, 6)
     with torch.no_grad():
@@ -87,9 +87,9 @@ def test_tied_weights_are_packed_once_and_those_of_real_layers_are_not() -> None
 
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="Linear has no binary layer"):
-        packed(nn.Linear(2, 2), torch.zeros(1, 2))
+        pack_network(nn.Linear(2, 2), torch.zeros(1, 2))
     with pytest.raises(InvalidInput, match="'0' has real weights, as in the first stage"):
-        packed(with_real_weights(nn.Sequential(BinaryLinear(2, 2))), torch.zeros(1, 2))
-    packed(trained("channel"), X).save(tmp_path / "small.tamis")
+        pack_network(with_real_weights(nn.Sequential(BinaryLinear(2, 2))), torch.zeros(1, 2))
+    pack_network(trained("channel"), X).save(tmp_path / "small.tamis")
     with pytest.raises(InvalidParameters, match="another model"):
         tamis.load(tmp_path / "small.tamis", network())

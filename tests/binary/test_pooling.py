@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tamis.binary import BinaryConv2d, compile
-from tamis.binary.pooling import FastMaxPool2d, fast_pools
+from tamis.binary.pooling import FastMaxPool2d, find_pools
 from tamis.kernels import dispatch
 
 
@@ -141,4 +141,4 @@ def test_the_kernel_refuses_sizes_that_do_not_agree() -> None:
 
 
 def test_indices_are_not_pooled_otherwise() -> None:
-    assert not fast_pools(nn.Sequential(nn.MaxPool2d(2, return_indices=True), nn.MaxPool1d(2)))
+    assert not find_pools(nn.Sequential(nn.MaxPool2d(2, return_indices=True), nn.MaxPool1d(2)))

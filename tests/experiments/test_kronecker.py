@@ -242,7 +242,7 @@ def quick(kernel: Backend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> P
     monkeypatch.setattr(kronecker_vit, "TOKENS", 4)
     monkeypatch.setattr(kronecker, "SHORT", replace(SHORT, batch=8, patterns=None, cell=0.0, row=0.0, images=1))
     monkeypatch.setattr(kronecker, "counter_of", lambda device: type("Counter", (), {"name": "RAPL"}))
-    monkeypatch.setattr(kronecker, "measure", lambda run, *_: Energy(2.0, "RAPL", 3, 0.1))
+    monkeypatch.setattr(kronecker, "measure_energy", lambda run, *_: Energy(2.0, "RAPL", 3, 0.1))
     monkeypatch.setattr(kronecker_peers, "_rate", lambda dtype, device: 1e15)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -28,12 +28,12 @@ every_layer = settings(deadline=None, max_examples=50, suppress_health_check=[He
 @contextmanager
 def forced(kernel: str) -> Iterator[None]:
     """Binary layers run in one kernel."""
-    chosen = binary._kernel
-    binary._kernel = lambda: kernel  # type: ignore[assignment]
+    chosen = binary.kernel_name
+    binary.kernel_name = lambda: kernel  # type: ignore[assignment]
     try:
         yield
     finally:
-        binary._kernel = chosen
+        binary.kernel_name = chosen
 
 
 @contextmanager
@@ -418,7 +418,7 @@ def test_the_environment_names_the_kernel() -> None:
         "import torch; from tamis.kernels import binary, dispatch; x = torch.ones(1, 3, 2, 2);"
         "y = binary.binary_conv2d(x, binary.pack_weight(torch.ones(1, 3, 1, 1)), [torch.ones(1)], (1, 3, 1, 1),"
         "thresholds=torch.zeros(3), flips=torch.zeros(3, dtype=torch.bool));"
-        "print(binary._kernel(), dispatch.binary_kernel()[1], y.tolist())"
+        "print(binary.kernel_name(), dispatch.binary_kernel()[1], y.tolist())"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from tamis.errors import InvalidInput
 from tamis.kernels import binary, dispatch
 from tamis.kernels.binary import pack_input, pack_weight
-from tamis.kernels.binary_call import MOST_SHAPES, LayerHere
+from tamis.kernels.binary_arguments import Geometry
+from tamis.kernels.binary_call import MOST_SHAPES, CachedBinaryConv2d
 
 NATIVE = dispatch.native()
 pytestmark = pytest.mark.skipif(NATIVE is None, reason=dispatch.native_reason())
@@ -24,7 +25,7 @@ KERNELS = NATIVE.binary_kernels() if NATIVE else []
 
 @pytest.fixture(params=KERNELS)
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr(binary, "_kernel", lambda: request.param)
+    monkeypatch.setattr(binary, "kernel_name", lambda: request.param)
     yield request.param
 
 
@@ -47,7 +48,7 @@ class Case:
         self.product = (sums.float() + 0.0) * self.alpha[:, None, None]
         self.bias, self.slope, self.shift = (few_bits((outputs,), draw) for _ in range(3))
         self.added = few_bits(tuple(self.product.shape), draw)
-        self.geometry = (tuple(self.weight.shape), (1, 1), (kernel // 2,) * 2, (1, 1))
+        self.geometry = Geometry(tuple(self.weight.shape), (1, 1), (kernel // 2,) * 2, (1, 1))
 
     def tensors(self, *after: Tensor | None) -> tuple[Tensor | None, ...]:
         return pack_weight(self.weight), self.tau, self.flips, None, None, *after, self.alpha
@@ -74,10 +75,10 @@ def test_what_follows(name: str, sizes: tuple[int, int, tuple[int, int], int], s
     if adding:
         wanted = wanted + case.added
     wanted = wanted.relu() if relu else wanted
-    layer = LayerHere(*case.geometry, one_rounding=once, relu=relu)
+    layer = CachedBinaryConv2d(case.geometry, one_rounding=once, relu=relu)
     after = (case.bias if biased else None, *((case.slope, case.shift) if sloped else (None, None)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binary, "_kernel", lambda: name)
+        patch.setattr(binary, "kernel_name", lambda: name)
         found = layer(case.x, case.added if adding else None, case.tensors(*after))
     assert found is not None and torch.equal(found, wanted)
 
@@ -85,14 +86,14 @@ def test_what_follows(name: str, sizes: tuple[int, int, tuple[int, int], int], s
 def test_what_is_not_a_number_stays_through_a_relu(kernel: str) -> None:
     case = Case(20, 5, (5, 5), 3)
     case.added[0, 0, 0, 0], case.added[1, 19, 4, 4] = torch.nan, -torch.inf
-    found = LayerHere(*case.geometry, relu=True)(case.x, case.added, case.tensors(None, None, None))
+    found = CachedBinaryConv2d(case.geometry, relu=True)(case.x, case.added, case.tensors(None, None, None))
     assert found is not None
     assert torch.equal(found.nan_to_num(7), (case.product + case.added).relu().nan_to_num(7))
 
 
 def test_other_tensors_in_the_place_of_known_ones_are_seen(kernel: str) -> None:
     case, other = Case(8, 6, (4, 4), 3), Case(8, 6, (4, 4), 3, seed=1)
-    layer = LayerHere(*case.geometry)
+    layer = CachedBinaryConv2d(case.geometry)
     for one in (case, case, other, case):
         found = layer(one.x, None, one.tensors(None, None, None))
         assert found is not None and torch.equal(found, one.product)
@@ -108,7 +109,7 @@ def test_other_tensors_in_the_place_of_known_ones_are_seen(kernel: str) -> None:
 
 def test_bits_and_inputs_of_many_shapes(kernel: str) -> None:
     case = Case(8, 6, (4, 4), 3)
-    layer, tensors = LayerHere(*case.geometry), case.tensors(None, None, None)
+    layer, tensors = CachedBinaryConv2d(case.geometry), case.tensors(None, None, None)
     found = layer(pack_input(case.x, case.tau, case.flips), None, tensors)
     assert found is not None and torch.equal(found, case.product)
     for batch in range(2 * MOST_SHAPES):
@@ -119,21 +120,21 @@ def test_bits_and_inputs_of_many_shapes(kernel: str) -> None:
 
 def test_what_it_cannot_run_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(8, 6, (4, 4), 3)
-    layer, tensors = LayerHere(*case.geometry), case.tensors(None, None, None)
+    layer, tensors = CachedBinaryConv2d(case.geometry), case.tensors(None, None, None)
     for added in (case.added[:1], case.added.double(), case.added.to("meta")):
         assert layer(case.x, added, tensors) is None
     assert layer(case.x.to("meta"), None, tensors) is None
     assert layer(case.x[:0], None, tensors) is None
-    assert LayerHere(*case.geometry)(case.x, None, (*tensors[:8], tensors[8].to("meta"))) is None  # type: ignore[union-attr]
+    assert CachedBinaryConv2d(case.geometry)(case.x, None, (*tensors[:8], tensors[8].to("meta"))) is None  # type: ignore[union-attr]
     with pytest.raises(InvalidInput, match="followed by float32 numbers of 8 channels"):
-        LayerHere(*case.geometry)(case.x, None, case.tensors(torch.ones(7), None, None))
-    monkeypatch.setattr(binary, "_kernel", lambda: "torch")
+        CachedBinaryConv2d(case.geometry)(case.x, None, case.tensors(torch.ones(7), None, None))
+    monkeypatch.setattr(binary, "kernel_name", lambda: "torch")
     assert layer(case.x, None, tensors) is None
 
 
 def test_copies_have_no_addresses() -> None:
     case = Case(8, 6, (4, 4), 3)
-    layer, tensors = LayerHere(*case.geometry), case.tensors(None, None, None)
+    layer, tensors = CachedBinaryConv2d(case.geometry), case.tensors(None, None, None)
     layer(case.x, None, tensors)
     assert layer._calls
     for again in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):

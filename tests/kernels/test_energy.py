@@ -12,7 +12,7 @@ import torch
 
 from tamis.errors import InvalidInput
 from tamis.kernels import energy
-from tamis.kernels.energy import Energy, counter_of, measure
+from tamis.kernels.energy import Energy, counter_of, measure_energy
 
 
 class Clock:
@@ -37,7 +37,7 @@ class Clock:
 def test_joules_are_those_of_one_run(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(joules=2.5, seconds=seconds)
     monkeypatch.setattr(energy.time, "perf_counter", clock.time)
-    found = measure(clock.run, seconds=1.0, counter=clock)
+    found = measure_energy(clock.run, seconds=1.0, counter=clock)
     assert found.joules == pytest.approx(2.5) and found.reason == "counted calls"
     assert found.seconds >= 1 - 1e-9 and found.repeats == pytest.approx(math.ceil(1 / seconds), rel=0.01)
     assert str(found) == "2.5 J"
@@ -46,7 +46,7 @@ def test_joules_are_those_of_one_run(seconds: float, monkeypatch: pytest.MonkeyP
 def test_a_counter_that_stands_still_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(joules=0.0, seconds=0.2)
     monkeypatch.setattr(energy.time, "perf_counter", clock.time)
-    found = measure(clock.run, seconds=1.0, counter=clock)
+    found = measure_energy(clock.run, seconds=1.0, counter=clock)
     assert found.joules is None and str(found) == "not measured (counted calls did not move in 1.00 s)"
 
 
@@ -63,7 +63,7 @@ def test_rapl_sums_packages_and_memory_and_goes_on_where_a_counter_begins_again(
     memory = zone(tmp_path, "intel-rapl:0:1", "dram", 1_000_000)
     zone(tmp_path, "intel-rapl:0:0", "core", 5_000_000)  # a part of the package
     zone(tmp_path, "intel-rapl:1", "package-1", 2_000_000)
-    counter = energy._packages(tmp_path)
+    counter = energy._cpu_counter(tmp_path)
     assert not isinstance(counter, str) and counter.name == "RAPL, package-0, dram, package-1"
     assert counter() == pytest.approx(12.0)
     (first / "energy_uj").write_text("500000\n")  # 1.5 J later
@@ -73,7 +73,7 @@ def test_rapl_sums_packages_and_memory_and_goes_on_where_a_counter_begins_again(
 
 def test_where_there_is_no_counter_the_reason_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy, "POWERCAP", tmp_path)
-    found = measure(lambda: None)
+    found = measure_energy(lambda: None)
     assert found == Energy(None, f"no counter of a processor under {tmp_path}")
     assert str(found).startswith("not measured (no counter")
 
@@ -147,4 +147,4 @@ def test_what_is_no_device_or_no_time_is_refused() -> None:
     with pytest.raises(InvalidInput, match="on cpu or cuda, got 'tpu'"):
         counter_of("tpu")
     with pytest.raises(InvalidInput, match="seconds must be > 0, got 0"):
-        measure(lambda: None, seconds=0)
+        measure_energy(lambda: None, seconds=0)

@@ -6,7 +6,7 @@ import pytest
 
 from tamis.errors import InvalidInput
 from tamis.kernels import timing
-from tamis.kernels.timing import FEWEST, MOST, in_turns
+from tamis.kernels.timing import FEWEST, MOST, time_in_turns
 
 
 class Machine:
@@ -29,7 +29,7 @@ def no_other_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def timed(machine: Machine, seconds: float) -> dict[str, float]:
     Machine.current = machine  # type: ignore[attr-defined]
-    return in_turns(machine.tasks, seconds=seconds)
+    return time_in_turns(machine.tasks, seconds=seconds)
 
 
 @pytest.mark.parametrize(("seconds", "rounds"), [(0.0, FEWEST), (1.3, 4), (1e9, MOST)])
@@ -45,4 +45,4 @@ def test_what_disturbs_some_rounds_does_not_show() -> None:
 
 def test_nothing_is_refused() -> None:
     with pytest.raises(InvalidInput, match="nothing to time"):
-        in_turns({})
+        time_in_turns({})

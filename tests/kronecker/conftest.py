@@ -15,9 +15,9 @@ from tamis.kronecker import tuning
 def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As on a machine where no pattern was ever tuned."""
     monkeypatch.setenv("TAMIS_CACHE", str(tmp_path))
-    tuning.remembered.cache_clear()
+    tuning.read_table.cache_clear()
     yield
-    tuning.remembered.cache_clear()
+    tuning.read_table.cache_clear()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
 from tamis.kronecker import triton
-from tamis.kronecker.backends import Backend, chosen
+from tamis.kronecker.backends import Backend, choose_backend
 from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
@@ -30,7 +30,7 @@ def names(shape: Shape, dtype: torch.dtype = torch.float32) -> list[str]:
         "batch_first": torch.ones(3, pattern.columns, dtype=dtype),
         "batch_last": torch.ones(pattern.columns, 3, dtype=dtype),
     }
-    return [chosen(inputs[layout], weight, pattern, layout)[0].name for layout in LAYOUTS]
+    return [choose_backend(inputs[layout], weight, pattern, layout)[0].name for layout in LAYOUTS]
 
 
 @pytest.mark.skipif(dispatch.native() is None, reason=dispatch.native_reason())
@@ -102,12 +102,12 @@ def test_on_a_gpu_without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     weight: Any = OnGpu()
     refusing = Backend("triton", lambda *_: "Triton is not installed; take the backend 'bmm'", triton.TRITON.apply)
     monkeypatch.setattr(triton, "TRITON", refusing)
-    assert chosen(weight, weight, Pattern(1, 64, 64, 4), "batch_first")[0].name == "dense"
-    assert chosen(weight, weight, Pattern(8, 2, 2, 4), "batch_first")[0].name == "bmm"
-    name, why = chosen(weight, weight, Pattern(2, 64, 64, 4), "batch_first")
+    assert choose_backend(weight, weight, Pattern(1, 64, 64, 4), "batch_first")[0].name == "dense"
+    assert choose_backend(weight, weight, Pattern(8, 2, 2, 4), "batch_first")[0].name == "bmm"
+    name, why = choose_backend(weight, weight, Pattern(2, 64, 64, 4), "batch_first")
     assert name.name == "bmm" and why.endswith("; not triton: Triton is not installed")
     monkeypatch.setattr(OnGpu, "dtype", torch.float32)
-    assert chosen(weight, weight, Pattern(1, 64, 64, 4), "batch_first")[0].name == "bmm"
+    assert choose_backend(weight, weight, Pattern(1, 64, 64, 4), "batch_first")[0].name == "bmm"
 
 
 def test_on_a_gpu_triton_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,16 +120,16 @@ def test_on_a_gpu_triton_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "TRITON", SimpleNamespace(accepts=lambda *_: ""))
     monkeypatch.setattr(triton, "prefers", prefers)
     weight, pattern = OnGpu(), Pattern(2, 64, 64, 4)
-    backend, why = chosen(weight, weight, pattern, "batch_last")  # type: ignore[arg-type]
+    backend, why = choose_backend(weight, weight, pattern, "batch_last")  # type: ignore[arg-type]
     assert (
         backend.name == "dense"
         and "the fastest for 7 vectors, (2, 64, 64, 4), batch_last and torch.float16, by rules" in why
     )
     assert asked == [(pattern, torch.float16, "batch_last", 7)]
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)  # for a batch of any size
-    chosen(weight, weight, pattern, "batch_last")  # type: ignore[arg-type]
+    choose_backend(weight, weight, pattern, "batch_last")  # type: ignore[arg-type]
     assert asked[1:] == [(pattern, torch.float16, "batch_last", triton.MEASURED)]
-    assert chosen(weight, weight, Pattern(1, 64, 64, 1), "batch_last")[0].name == "dense" and len(asked) == 2  # type: ignore[arg-type]
+    assert choose_backend(weight, weight, Pattern(1, 64, 64, 1), "batch_last")[0].name == "dense" and len(asked) == 2  # type: ignore[arg-type]
 
 
 def product(x: Tensor) -> Tensor:

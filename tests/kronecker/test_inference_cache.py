@@ -20,7 +20,7 @@ from tamis.kronecker import backends, inference_cache, tuning
 from tamis.kronecker.backends import BACKENDS, DENSE, Backend, Step, as_matrix
 from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.families import butterfly, dense, low_rank, monarch
-from tamis.kronecker.inference_cache import Kept, whole_is_cheaper
+from tamis.kronecker.inference_cache import InferenceCache, is_whole_cheaper
 from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
@@ -97,7 +97,7 @@ def test_results_are_those_of_the_factors(name: str, backend: str | None, layout
         for batch in ((), (0,), (1,), (7,), (2, 3)):
             agree(made, batch)
             agree(made, batch)
-        assert len(made._kept) == 1
+        assert len(made._cache) == 1
 
 
 def test_in_float32_they_are_those_of_multiply_to_the_bit() -> None:
@@ -119,10 +119,10 @@ def test_a_long_chain_a_few_vectors_at_a_time_gives_the_same(batch: int, monkeyp
     chain = KroneckerLinear(butterfly(32)).eval()
     x = torch.randn(batch, 32)
     with torch.no_grad():
-        monkeypatch.setattr(inference_cache, "SLICE", 8 * 32 * 4)  # 8 vectors
+        monkeypatch.setattr(inference_cache, "SLICE_BYTES", 8 * 32 * 4)  # 8 vectors
         sliced = chain(x)
         chain.eval()  # forgets what it kept
-        monkeypatch.setattr(inference_cache, "SLICE", 2**40)
+        monkeypatch.setattr(inference_cache, "SLICE_BYTES", 2**40)
         torch.testing.assert_close(chain(x), sliced, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(chain(x[None])[0], sliced, rtol=1e-5, atol=1e-6)
 
@@ -131,7 +131,7 @@ def test_weights_are_prepared_once(counting: Counting) -> None:
     made = layer(backend="counting")
     for batch in (5, 5, 6, 40):
         agree(made, (batch,))
-    assert counting.times == 1 and len(made._kept) == 1
+    assert counting.times == 1 and len(made._cache) == 1
     with torch.inference_mode():
         made(torch.ones(3, 24))
     assert counting.times == 1
@@ -143,10 +143,10 @@ def test_what_was_prepared_in_inference_mode_serves_outside_of_it(backend: str |
     x = torch.randn(3, made.in_features)
     with torch.inference_mode():
         first = made(x)
-    assert len(made._kept) == 1 and torch.equal(made(x), first)
+    assert len(made._cache) == 1 and torch.equal(made(x), first)
     y = made(x)
     y.requires_grad_().sum().backward()
-    assert y.grad is not None and len(made._kept) == 1
+    assert y.grad is not None and len(made._cache) == 1
 
 
 def changes_in_place(made: KroneckerLinear) -> None:
@@ -210,7 +210,7 @@ def test_other_weights_are_seen(change: Any, counting: Counting) -> None:
     for times in (2, 3):
         change(made)
         agree(made)
-        assert counting.times == times and len(made._kept) == 1
+        assert counting.times == times and len(made._cache) == 1
 
 
 def test_weights_at_an_address_that_was_freed_are_seen(counting: Counting) -> None:
@@ -226,10 +226,10 @@ def test_another_dtype_and_device(counting: Counting) -> None:
     agree(made)
     assert counting.alive()
     made.double()
-    assert not counting.alive() and len(made._kept) == 0
+    assert not counting.alive() and len(made._cache) == 0
     agree(made)
     made.to("meta")
-    assert len(made._kept) == 0 and made(torch.empty(2, 24, dtype=torch.float64, device="meta")).shape == (2, 24)
+    assert len(made._cache) == 0 and made(torch.empty(2, 24, dtype=torch.float64, device="meta")).shape == (2, 24)
 
 
 def test_memory_goes_with_the_layer_and_with_training(counting: Counting) -> None:
@@ -239,7 +239,7 @@ def test_memory_goes_with_the_layer_and_with_training(counting: Counting) -> Non
     made.train()
     assert not counting.alive()
     agree(made)  # while training nothing is kept
-    assert counting.times == 1 and len(made._kept) == 0
+    assert counting.times == 1 and len(made._cache) == 0
     made.eval()
     agree(made)
     assert counting.alive()
@@ -258,22 +258,22 @@ def test_few_kinds_of_inputs_are_kept() -> None:
                 agree(made)
         finally:
             torch.set_float32_matmul_precision(before)
-        assert 1 <= len(made._kept) <= 4
+        assert 1 <= len(made._cache) <= 4
 
 
 def test_copies_begin_with_nothing() -> None:
     made = layer("monarch")
     agree(made)
-    assert len(made._kept) == 1
-    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made)), copy.copy(Kept())):
-        assert len(other if isinstance(other, Kept) else other._kept) == 0
+    assert len(made._cache) == 1
+    for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made)), copy.copy(InferenceCache())):
+        assert len(other if isinstance(other, InferenceCache) else other._cache) == 0
     agree(copy.deepcopy(made))
     old = made.__reduce_ex__(2)[2]
     assert isinstance(old, dict)
     again = KroneckerLinear.__new__(KroneckerLinear)
-    again.__setstate__({name: value for name, value in old.items() if name != "_kept"})  # of an earlier version
+    again.__setstate__({name: value for name, value in old.items() if name != "_cache"})  # of an earlier version
     agree(again)
-    assert "_kept" not in made.state_dict()
+    assert "_cache" not in made.state_dict()
 
 
 def test_gradients_flow_as_before() -> None:
@@ -297,7 +297,7 @@ def test_inference_tensors_count_no_changes_and_are_not_kept() -> None:
         first = made(x)
         made.factors[0].mul_(2)
         made.bias.zero_()  # type: ignore[union-attr]
-        assert not torch.allclose(made(x), first) and len(made._kept) == 0
+        assert not torch.allclose(made(x), first) and len(made._cache) == 0
 
 
 @pytest.mark.usefixtures("compiling_anew")
@@ -319,9 +319,9 @@ def test_what_torch_looks_at_is_not_kept(backend: str | None) -> None:
             assert made(mode.from_tensor(x)).shape == want.shape
         with torch.autocast("cpu", torch.bfloat16):
             made(x)
-        assert len(made._kept) == 0
+        assert len(made._cache) == 0
         torch.testing.assert_close(made(x), want)
-        assert len(made._kept) == 1
+        assert len(made._cache) == 1
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             torch.testing.assert_close(torch.compile(made, backend="eager", fullgraph=True)(x), want)
@@ -437,7 +437,7 @@ def test_numbers_that_torch_has_yet_to_negate(backend: str | None) -> None:
         torch.testing.assert_close(made(x).double(), by_hand(made, x), rtol=1e-5, atol=1e-5)
         made.factors[0].data = numbers
         torch.testing.assert_close(made(x).double(), by_hand(made, x), rtol=1e-5, atol=1e-5)
-        assert len(made._kept) == 1
+        assert len(made._cache) == 1
 
 
 def test_after_a_fused_optimizer_eval_forgets() -> None:
@@ -480,7 +480,7 @@ def test_threads_share_what_is_kept() -> None:
                     place = (start + step) % len(inputs)
                     torch.testing.assert_close(made(inputs[place]).double(), wanted[place], rtol=1e-4, atol=1e-5)
                     if step % 20 == 10:
-                        made._kept.forget()
+                        made._cache.clear()
         except BaseException as failure:
             failures.append(failure)
 
@@ -495,7 +495,9 @@ def test_threads_share_what_is_kept() -> None:
 def test_what_is_tuned_is_chosen_from_then_on(counting: Counting, monkeypatch: pytest.MonkeyPatch) -> None:
     made = layer()
     agree(made)
-    monkeypatch.setattr(tuning, "in_turns", lambda tasks, device: {n: 0.1 if n == "counting" else 1.0 for n in tasks})
+    monkeypatch.setattr(
+        tuning, "time_in_turns", lambda tasks, device: {n: 0.1 if n == "counting" else 1.0 for n in tasks}
+    )
     tuning.tune(made.patterns[0], 5)
     agree(made)
     assert counting.times == 1
@@ -509,12 +511,12 @@ def test_the_whole_product_is_one_matrix_where_that_is_cheaper(dtype: torch.dtyp
     torch.manual_seed(0)
     chain = [Pattern(1, 32, 8, 2), Pattern(2, 8, 8, 1)]
     made = KroneckerLinear(chain, layout=layout, backend="dense", dtype=dtype).eval()
-    assert whole_is_cheaper(chain, [DENSE, DENSE], made.factors[0])  # 64 · 16 instead of 64 · 16 + 16 · 16
+    assert is_whole_cheaper(chain, [DENSE, DENSE], made.factors[0])  # 64 · 16 instead of 64 · 16 + 16 · 16
     x = torch.randn(9, 16).to(dtype)
     x = x if layout == "batch_first" else x.T
     with torch.no_grad():
         found, want = made(x).double(), by_hand(made, x)
-    (prepared,) = made._kept._prepared.values()
+    (prepared,) = made._cache._prepared.values()
     assert len(prepared.steps) == 1
     assert float((found - want).norm()) <= 2 * torch.finfo(dtype).eps * float(want.norm())
 
@@ -522,32 +524,32 @@ def test_the_whole_product_is_one_matrix_where_that_is_cheaper(dtype: torch.dtyp
 def test_factors_stay_apart_where_that_is_cheaper() -> None:
     made = layer("low rank", backend="dense")
     agree(made)
-    (prepared,) = made._kept._prepared.values()
+    (prepared,) = made._cache._prepared.values()
     both = [DENSE, DENSE]
-    assert len(prepared.steps) == 2 and not whole_is_cheaper(made.patterns, both, made.factors[0])
+    assert len(prepared.steps) == 2 and not is_whole_cheaper(made.patterns, both, made.factors[0])
     square = [Pattern(1, 192, 48, 2), Pattern(2, 48, 192, 1)]  # of rank 96
-    assert not whole_is_cheaper(square, both, torch.empty(0))
+    assert not is_whole_cheaper(square, both, torch.empty(0))
     on_gpu: Any = type("OnGpu", (), {"is_cuda": True, "dtype": torch.float16})()
-    assert whole_is_cheaper(square, both, on_gpu)  # 768 numbers moved instead of 960
+    assert is_whole_cheaper(square, both, on_gpu)  # 768 numbers moved instead of 960
     on_gpu.dtype = torch.float32
-    assert not whole_is_cheaper(square, both, on_gpu)
+    assert not is_whole_cheaper(square, both, on_gpu)
 
 
 def test_what_was_tuned_is_not_replaced_by_one_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inference_cache, "whole_is_cheaper", lambda *_: True)
+    monkeypatch.setattr(inference_cache, "is_whole_cheaper", lambda *_: True)
     made = layer("monarch")
     agree(made)
-    (prepared,) = made._kept._prepared.values()
+    (prepared,) = made._cache._prepared.values()
     assert len(prepared.steps) == 1  # one matrix of the whole
-    monkeypatch.setattr(tuning, "in_turns", lambda tasks, device: {n: 0.1 if n == "bmm" else 1.0 for n in tasks})
+    monkeypatch.setattr(tuning, "time_in_turns", lambda tasks, device: {n: 0.1 if n == "bmm" else 1.0 for n in tasks})
     tuning.tune(made.patterns[0], 5)
     agree(made)
-    assert [len(prepared.steps) for prepared in made._kept._prepared.values()] == [1, 2]
+    assert [len(prepared.steps) for prepared in made._cache._prepared.values()] == [1, 2]
 
 
 def test_of_ways_that_are_not_dense_the_numbers_that_they_move_are_counted() -> None:
     on_gpu: Any = type("OnGpu", (), {"is_cuda": True, "dtype": torch.float16})()
     bmm = BACKENDS["bmm"]
-    assert whole_is_cheaper(butterfly(4096), [bmm] * 12, on_gpu)  # 4096² multiplications, and 12 · 8192 numbers
-    assert not whole_is_cheaper(butterfly(8192), [bmm] * 13, on_gpu)
-    assert not whole_is_cheaper(butterfly(16), [bmm] * 4, torch.empty(0))
+    assert is_whole_cheaper(butterfly(4096), [bmm] * 12, on_gpu)  # 4096² multiplications, and 12 · 8192 numbers
+    assert not is_whole_cheaper(butterfly(8192), [bmm] * 13, on_gpu)
+    assert not is_whole_cheaper(butterfly(16), [bmm] * 4, torch.empty(0))

@@ -27,9 +27,9 @@ WAYS = [*BACKENDS, None]
 def nothing_tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TAMIS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        tuning.remembered.cache_clear()
+        tuning.read_table.cache_clear()
         yield
-    tuning.remembered.cache_clear()
+    tuning.read_table.cache_clear()
 
 
 def skip_refused(backend: str | None, dtype: torch.dtype) -> None:

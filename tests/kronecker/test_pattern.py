@@ -16,7 +16,7 @@ from tamis.kronecker.families import butterfly, kaleidoscope
 from tamis.kronecker.pattern import (
     Pattern,
     as_chain,
-    chainable,
+    is_chainable,
     is_dense,
     nonzeros,
     product,
@@ -60,7 +60,7 @@ def test_the_support_of_a_product_of_two(pair: tuple[Pattern, Pattern]) -> None:
     assert torch.equal(product_support(pair), counts > 0)
     assert product_density(pair) == Fraction(int((counts > 0).sum()), counts.numel())
     assert is_dense(pair) == bool((counts > 0).all())
-    if chainable(left, right):
+    if is_chainable(left, right):
         rank = left.a * left.c // right.a
         assert rank * left.d == right.b * right.d
         assert torch.equal(counts, rank * product(left, right).support().double())

@@ -9,7 +9,7 @@ import pytest
 
 from tamis.errors import InvalidInput
 from tamis.kronecker.families import butterfly
-from tamis.kronecker.pattern import Pattern, chainable, is_dense, nonzeros
+from tamis.kronecker.pattern import Pattern, is_chainable, is_dense, nonzeros
 from tamis.kronecker.pattern import product as product_of
 from tamis.kronecker.suggest import _chains, suggest
 
@@ -25,7 +25,7 @@ def every_pair(M: int, N: int, most: int) -> set[tuple[Pattern, ...]]:
         if middle % d or middle % a:
             continue
         left, right = Pattern(1, M // d, middle // d, d), Pattern(a, middle // a, N // a, 1)
-        if not chainable(left, right) or nonzeros((left, right)) > most:
+        if not is_chainable(left, right) or nonzeros((left, right)) > most:
             continue
         rank = left.c // right.a
         if product_of(left, right) == Pattern(1, M, N, 1) and rank < min(left.b, right.c):

@@ -14,11 +14,11 @@ import tamis.kronecker.triton as backend
 from experiments import RESULTS
 from experiments.kronecker_peers import PEERS, from_line
 from tamis.errors import InvalidInput
-from tamis.kernels import contracted, contracted_weight_gradient
-from tamis.kronecker.backends import LAYOUTS, Step, aligned
+from tamis.kernels import multiply_with_torch, weight_gradient_with_torch
+from tamis.kronecker.backends import LAYOUTS, Step, is_aligned
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
-from tamis.kronecker.tuning import power_of
+from tamis.kronecker.tuning import next_power_of_two
 
 PATTERN = Pattern(2, 3, 4, 2)
 OTHERS = Path(__file__).parents[2] / "docs" / "results" / "kronecker_gpu.json"
@@ -59,13 +59,13 @@ class OnCpu:
 
     def multiply(self, x: Tensor, weight: Tensor, batch_last: bool, tf32: bool) -> Tensor:
         assert x.is_contiguous()
-        return contracted(self.read(x), self.read(weight), False, batch_last)
+        return multiply_with_torch(self.read(x), self.read(weight), False, batch_last)
 
     def weight_gradient(
         self, x: Tensor, gradient: Tensor, shape: tuple[int, int, int, int], batch_last: bool, tf32: bool
     ) -> Tensor:
         assert x.is_contiguous() and gradient.is_contiguous()
-        return contracted_weight_gradient(self.read(x), self.read(gradient), shape, batch_last)
+        return weight_gradient_with_torch(self.read(x), self.read(gradient), shape, batch_last)
 
     def Factor(self, weight: Tensor, batch_last: bool, tf32: bool) -> Step:
         def product(x: Tensor, bias: Tensor | None) -> Tensor:
@@ -159,7 +159,7 @@ def test_batches_of_one_power_of_two_and_alignment_go_one_way(layout: str) -> No
         for dtype in (torch.float32, torch.float16):
             seen: dict[tuple[int, bool], set[str]] = {}
             for batch in (*range(1, 40), *range(500, 530), *range(1000, 1040), 16384, 16385, 20000, 32768):
-                found = seen.setdefault((power_of(batch), aligned(batch, dtype)), set())
+                found = seen.setdefault((next_power_of_two(batch), is_aligned(batch, dtype)), set())
                 found.add(backend.prefers(pattern, dtype, layout, batch))
             assert all(len(names) == 1 for names in seen.values()), (pattern, dtype, seen)
 

@@ -15,7 +15,7 @@ from tamis.cli.doctor import _in_words, findings
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
 from tamis.kronecker import backends, tuning
-from tamis.kronecker.backends import BACKENDS, chosen
+from tamis.kronecker.backends import BACKENDS, choose_backend
 from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
@@ -27,9 +27,9 @@ PATTERN = Pattern(2, 3, 4, 2)
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TAMIS_CACHE", str(tmp_path / "cache"))
-    tuning.remembered.cache_clear()
+    tuning.read_table.cache_clear()
     yield tmp_path / "cache" / "kronecker.json"
-    tuning.remembered.cache_clear()
+    tuning.read_table.cache_clear()
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ def times(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """What the clock will say of every backend; those that are not named are slow."""
     said: dict[str, float] = {}
 
-    def in_turns(tasks: dict[str, Any], device: torch.device) -> dict[str, float]:
+    def time_in_turns(tasks: dict[str, Any], device: torch.device) -> dict[str, float]:
         for task in tasks.values():
             task()
         return {name: said.get(name, 1.0) for name in tasks}
 
-    monkeypatch.setattr(tuning, "in_turns", in_turns)
+    monkeypatch.setattr(tuning, "time_in_turns", time_in_turns)
     return said
 
 
@@ -51,7 +51,7 @@ def drawn(batch: int = 5, dtype: torch.dtype = torch.float32) -> tuple[Tensor, T
 
 
 def choice(batch: int = 5, dtype: torch.dtype = torch.float32) -> str:
-    return chosen(*drawn(batch, dtype), PATTERN, "batch_first")[0].name
+    return choose_backend(*drawn(batch, dtype), PATTERN, "batch_first")[0].name
 
 
 def test_the_fastest_is_remembered_and_chosen(cache: Path, times: dict[str, float]) -> None:
@@ -68,17 +68,17 @@ def test_the_fastest_is_remembered_and_chosen(cache: Path, times: dict[str, floa
 
 
 def test_training_is_measured_apart(times: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_turns(tasks: dict[str, Any], device: torch.device) -> dict[str, float]:
+    def time_in_turns(tasks: dict[str, Any], device: torch.device) -> dict[str, float]:
         gradients = isinstance(next(iter(tasks.values()))(), tuple)
         return {name: 0.5 if name == ("bmm" if gradients else "reference") else 1.0 for name in tasks}
 
-    monkeypatch.setattr(tuning, "in_turns", in_turns)
+    monkeypatch.setattr(tuning, "time_in_turns", time_in_turns)
     tune(PATTERN, 5)
     x, weight = drawn()
     assert choice() == "reference"
-    assert chosen(x, weight.requires_grad_(), PATTERN, "batch_first")[0].name == "bmm"
+    assert choose_backend(x, weight.requires_grad_(), PATTERN, "batch_first")[0].name == "bmm"
     with torch.no_grad():
-        assert chosen(x, weight, PATTERN, "batch_first")[0].name == "reference"
+        assert choose_backend(x, weight, PATTERN, "batch_first")[0].name == "reference"
 
 
 def test_an_entry_counts_for_what_was_measured_alone(times: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_an_entry_counts_for_what_was_measured_alone(times: dict[str, float], mo
     assert [choice(batch) == "reference" for batch in (0, 1, 4, 5, 8, 9)] == [False, False, False, True, True, False]
     assert choice(dtype=torch.float64) != "reference"
     x, weight = drawn()
-    assert chosen(x.T, weight, PATTERN, "batch_last")[0].name != "reference"
+    assert choose_backend(x.T, weight, PATTERN, "batch_last")[0].name != "reference"
     threads = torch.get_num_threads()
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
     assert choice() == default and tuning.entries() == (0, 1)
@@ -125,7 +125,7 @@ def test_a_backend_that_is_gone_or_refuses_is_not_chosen(
     monkeypatch.setattr(backends, "BACKENDS", {name: way for name, way in BACKENDS.items() if name != "reference"})
     assert choice() == default
     cache.write_text(cache.read_text().replace('"reference"', '"triton"'))
-    tuning.remembered.cache_clear()
+    tuning.read_table.cache_clear()
     assert choice() == default
 
 
@@ -149,7 +149,7 @@ def test_a_table_that_is_broken_is_said_once_and_written_anew(
     default = choice()
     cache.parent.mkdir()
     cache.write_bytes(content if isinstance(content, bytes) else content.encode())
-    tuning.remembered.cache_clear()
+    tuning.read_table.cache_clear()
     with pytest.warns(UserWarning, match=r"the tuned table .*kronecker\.json is not used: .*; delete it, or let"):
         assert choice() == default
     assert choice() == default  # a second warning would be an error

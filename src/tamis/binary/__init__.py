@@ -13,8 +13,9 @@ from tamis.binary.layers import binary_layers as binary_layers
 from tamis.binary.layers import clip_weights as clip_weights
 from tamis.binary.layers import thresholds as thresholds
 from tamis.binary.packed_layers import packed_layers as packed_layers
+from tamis.binary.packed_network import pack_network as pack_network
+from tamis.binary.packed_network import pack_traced as pack_traced
 from tamis.binary.packed_network import packed as packed
-from tamis.binary.packed_network import packed_as as packed_as
 from tamis.binary.sparse_scales import scale_penalty as scale_penalty
 from tamis.binary.sparse_scales import shrink_scales as shrink_scales
 from tamis.binary.two_stage import ACTIVATIONS as ACTIVATIONS
@@ -34,8 +35,9 @@ __all__ = [
     "binary_layers",
     "clip_weights",
     "compile",
+    "pack_network",
+    "pack_traced",
     "packed",
-    "packed_as",
     "packed_layers",
     "scale_penalty",
     "shrink_scales",

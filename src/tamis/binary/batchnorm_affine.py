@@ -22,7 +22,7 @@ LARGE = 2.0**80  # next to which no shift counts, unless a slope is tiny
 
 
 @dataclass(frozen=True)
-class Line:
+class BatchNormAffine:
     """x · slope + shift.
 
     Attributes:
@@ -46,14 +46,14 @@ class Line:
 
 
 @torch.no_grad()
-def line_of(norm: nn.Module) -> Line | None:
+def find_affine(norm: nn.Module) -> BatchNormAffine | None:
     """The line of a batch normalization, or None where there is no telling, or nothing to compute it with.
 
     Args:
         norm: any module, which is left as it is.
 
     Example:
-        >>> line_of(nn.BatchNorm2d(2).eval())
+        >>> find_affine(nn.BatchNorm2d(2).eval())
         Line(slope=tensor([1.0000, 1.0000]), shift=tensor([0., 0.]), one_rounding=True)
     """
     if not isinstance(norm, NORMS) or type(norm) not in NORMS or norm.training or dispatch.native() is None:
@@ -65,7 +65,7 @@ def line_of(norm: nn.Module) -> Line | None:
         return None
     if norm._forward_hooks or norm._forward_pre_hooks or (one_rounding := _one_rounding()) is None:
         return None
-    return _line(norm, one_rounding)
+    return _read_affine(norm, one_rounding)
 
 
 @lru_cache(maxsize=1)
@@ -77,29 +77,29 @@ def _one_rounding() -> bool | None:
     for tensor in (norm.weight, norm.bias, norm.running_mean):
         assert tensor is not None
         tensor.copy_(torch.randn(64, generator=draw))
-    return next((once for once in (True, False) if _line(norm, once) is not None), None)
+    return next((once for once in (True, False) if _read_affine(norm, once) is not None), None)
 
 
-def _line(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) -> Line | None:
+def _read_affine(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) -> BatchNormAffine | None:
     """The line, if it is the normalization at every one of some thousand numbers."""
     norm = copy.deepcopy(norm)
-    shift = _at(norm, torch.zeros(1, norm.num_features, 1, 1)).flatten()
-    slope = (_at(norm, torch.full((1, norm.num_features, 1, 1), LARGE)).flatten() - shift) / LARGE
+    shift = _normalize(norm, torch.zeros(1, norm.num_features, 1, 1)).flatten()
+    slope = (_normalize(norm, torch.full((1, norm.num_features, 1, 1), LARGE)).flatten() - shift) / LARGE
     if not (slope.isfinite().all() and shift.isfinite().all()):
         return None
-    line, draw = Line(slope, shift, one_rounding), torch.Generator().manual_seed(1)
+    affine, draw = BatchNormAffine(slope, shift, one_rounding), torch.Generator().manual_seed(1)
     # Whole registers of all sizes and what is left over; one pixel, for which PyTorch goes along channels.
     for size in ((1, norm.num_features, 1, 1), (2, norm.num_features, 7, 9), (1, norm.num_features, 2, 32)):
         sizes = torch.tensor([1.0, 30.0, 1000.0, LARGE])
         x = torch.randn(size, generator=draw) * sizes[torch.randint(len(sizes), size, generator=draw)]
-        if not torch.equal(line(x), _at(norm, x)):
+        if not torch.equal(affine(x), _normalize(norm, x)):
             return None
     features = x[..., :1, :1].contiguous()
-    if isinstance(norm, nn.BatchNorm1d) and not torch.equal(line(features).flatten(1), norm(features.flatten(1))):
+    if isinstance(norm, nn.BatchNorm1d) and not torch.equal(affine(features).flatten(1), norm(features.flatten(1))):
         return None
-    return line
+    return affine
 
 
-def _at(norm: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
+def _normalize(norm: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
     """What PyTorch gives for (N, C, H, W)."""
     return norm(x) if isinstance(norm, nn.BatchNorm2d) else norm(x.flatten(2)).reshape(x.shape)

@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from tamis.binary.batchnorm_affine import NORMS
 from tamis.binary.layers import BinaryLayer, thresholds
-from tamis.binary.tracing import called, line_after, reader_of, traced, uses_of
+from tamis.binary.tracing import called_module, count_uses, find_affine_after, only_reader, trace_calls
 
 # What may lie between two layers besides batch normalizations: in evaluation, these hand their input on, or never
 # decrease and do not round.
@@ -36,38 +36,38 @@ INFINITY = 0x7F800000  # the bits of float32's
 
 
 @dataclass(frozen=True)
-class Exchange:
+class BitHandoff:
     """Two layers between which bits will do, and the modules between them, in order.
 
     Attributes:
         rises: for each channel of the giver, whether what lies between never decreases; else it never increases.
     """
 
-    giver: BinaryLayer
+    producer: BinaryLayer
     between: tuple[nn.Module, ...]
     reader: BinaryLayer
-    rises: Tensor
+    increasing: Tensor
 
     @torch.no_grad()
     def thresholds(self) -> tuple[Tensor, Tensor]:
         """τ and f for the giver's output before its bias, with which the reader's bits come out."""
         tau, flips = thresholds(self.reader)
-        bias, sign = self.giver.bias, torch.where(self.rises, 1.0, -1.0)
+        bias, sign = self.producer.bias, torch.where(self.increasing, 1.0, -1.0)
 
         def through(z: Tensor) -> Tensor:
             y = sign * z if bias is None else sign * z + bias
             for function in self.between:
-                y = _applied(function, y)
+                y = _apply(function, y)
             return y
 
         least = least_input(through, tau)
         # y ≤ −τ' is not y ≥ the number after −τ'. All y are, where τ' is −∞; none is, where there is no τ'.
         after = torch.where(least == -math.inf, torch.nan, (-least).nextafter(torch.tensor(math.inf)))
         after = torch.where(least.isnan(), -math.inf, after)
-        return torch.where(self.rises, least, after), flips ^ ~self.rises
+        return torch.where(self.increasing, least, after), flips ^ ~self.increasing
 
 
-def exchanges(model: nn.Module) -> list[Exchange]:
+def find_handoffs(model: nn.Module) -> list[BitHandoff]:
     """Where bits will do in a model: a layer is used once, and another one is all that reads what comes of it.
 
     None where `torch.fx` cannot follow the model, which then computes in floats between its layers.
@@ -75,15 +75,15 @@ def exchanges(model: nn.Module) -> list[Exchange]:
     Args:
         model: in evaluation mode.
     """
-    graph = traced(model)
+    graph = trace_calls(model)
     if graph is None:
         return []
-    uses = uses_of(model, graph)
-    found = (_exchange(model, node, uses) for node in graph.nodes)
-    return [exchange for exchange in found if exchange is not None]
+    uses = count_uses(model, graph)
+    found = (_find_handoff(model, node, uses) for node in graph.nodes)
+    return [handoff for handoff in found if handoff is not None]
 
 
-def _applied(function: nn.Module, y: Tensor) -> Tensor:
+def _apply(function: nn.Module, y: Tensor) -> Tensor:
     """What a module gives for one number of each channel."""
     if isinstance(function, IDENTITIES):
         return y
@@ -110,42 +110,42 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
     high = -low
     for _ in range(32):
         middle = (low + high) // 2
-        enough = function(_number(middle)) >= tau
+        enough = function(_float_of_rank(middle)) >= tau
         low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
-    least = _number(high)
+    least = _float_of_rank(high)
     return torch.where(function(least) >= tau, least, torch.nan)
 
 
-def _number(rank: Tensor) -> Tensor:
+def _float_of_rank(rank: Tensor) -> Tensor:
     """float32 numbers from integers in the same order, 0 for 0."""
     size = rank.abs().to(torch.int32).view(torch.float32)
     return torch.where(rank < 0, -size, size)
 
 
-def _exchange(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> Exchange | None:
+def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> BitHandoff | None:
     """From a call of a layer to the one that reads it, if nothing else does."""
-    giver = called(model, node, uses)
-    if not isinstance(giver, BinaryLayer):
+    producer = called_module(model, node, uses)
+    if not isinstance(producer, BinaryLayer):
         return None
-    if giver.bias is not None and not giver.bias.isfinite().all():
+    if producer.bias is not None and not producer.bias.isfinite().all():
         return None
     between: list[nn.Module] = []
-    rises = torch.ones(giver.weight.shape[0], dtype=torch.bool, device=giver.weight.device)
-    while (reader := reader_of(node)) is not None:
+    increasing = torch.ones(producer.weight.shape[0], dtype=torch.bool, device=producer.weight.device)
+    while (reader := only_reader(node)) is not None:
         if _reads(model, reader, node):
             last = model.get_submodule(str(reader.target))
             assert isinstance(last, BinaryLayer)
-            fits = last.dimensions == giver.dimensions and last.norm.num_features == giver.weight.shape[0]
-            return Exchange(giver, tuple(between), last, rises) if fits else None
-        module = called(model, reader, uses)
+            fits = last.dimensions == producer.dimensions and last.norm.num_features == producer.weight.shape[0]
+            return BitHandoff(producer, tuple(between), last, increasing) if fits else None
+        module = called_module(model, reader, uses)
         if module is None or reader.args != (node,):
             return None
         if type(module) in NORMS:
             # Of a linear layer's output it may be another axis than that of features that is normalized.
-            line = line_after(giver, module) if giver.dimensions > 0 else None
-            if line is None or not giver.scale().isfinite().all():
+            affine = find_affine_after(producer, module) if producer.dimensions > 0 else None
+            if affine is None or not producer.scale().isfinite().all():
                 return None
-            rises = rises ^ (line.slope < 0)
+            increasing = increasing ^ (affine.slope < 0)
         elif type(module) not in MONOTONE:
             return None
         between.append(module)

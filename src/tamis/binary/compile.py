@@ -7,12 +7,12 @@ from collections import Counter
 
 from torch import nn
 
-from tamis.binary.bit_handoff import exchanges
-from tamis.binary.fused_epilogue import followings, with_sums
+from tamis.binary.bit_handoff import find_handoffs
+from tamis.binary.fused_epilogue import find_epilogues, fuse_sums
 from tamis.binary.layers import binary_layers
-from tamis.binary.packed_layers import packed_layer
-from tamis.binary.pooling import fast_pools
-from tamis.binary.tracing import traced
+from tamis.binary.packed_layers import pack_layer
+from tamis.binary.pooling import find_pools
+from tamis.binary.tracing import trace_calls
 from tamis.errors import InvalidInput
 from tamis.graph import substituted
 
@@ -44,27 +44,27 @@ def compile(model: nn.Module) -> nn.Module:
     binary_layers(model)  # or there is nothing to compile
     copied = copy.deepcopy(model).eval()
     _check_reads(copied)
-    compiled, sums = with_sums(copied)
-    packed = {layer: packed_layer(layer, name) for name, layer in binary_layers(compiled).items()}
+    compiled, sums = fuse_sums(copied)
+    packed = {layer: pack_layer(layer, name) for name, layer in binary_layers(compiled).items()}
     made: dict[nn.Module, nn.Module] = {}
-    for layer, following in sums.items():
-        packed[layer].follow_with(following.norm, following.line, following.relu)
-    for exchange in exchanges(compiled):
-        giver, reader = packed[exchange.giver], packed[exchange.reader]
-        giver.give_bits(*exchange.thresholds(), reader.groups)
+    for layer, epilogue in sums.items():
+        packed[layer].fuse_epilogue(epilogue.norm, epilogue.affine, epilogue.relu)
+    for handoff in find_handoffs(compiled):
+        producer, reader = packed[handoff.producer], packed[handoff.reader]
+        producer.give_bits(*handoff.thresholds(), reader.groups)
         reader.reads_bits = True
-        made |= {module: nn.Identity() for module in exchange.between}
-    givers = {layer for layer, one in packed.items() if one.gives_bits}
-    for layer, (following, gone) in followings(compiled, without=givers).items():
-        packed[layer].follow_with(following.norm, following.line, following.relu)
+        made |= {module: nn.Identity() for module in handoff.between}
+    producers = {layer for layer, one in packed.items() if one.gives_bits}
+    for layer, (epilogue, gone) in find_epilogues(compiled, without=producers).items():
+        packed[layer].fuse_epilogue(epilogue.norm, epilogue.affine, epilogue.relu)
         made |= {module: nn.Identity() for module in gone}
-    made |= fast_pools(compiled, taken={*made})
+    made |= find_pools(compiled, taken={*made})
     return substituted(compiled, made | packed).eval()
 
 
 def _check_reads(model: nn.Module) -> None:
     """Refuse a model whose own code reads numbers of a binary layer other than its bias, as far as a graph shows it."""
-    graph = traced(model)
+    graph = trace_calls(model)
     read = set() if graph is None else {str(node.target) for node in graph.nodes if node.op == "get_attr"}
     names = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
     for layer_name, layer in binary_layers(model).items():

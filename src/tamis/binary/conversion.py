@@ -64,14 +64,14 @@ def binarize(
     layers = _layers(binary)
     sizes = _output_sizes(model, example) if example is not None else {}
     order = list(sizes) or list(layers)
-    kept = _kept(keep, order, layers)
+    kept = _match_kept(keep, order, layers)
     chosen = {name: layer for name, layer in layers.items() if name not in kept}
     if not chosen:
         raise InvalidInput(f"{keep=} leaves no layer to binarize; there are {listed(layers)}")
     made: dict[nn.Module, BinaryLayer] = {}
     with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are not used
         for name, layer in chosen.items():
-            made[layer] = _binary(name, layer, sizes.get(name), scale, estimator)
+            made[layer] = _as_binary(name, layer, sizes.get(name), scale, estimator)
     return substituted(binary, made)
 
 
@@ -106,7 +106,7 @@ def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dic
 
     for name, layer in _layers(model).items():
         axes = 0 if isinstance(layer, nn.Linear) else layer.weight.dim() - 2
-        hook = partial(_tell_size, note, name, axes)
+        hook = partial(_note_size, note, name, axes)
         layer.register_forward_hook(hook)
     try:
         with torch.no_grad():
@@ -118,13 +118,13 @@ def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dic
     return sizes
 
 
-def _tell_size(
+def _note_size(
     note: Callable[[str, tuple[int, ...]], None], name: str, axes: int, _module: nn.Module, _inputs: Any, output: Tensor
 ) -> None:
     note(name, tuple(output.shape[output.dim() - axes :]))
 
 
-def _kept(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[str]:
+def _match_kept(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[str]:
     """The names of the layers that stay real."""
     kept: set[str] = set()
     for pattern in as_patterns(keep):
@@ -138,7 +138,7 @@ def _kept(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[str]:
     return kept
 
 
-def _binary(name: str, layer: Binarizable, size: tuple[int, ...] | None, scale: str, estimator: str) -> BinaryLayer:
+def _as_binary(name: str, layer: Binarizable, size: tuple[int, ...] | None, scale: str, estimator: str) -> BinaryLayer:
     """A binary layer in the place of a real one, which it takes the parameters of."""
     made: BinaryLayer
     if isinstance(layer, nn.Linear):

@@ -21,9 +21,17 @@ import torch
 from torch import fx, nn
 from torch.nn import functional as F
 
-from tamis.binary.batchnorm_affine import Line
+from tamis.binary.batchnorm_affine import BatchNormAffine
 from tamis.binary.layers import BinaryLayer
-from tamis.binary.tracing import OWNER, called, is_hooked, line_after, reader_of, traced, uses_of
+from tamis.binary.tracing import (
+    OWNER,
+    called_module,
+    count_uses,
+    find_affine_after,
+    is_hooked,
+    only_reader,
+    trace_calls,
+)
 from tamis.graph import substituted
 
 SUMS = (operator.add, torch.add, "add")
@@ -35,11 +43,11 @@ ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity)  # hold nothing, so 
 
 
 @dataclass(frozen=True)
-class Following:
+class FusedEpilogue:
     """What follows a layer: a batch normalization with its line, perhaps; a ReLU, perhaps."""
 
     norm: nn.Module | None
-    line: Line | None
+    affine: BatchNormAffine | None
     relu: bool
 
 
@@ -52,10 +60,10 @@ class _Sum:
     sum: fx.Node
     other: fx.Node
     relu: fx.Node | None
-    following: Following
+    epilogue: FusedEpilogue
 
 
-def with_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, Following]]:
+def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilogue]]:
     """The model with modules rewritten that add something to a binary layer's output; and what follows which layer.
 
     Such a layer's call has a second argument, to be added. The model itself is changed, but what its own code adds
@@ -64,92 +72,92 @@ def with_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, Following]
     Args:
         model: in evaluation mode.
     """
-    graph = traced(model)
+    graph = trace_calls(model)
     if graph is None:
         return model, {}
-    uses = uses_of(model, graph)
-    owners = {node.meta[OWNER]: None for node in graph.nodes if _sum(model, node, uses) is not None}
+    uses = count_uses(model, graph)
+    owners = {node.meta[OWNER]: None for node in graph.nodes if _find_sum(model, node, uses) is not None}
     owners.pop("", None)  # the model itself stays of its class
     made: dict[nn.Module, nn.Module] = {}
-    found: dict[BinaryLayer, Following] = {}
+    found: dict[BinaryLayer, FusedEpilogue] = {}
     for path in owners:
         if any(path.startswith(f"{outer}.") for outer in owners):
             continue  # rewritten with the module that it is part of
         owner = model.get_submodule(path)
-        if owner in made or not _can_be_rewritten(owner) or (inside := traced(owner)) is None:
+        if owner in made or not _is_rewritable(owner) or (inside := trace_calls(owner)) is None:
             continue
         if not _is_reached_into(path, graph, inside):
-            made[owner] = _rewritten(owner, inside, uses, found)
+            made[owner] = _rewrite(owner, inside, uses, found)
     return substituted(model, made), found
 
 
-def followings(
+def find_epilogues(
     model: nn.Module, without: Collection[nn.Module]
-) -> dict[BinaryLayer, tuple[Following, list[nn.Module]]]:
+) -> dict[BinaryLayer, tuple[FusedEpilogue, list[nn.Module]]]:
     """What follows binary layers, and the modules that need not be called then.
 
     Args:
         model: in evaluation mode.
         without: layers that are not looked at.
     """
-    graph = traced(model)
+    graph = trace_calls(model)
     if graph is None:
         return {}
-    uses = uses_of(model, graph)
-    found: dict[BinaryLayer, tuple[Following, list[nn.Module]]] = {}
+    uses = count_uses(model, graph)
+    found: dict[BinaryLayer, tuple[FusedEpilogue, list[nn.Module]]] = {}
     for node in graph.nodes:
-        layer = called(model, node, uses)
+        layer = called_module(model, node, uses)
         if not isinstance(layer, BinaryLayer) or layer in without:
             continue
-        reader = reader_of(node)
-        norm = called(model, reader, uses)
-        if (line := line_after(layer, norm)) is not None and reader is not None:
-            reader = reader_of(reader)
-        relu = called(model, reader, uses)
-        done = [module for module in (norm if line else None, relu if type(relu) is nn.ReLU else None) if module]
+        reader = only_reader(node)
+        norm = called_module(model, reader, uses)
+        if (affine := find_affine_after(layer, norm)) is not None and reader is not None:
+            reader = only_reader(reader)
+        relu = called_module(model, reader, uses)
+        done = [module for module in (norm if affine else None, relu if type(relu) is nn.ReLU else None) if module]
         if done:
-            found[layer] = Following(norm if line else None, line, type(relu) is nn.ReLU), done
+            found[layer] = FusedEpilogue(norm if affine else None, affine, type(relu) is nn.ReLU), done
     return found
 
 
-def _sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum | None:
+def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum | None:
     """The sum that a node is, if a binary layer's output is one of its terms and read by nothing else."""
     if node.target not in SUMS + SUMS_IN_PLACE or len(node.args) != 2 or node.kwargs:
         return None
     for place in (0,) if node.target in SUMS_IN_PLACE else (0, 1):
         term, other = node.args[place], node.args[1 - place]
-        if not isinstance(term, fx.Node) or not isinstance(other, fx.Node) or reader_of(term) is not node:
+        if not isinstance(term, fx.Node) or not isinstance(other, fx.Node) or only_reader(term) is not node:
             continue
-        norm, module = None, called(model, term, uses)
+        norm, module = None, called_module(model, term, uses)
         if module is not None and not isinstance(module, BinaryLayer):
             norm, term = term, term.args[0]
-            if not isinstance(term, fx.Node) or reader_of(term) is not norm:
+            if not isinstance(term, fx.Node) or only_reader(term) is not norm:
                 continue
-        layer = called(model, term, uses)
-        line = line_after(layer, module) if norm is not None and isinstance(layer, BinaryLayer) else None
-        if not isinstance(layer, BinaryLayer) or (norm is not None and line is None):
+        layer = called_module(model, term, uses)
+        affine = find_affine_after(layer, module) if norm is not None and isinstance(layer, BinaryLayer) else None
+        if not isinstance(layer, BinaryLayer) or (norm is not None and affine is None):
             continue
-        if other in (term, norm) or any(_in_place(model, between) for between in _nodes_between(term, node)):
+        if other in (term, norm) or any(_changes_in_place(model, between) for between in _nodes_between(term, node)):
             continue
-        relu = reader_of(node)
+        relu = only_reader(node)
         relu = relu if relu is not None and _is_relu(model, relu) else None
-        following = Following(module if norm is not None else None, line, relu is not None)
-        return _Sum(term, norm, node, other, relu, following)
+        epilogue = FusedEpilogue(module if norm is not None else None, affine, relu is not None)
+        return _Sum(term, norm, node, other, relu, epilogue)
     return None
 
 
-def _rewritten(
-    owner: nn.Module, graph: fx.Graph, uses: Counter[nn.Module], found: dict[BinaryLayer, Following]
+def _rewrite(
+    owner: nn.Module, graph: fx.Graph, uses: Counter[nn.Module], found: dict[BinaryLayer, FusedEpilogue]
 ) -> fx.GraphModule:
     """A module that does what its owner does, with sums as second arguments of layers; what follows is noted."""
     for node in list(graph.nodes):
         node.type = None  # an annotation that is text, as modules of today have them, cannot be pickled
-        total = _sum(owner, node, uses)
+        total = _find_sum(owner, node, uses)
         if total is None:
             continue
         layer = owner.get_submodule(str(total.layer.target))
         assert isinstance(layer, BinaryLayer)
-        found[layer] = total.following
+        found[layer] = total.epilogue
         with graph.inserting_before(total.sum):
             call = graph.call_module(str(total.layer.target), (total.layer.args[0], total.other))
         (total.relu or total.sum).replace_all_uses_with(call)
@@ -192,7 +200,7 @@ def _has(model: nn.Module, name: str) -> bool:
     return hasattr(model.get_submodule(parent), last)
 
 
-def _can_be_rewritten(owner: nn.Module) -> bool:
+def _is_rewritable(owner: nn.Module) -> bool:
     """Whether a module takes one input, and nothing looks on."""
     parameters = inspect.signature(owner.forward).parameters.values()
     one = [each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty for each in parameters] == [True]
@@ -217,7 +225,7 @@ def _nodes_between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
     return nodes[nodes.index(first) + 1 : nodes.index(last)]
 
 
-def _in_place(model: nn.Module, node: fx.Node) -> bool:
+def _changes_in_place(model: nn.Module, node: fx.Node) -> bool:
     """Whether a node may change what it is given: a layer that is called later would see it."""
     if node.op == "call_module":
         return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))

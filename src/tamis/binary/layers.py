@@ -107,29 +107,29 @@ class BinaryLayer(nn.Module):
     def binary_input(self, x: Tensor) -> Tensor:
         """sign ∘ BNorm(x): by the batch's statistics in training, by `thresholds` in evaluation."""
         if self.training:
-            return self._estimated(x, None)
+            return self._take_signs(x, None)
         tau, flip = (self._along_channels(each) for each in thresholds(self))
         signs = as_signs((x >= tau) ^ flip, x.dtype)
-        return self._estimated(x, signs) if torch.is_grad_enabled() else signs
+        return self._take_signs(x, signs) if torch.is_grad_enabled() else signs
 
     def forward(self, x: Tensor) -> Tensor:
         self._check_input(x)
         signs = self.binary_input(x)
         if self.real_weights:
-            return self._biased(self._product(signs, self.weight))
+            return self._add_bias(self._product(signs, self.weight))
         product = self._product(signs, self.binary_weight())
         if not self.training:
             product = round_through(product) if torch.is_grad_enabled() else product.round()
         self._check_output(product, x)
-        return self._biased(product * self.scale())
+        return self._add_bias(product * self.scale())
 
-    def _estimated(self, x: Tensor, signs: Tensor | None) -> Tensor:
-        normalised = self._normalised(x)
+    def _take_signs(self, x: Tensor, signs: Tensor | None) -> Tensor:
+        normalised = self._normalize(x)
         if self.shift is not None:
             return rsign(normalised, self._along_channels(self.shift), signs)
         return (approx_sign if self.estimator == "approx_sign" else clipped)(normalised, signs)
 
-    def _normalised(self, x: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor) -> Tensor:
         return self.norm(x)
 
     def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class BinaryLayer(nn.Module):
         """One number for each channel, in a shape that broadcasts to the input's or output's."""
         return values.reshape(-1, *[1] * self.dimensions)
 
-    def _biased(self, values: Tensor) -> Tensor:
+    def _add_bias(self, values: Tensor) -> Tensor:
         return values if self.bias is None else values + self._along_channels(self.bias)
 
     def _check_input(self, x: Tensor) -> None:
@@ -152,8 +152,8 @@ class BinaryLayer(nn.Module):
         size = tuple(product.shape[2:])
         if self.form in SPATIAL_FORMS and size != self.output_size:
             raise InvalidInput(
-                f"{type(self).__name__} has a scale for outputs of {_times(self.output_size)}, but an input of shape "
-                f"{tuple(x.shape)} gives outputs of {_times(size)}; a scale 'channel' fits all sizes"
+                f"{type(self).__name__} has a scale for outputs of {_join_sizes(self.output_size)}, but an input of "
+                f"shape {tuple(x.shape)} gives outputs of {_join_sizes(size)}; scale='channel' fits all sizes"
             )
 
 
@@ -210,7 +210,7 @@ class BinaryConv2d(BinaryLayer):
         super().__init__(shape, self.norm_class(in_channels), bias, scale, size, estimator)
         self.in_channels, self.out_channels, self.kernel_size, self.groups = in_channels, out_channels, kernel, groups
         self.stride, self.dilation = self._sizes(stride, "stride"), self._sizes(dilation, "dilation")
-        self.padding = self._zeros_around(padding)
+        self.padding = self._padding_sizes(padding)
 
     def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
         return self.convolve(signs, weight, None, self.stride, self.padding, self.dilation, self.groups)
@@ -222,7 +222,7 @@ class BinaryConv2d(BinaryLayer):
             raise InvalidInput(f"{name} must be a whole number, or {self.axes} of them, got {given!r}")
         return sizes
 
-    def _zeros_around(self, padding: Sizes | str) -> tuple[int, ...]:
+    def _padding_sizes(self, padding: Sizes | str) -> tuple[int, ...]:
         if not isinstance(padding, str):
             return self._sizes(padding, "padding")
         if padding == "valid":
@@ -231,14 +231,15 @@ class BinaryConv2d(BinaryLayer):
         if padding != "same" or any(zeros % 2 for zeros in both_sides) or any(step != 1 for step in self.stride):
             raise InvalidInput(
                 f"padding must be whole numbers, 'valid', or 'same' with odd kernels and a stride of 1, got "
-                f"{padding!r} for a kernel of {_times(self.kernel_size)} and a stride of {_times(self.stride)}"
+                f"{padding!r} for a kernel of {_join_sizes(self.kernel_size)} and a stride of "
+                f"{_join_sizes(self.stride)}"
             )
         return tuple(zeros // 2 for zeros in both_sides)
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}"]
         parts += [f"{name}={getattr(self, name)}" for name in ("stride", "padding", "dilation", "groups")]
-        return ", ".join([*parts, f"bias={self.bias is not None}", *_described(self)])
+        return ", ".join([*parts, f"bias={self.bias is not None}", *_repr_parts(self)])
 
 
 class BinaryConv1d(BinaryConv2d):
@@ -283,7 +284,7 @@ class BinaryLinear(BinaryLayer):
         super().__init__((out_features, in_features), nn.BatchNorm1d(in_features), bias, scale, (), estimator)
         self.in_features, self.out_features = in_features, out_features
 
-    def _normalised(self, x: Tensor) -> Tensor:
+    def _normalize(self, x: Tensor) -> Tensor:
         return self.norm(x.reshape(-1, self.in_features)).reshape(x.shape)
 
     def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
@@ -298,7 +299,7 @@ class BinaryLinear(BinaryLayer):
         """Any shape will do."""
 
     def extra_repr(self) -> str:
-        parts = [f"{self.in_features}, {self.out_features}", f"bias={self.bias is not None}", *_described(self)]
+        parts = [f"{self.in_features}, {self.out_features}", f"bias={self.bias is not None}", *_repr_parts(self)]
         return ", ".join(parts)
 
 
@@ -364,10 +365,10 @@ def clip_weights(model: nn.Module) -> None:
         layer.weight.clamp_(-1, 1)
 
 
-def _described(layer: BinaryLayer) -> list[str]:
+def _repr_parts(layer: BinaryLayer) -> list[str]:
     size = [f"output_size={layer.output_size}"] if layer.output_size else []
     return [f"scale={layer.form!r}", *size, f"estimator={layer.estimator!r}"]
 
 
-def _times(sizes: tuple[int, ...]) -> str:
+def _join_sizes(sizes: tuple[int, ...]) -> str:
     return "×".join(map(str, sizes))

@@ -12,12 +12,12 @@ from operator import itemgetter
 import torch
 from torch import Tensor, nn
 
-from tamis.binary.batchnorm_affine import Line
+from tamis.binary.batchnorm_affine import BatchNormAffine
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear, thresholds
 from tamis.binary.scales import analytic_scale
 from tamis.binary.tracing import is_hooked
 from tamis.errors import InvalidInput
-from tamis.kernels import LayerHere, binary_conv2d, pack_weight, watched
+from tamis.kernels import CachedBinaryConv2d, Geometry, binary_conv2d, is_intercepted, pack_weight
 
 BITS = torch.int64  # the dtype of packed bits, by which a layer knows them
 KEPT = (
@@ -29,13 +29,13 @@ KEPT = (
     "bias",
     "slope",
     "shift",
-)  # as LayerHere takes them
+)  # in the order in which CachedBinaryConv2d takes them
 MOST_PRODUCTS = 1 << 22  # that the kernels sum
 Added = Tensor | float | None  # to a layer's output: of its shape, or of one that is broadcast to it
 
 
 class PackedLayer(nn.Module):
-    """What the layers of this file share; `packed_layer` makes them.
+    """What the layers of this file share; `pack_layer` makes them.
 
     Attributes:
         bits: the signs of weights, packed.
@@ -80,7 +80,7 @@ class PackedLayer(nn.Module):
             self.register_buffer(absent, None)
         self.kept = itemgetter(*KEPT, *self.scale_names)
         self.norm: nn.Module | None = None
-        self.here = LayerHere(shape, self.stride, self.padding, self.dilation)
+        self.native = CachedBinaryConv2d(Geometry(shape, self.stride, self.padding, self.dilation))
 
     @property
     def gives_bits(self) -> bool:
@@ -90,39 +90,40 @@ class PackedLayer(nn.Module):
     def give_bits(self, thresholds: Tensor, flips: Tensor, groups: int) -> None:
         """Give the bits of the layer that reads the output, which has these τ and f, and so many groups."""
         self.out_thresholds, self.out_flips = thresholds, flips
-        self.bias, self.out_groups, self.here.out_groups = None, groups, groups
+        self.bias, self.out_groups = None, groups
+        self.native.geometry = self.native.geometry._replace(out_groups=groups)
 
-    def follow_with(self, norm: nn.Module | None, line: Line | None, relu: bool) -> None:
+    def fuse_epilogue(self, norm: nn.Module | None, affine: BatchNormAffine | None, relu: bool) -> None:
         """Do what follows in the network in the same pass: a batch normalization, with its line, and a ReLU.
 
         A second argument of a call is added between the two.
         """
-        self.norm, self.relu, self.here.relu = norm, relu, relu
-        if line is not None:
-            self.slope, self.shift, self.here.one_rounding = line.slope, line.shift, line.one_rounding
+        self.norm, self.relu, self.native.relu = norm, relu, relu
+        if affine is not None:
+            self.slope, self.shift, self.native.one_rounding = affine.slope, affine.shift, affine.one_rounding
 
     def forward(self, x: Tensor, added: Added = None) -> Tensor:
-        y = None if watched() or self._derived(added) else self._result_here(x, added)
-        return self._result_elsewhere(x, added) if y is None else y
+        y = None if is_intercepted() or self._needs_gradient(added) else self._run_natively(x, added)
+        return self._run_with_torch(x, added) if y is None else y
 
-    def _derived(self, added: Added) -> bool:
+    def _needs_gradient(self, added: Added) -> bool:
         """Whether there will be gradients of what follows: there are none through the layer itself."""
         if not torch.is_grad_enabled() or (added is None and self.norm is None):
             return False
         weights = [] if self.norm is None else self.norm.parameters()
         return any(isinstance(each, Tensor) and each.requires_grad for each in (added, *weights))
 
-    def _result_here(self, x: Tensor, added: Added) -> Tensor | None:
+    def _run_natively(self, x: Tensor, added: Added) -> Tensor | None:
         """The output from the extension; None where it cannot run this."""
         if added is not None and not (isinstance(added, Tensor) and added.dim() == self.dimensions + 2):
             return None  # what is to be broadcast has no images
         images = x if x.dtype is BITS else self._as_images(x)
-        y = self.here(images, None if added is None else self._as_images(added), self.kept(self._buffers))
+        y = self.native(images, None if added is None else self._as_images(added), self.kept(self._buffers))
         return y if y is None or y.dtype is BITS else self._from_images(y)
 
-    def _result_elsewhere(self, x: Tensor, added: Added) -> Tensor:
+    def _run_with_torch(self, x: Tensor, added: Added) -> Tensor:
         """The output, in operations of PyTorch's: what it can compile, export, and run on any device."""
-        return self._followed(self._product(x), added)
+        return self._apply_epilogue(self._product(x), added)
 
     def _product(self, x: Tensor) -> Tensor:
         """Packed bits, or numbers with the bias added."""
@@ -147,7 +148,7 @@ class PackedLayer(nn.Module):
             y = y + self.bias[:, None, None]
         return self._from_images(y)
 
-    def _followed(self, y: Tensor, added: Added) -> Tensor:
+    def _apply_epilogue(self, y: Tensor, added: Added) -> Tensor:
         if self.norm is not None:
             y = self.norm(y)
         if added is not None:
@@ -188,11 +189,11 @@ class PackedLinear(PackedLayer):
     Packed bits are (…, 1, words, 1, 1), so that the reader knows the axes before the features.
     """
 
-    def _result_here(self, x: Tensor, added: Added) -> Tensor | None:
+    def _run_natively(self, x: Tensor, added: Added) -> Tensor | None:
         plain = x.dim() == (
             5 if x.dtype is BITS else 2
         )  # others have axes that a batch normalization would take for its
-        return super()._result_here(x, added) if plain else None
+        return super()._run_natively(x, added) if plain else None
 
     def _product(self, x: Tensor) -> Tensor:
         own = 4 if x.dtype is BITS else 1
@@ -207,7 +208,7 @@ class PackedLinear(PackedLayer):
         return y.flatten(1)
 
 
-def packed_layer(layer: BinaryLayer, name: str) -> PackedLayer:
+def pack_layer(layer: BinaryLayer, name: str) -> PackedLayer:
     """A layer for inference in the place of a binary one; InvalidInput where there cannot be one.
 
     Args:
@@ -215,7 +216,7 @@ def packed_layer(layer: BinaryLayer, name: str) -> PackedLayer:
         name: of the layer in its model, for messages.
 
     Example:
-        >>> packed_layer(BinaryConv2d(512, 512, 3, padding=1), "conv").bits.nbytes
+        >>> pack_layer(BinaryConv2d(512, 512, 3, padding=1), "conv").bits.nbytes
         307200
     """
     made: type[PackedLayer] = PackedConv1d if isinstance(layer, BinaryConv1d) else PackedConv2d

@@ -1,4 +1,4 @@
-"""`packed`: a trained binary network as a `Compressed`, whose file has one bit for each binary weight."""
+"""`pack_network`: a trained binary network as a `Compressed`, whose file has one bit for each binary weight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tamis.errors import InvalidInput
 from tamis.graph import Network, trace
 
 
-def packed(
+def pack_network(
     model: nn.Module,
     example: Tensor | tuple[Tensor, ...],
     recipe: Iterable[Mapping[str, Any]] | None = None,
@@ -34,18 +34,22 @@ def packed(
             `tamis.rebuilt_for` makes them again.
 
     Example:
-        >>> packed(trained.model, data.example).save("small.tamis")
+        >>> pack_network(trained.model, data.example).save("small.tamis")
         >>> fresh = binarize(vgg_small(batch_norm=True), example=data.example)
         >>> fast = compile(tamis.load("small.tamis", fresh).apply_to(fresh))
 
     Reference: chee2021xnor.
     """
     layers = _check(model)
-    return packed_as(trace(model, example), model, [_binarized(model, layers)] if recipe is None else recipe)
+    return pack_traced(trace(model, example), model, [_binarized(model, layers)] if recipe is None else recipe)
 
 
-def packed_as(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
-    """`packed`, where the graph is known: `net` was traced of a module like this one, with any weights."""
+# The name that this function had before; scripts and notebooks use it.
+packed = pack_network
+
+
+def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
+    """`pack_network`, where the graph is known: `net` was traced of a module like this one, with any weights."""
     layers = _check(model)
     net = net.with_weights_of(model)
     codes = {name: _codes(net.params[name], users) for name, users in _weights(net, layers).items()}

@@ -7,9 +7,9 @@ from collections.abc import Collection
 import torch
 from torch import Tensor, nn
 
-from tamis.binary.batchnorm_affine import Line, line_of
-from tamis.binary.tracing import called, is_hooked, reader_of, traced, uses_of
-from tamis.kernels import dispatch, watched
+from tamis.binary.batchnorm_affine import BatchNormAffine, find_affine
+from tamis.binary.tracing import called_module, count_uses, is_hooked, only_reader, trace_calls
+from tamis.kernels import dispatch, is_intercepted
 
 
 class FastMaxPool2d(nn.Module):
@@ -28,48 +28,52 @@ class FastMaxPool2d(nn.Module):
     shift: Tensor | None
 
     def __init__(
-        self, pool: nn.MaxPool2d, norm: nn.Module | None = None, line: Line | None = None, relu: bool = False
+        self,
+        pool: nn.MaxPool2d,
+        norm: nn.Module | None = None,
+        affine: BatchNormAffine | None = None,
+        relu: bool = False,
     ) -> None:
         super().__init__()
         self.pool, self.norm, self.relu = pool, norm, relu
-        self.register_buffer("slope", None if line is None else line.slope)
-        self.register_buffer("shift", None if line is None else line.shift)
-        self.one_rounding = line is not None and line.one_rounding
+        self.register_buffer("slope", None if affine is None else affine.slope)
+        self.register_buffer("shift", None if affine is None else affine.shift)
+        self.one_rounding = affine is not None and affine.one_rounding
         lengths = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
         self.lengths = [(length, length) if isinstance(length, int) else tuple(length) for length in lengths]
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled = None if watched() else self._pooled_here(x)
-        return self._pooled_elsewhere(x) if pooled is None else pooled
+        pooled = None if is_intercepted() else self._pool_natively(x)
+        return self._pool_with_torch(x) if pooled is None else pooled
 
     def extra_repr(self) -> str:
         return "ReLU" if self.relu else ""
 
-    def _pooled_here(self, x: Tensor) -> Tensor | None:
+    def _pool_natively(self, x: Tensor) -> Tensor | None:
         """What the extension gives, or None where it cannot be asked."""
         extension = dispatch.native()
         plain = type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.dim() == 4 and x.numel() > 0
         sizes = [self._length(axis, x.shape[2 + axis]) for axis in (0, 1)] if plain else [0]
-        if extension is None or self._derived(x) or self.pool.ceil_mode or min(sizes) < 1:
+        if extension is None or self._needs_gradient(x) or self.pool.ceil_mode or min(sizes) < 1:
             return None
         slope, shift = self.slope, self.shift
-        if slope is not None and not (slope.is_cpu and len(slope) == x.shape[1] and _in_an_order_of_lines(x)):
+        if slope is not None and not (slope.is_cpu and len(slope) == x.shape[1] and _has_affine_layout(x)):
             return None
         out = x.new_empty(*x.shape[:2], *sizes)
         planes, results = x.detach().contiguous().flatten(0, 1), out.flatten(0, 1)
-        line = [None if vector is None else vector.contiguous().numpy() for vector in (slope, shift)]
+        affine = [None if vector is None else vector.contiguous().numpy() for vector in (slope, shift)]
         arguments = (planes.numpy(), *self.lengths, results.numpy(), torch.get_num_threads())
-        extension.max_pool(*arguments, *line, self.one_rounding, self.relu)
+        extension.max_pool(*arguments, *affine, self.one_rounding, self.relu)
         return out
 
-    def _pooled_elsewhere(self, x: Tensor) -> Tensor:
+    def _pool_with_torch(self, x: Tensor) -> Tensor:
         """The same in operations of PyTorch's, which also say what is wrong with a size."""
         if self.norm is not None:
             x = self.norm(x)
         pooled: Tensor = self.pool(torch.relu(x) if self.relu else x)
         return pooled
 
-    def _derived(self, x: Tensor) -> bool:
+    def _needs_gradient(self, x: Tensor) -> bool:
         """Whether there will be gradients."""
         weights = [] if self.norm is None else self.norm.parameters()
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights))
@@ -79,12 +83,12 @@ class FastMaxPool2d(nn.Module):
         return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
 
-def _in_an_order_of_lines(x: Tensor) -> bool:
+def _has_affine_layout(x: Tensor) -> bool:
     """Whether PyTorch's batch normalization of a tensor is the line of `tamis.binary.batchnorm_affine`."""
     return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
 
 
-def fast_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.Module, nn.Module]:
+def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.Module, nn.Module]:
     """The max-poolings of a model, each with what may stand in its place; and what falls away before them.
 
     Args:
@@ -94,24 +98,24 @@ def fast_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.M
     plain = [module for module in model.modules() if type(module) is nn.MaxPool2d and not is_hooked(module)]
     pools = [pool for pool in plain if not pool.return_indices]
     made: dict[nn.Module, nn.Module] = {pool: FastMaxPool2d(pool) for pool in pools}
-    graph = traced(model) if pools else None
+    graph = trace_calls(model) if pools else None
     if graph is None:
         return made
-    uses = uses_of(model, graph)
+    uses = count_uses(model, graph)
     for node in graph.nodes:
-        pool = called(model, node, uses)
+        pool = called_module(model, node, uses)
         if not isinstance(pool, nn.MaxPool2d) or pool not in made:
             continue
         before = node.args[0]
-        relu = called(model, before, uses)
-        if type(relu) is not nn.ReLU or relu in taken or reader_of(before) is not node:
+        relu = called_module(model, before, uses)
+        if type(relu) is not nn.ReLU or relu in taken or only_reader(before) is not node:
             relu = None
         else:
             node, before = before, before.args[0]
-        norm = called(model, before, uses)
-        line = line_of(norm) if isinstance(norm, nn.BatchNorm2d) and norm not in taken else None
-        if line is None or reader_of(before) is not node:
-            norm = line = None
-        made[pool] = FastMaxPool2d(pool, norm, line, relu is not None)
+        norm = called_module(model, before, uses)
+        affine = find_affine(norm) if isinstance(norm, nn.BatchNorm2d) and norm not in taken else None
+        if affine is None or only_reader(before) is not node:
+            norm = affine = None
+        made[pool] = FastMaxPool2d(pool, norm, affine, relu is not None)
         made |= {gone: nn.Identity() for gone in (norm, relu) if gone is not None}
     return made

@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import fx, nn
 
-from tamis.binary.batchnorm_affine import Line, line_of
+from tamis.binary.batchnorm_affine import BatchNormAffine, find_affine
 from tamis.binary.layers import BinaryLayer
 
 OWNER = "owner"  # of what a node's meta says: the module in whose forward it is
 
 
-def traced(model: nn.Module) -> fx.Graph | None:
+def trace_calls(model: nn.Module) -> fx.Graph | None:
     """The graph; None where what a model does depends on values of its input.
 
     Binary layers are whole in it, and so are modules with hooks, which see what goes in and comes out as it is.
@@ -25,14 +25,14 @@ def traced(model: nn.Module) -> fx.Graph | None:
         return None
 
 
-def uses_of(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
+def count_uses(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
     """How often each module is called, or something that it holds is read; a module that is whole calls its own."""
     called = [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
     read = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
     return Counter([*(part for whole in called for part in whole.modules()), *map(model.get_submodule, read)])
 
 
-def called(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module | None:
+def called_module(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module | None:
     """The module that a node calls with one argument, if nothing else does, and no hook looks on."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
@@ -45,17 +45,17 @@ def is_hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def reader_of(node: fx.Node) -> fx.Node | None:
+def only_reader(node: fx.Node) -> fx.Node | None:
     """What reads the result of a node, if it is one node alone."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def line_after(layer: BinaryLayer, norm: nn.Module | None) -> Line | None:
+def find_affine_after(layer: BinaryLayer, norm: nn.Module | None) -> BatchNormAffine | None:
     """The line of a batch normalization, if it is one of a layer's output."""
-    line = None if norm is None else line_of(norm)
-    if line is None or isinstance(norm, nn.BatchNorm2d) != (layer.dimensions == 2):
+    affine = None if norm is None else find_affine(norm)
+    if affine is None or isinstance(norm, nn.BatchNorm2d) != (layer.dimensions == 2):
         return None
-    return line if len(line.slope) == layer.weight.shape[0] else None
+    return affine if len(affine.slope) == layer.weight.shape[0] else None
 
 
 class _Proxy(fx.Proxy):

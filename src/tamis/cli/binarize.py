@@ -12,7 +12,7 @@ from typing import Any
 from rich.text import Text
 
 from tamis.artifact import Compressed
-from tamis.binary import ACTIVATIONS, BOTH, TrainedBinary, packed_as, train_binary
+from tamis.binary import ACTIVATIONS, BOTH, TrainedBinary, pack_traced, train_binary
 from tamis.binary import binarize as binarize_module
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
@@ -68,7 +68,7 @@ def binarize(
         step = {"step": "binarize", "keep": list(kept), **how, "activation_epochs": first.epochs if first else 0}
         step |= {"data": examples.name, **settings.in_effect}
         if team.leads:
-            small = packed_as(network, trained.model, [step])
+            small = pack_traced(network, trained.model, [step])
             small.save(out)
         team.wait()  # until all of them have read what they need
         if team.leads and directory is None:

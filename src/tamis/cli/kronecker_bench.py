@@ -20,8 +20,7 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, table
 from tamis.cli.kronecker_patterns import parse_pattern
 from tamis.errors import InvalidInput
-from tamis.kernels import NOT_MEASURED, Energy, in_turns
-from tamis.kernels import measure as measure_energy
+from tamis.kernels import NOT_MEASURED, Energy, measure_energy, time_in_turns
 from tamis.kronecker import BACKENDS, BATCH_FIRST, DENSE, Pattern, check_layout, multiply
 
 DTYPES = ("float32", "float16", "bfloat16", "float64")
@@ -98,7 +97,7 @@ def _measured(
     }
     with torch.inference_mode():
         why = multiply(x, weight, pattern, layout, explain=True)[1]
-        seconds = in_turns(tasks, device, SECONDS)
+        seconds = time_in_turns(tasks, device, SECONDS)
         drawn = {name: measure_energy(task, str(device)) for name, task in tasks.items()} if energy else {}
     refusals = {name: reason for name, reason in refused.items() if reason}
     return Measured(pattern, seconds, refusals, why.partition(":")[0], why, drawn)

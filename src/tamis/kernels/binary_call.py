@@ -1,13 +1,12 @@
 """Binary layers on this processor, for tensors that stay from call to call.
 
-A small layer takes no longer than Python takes to look at its tensors. So what was checked of them, and where they are,
-is kept for inputs of the same shape, and looked at again only where a tensor is another one or somewhere else.
+A small layer takes no longer than Python takes to look at its tensors. So their checks, and their addresses, are cached
+for inputs of the same shape, and repeated only where a tensor is another one or lies somewhere else.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -16,86 +15,75 @@ import torch
 from torch import Tensor
 
 from tamis.kernels import binary, dispatch
+from tamis.kernels.binary_arguments import EpilogueKind, Geometry, Operands, kind_or_none, kinds_of
 
-MOST_SHAPES = 16  # of inputs that a layer keeps something for
+MOST_SHAPES = 16  # of inputs that one layer caches a call for
 
 
 @dataclass(eq=False)
-class LayerHere:
-    """`tamis.kernels.binary.binary_conv2d` in the extension, with what follows it in a network.
+class CachedBinaryConv2d:
+    """Run `tamis.kernels.binary.binary_conv2d` in the extension, with the steps that follow it in a network.
 
-    What follows is one pass with the convolution, each step rounded: + bias, · slope + shift, + added, no less than 0.
+    They are one pass with the convolution, each step rounded: + bias, · slope + shift, + added, no less than 0.
 
     Attributes:
-        weight_shape, stride, padding, dilation, out_groups: those of `binary_conv2d`.
-        one_rounding: whether · slope + shift is rounded once, or the product and the sum.
-        relu: whether nothing below 0 comes out.
+        geometry: what `binary_conv2d` takes besides tensors.
+        one_rounding: whether · slope + shift is rounded once, or both the product and the sum.
+        relu: whether a ReLU comes last.
     """
 
-    weight_shape: Sequence[int]
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
-    out_groups: int = 1
+    geometry: Geometry
     one_rounding: bool = False
     relu: bool = False
     _calls: dict[Any, _Call] = field(default_factory=dict, repr=False)
 
     def __call__(self, x: Tensor, added: Tensor | None, tensors: tuple[Tensor | None, ...]) -> Tensor | None:
-        """The result, or None where tensors are elsewhere, or there is no extension.
+        """Return the result, or None where tensors are on another device or there is no extension.
 
         Args:
             x: as `binary_conv2d` takes it.
             added: numbers of the shape of the result, or None.
-            tensors: weight, thresholds, flips, out_thresholds, out_flips, bias, slope, shift, None for those that there
-                are not, and factors of the scale. Thresholds and flips are not used where the input is bits.
+            tensors: weight, thresholds, flips, out_thresholds, out_flips, bias, slope and shift, each None where there
+                is none, and after them the factors of the scale. Thresholds and flips are not used where the input is
+                bits.
         """
         if not (x.is_cpu and type(x) is Tensor):
             return None
-        key = (binary._kernel(), x.shape, x.dtype, added is None)
+        key = (binary.kernel_name(), x.shape, x.dtype, added is None)
         call = self._calls.get(key)
         if call is None or not call.is_for(tensors):
-            if (call := self._checked(x, added, tensors)) is None:
+            if (call := self._prepare(x, added, tensors)) is None:
                 return None
+            # Replaced and never changed in place, so that threads may share it.
             self._calls = {key: call} if len(self._calls) >= MOST_SHAPES else self._calls | {key: call}
-        others = 0
+        added_address = 0
         if added is not None:
             if not (
                 type(added) is Tensor and added.is_cpu and added.dtype is torch.float32 and added.shape == call.shape
             ):
                 return None
             added = added.contiguous()
-            others = added.data_ptr()
+            added_address = added.data_ptr()
         x = x.contiguous()
         result = torch.empty_strided(call.shape, call.strides, dtype=call.dtype)  # twice as fast as torch.empty
-        call.layer.run(torch.get_num_threads(), x.data_ptr(), result.data_ptr(), others)
+        call.layer.run(torch.get_num_threads(), x.data_ptr(), result.data_ptr(), added_address)
         return result
 
-    def _checked(self, x: Tensor, added: Tensor | None, tensors: tuple[Tensor | None, ...]) -> _Call | None:
-        """What is kept for inputs like this one, after all was checked."""
-        kernel, from_bits = binary._kernel(), x.dtype == torch.int64
+    def _prepare(self, x: Tensor, added: Tensor | None, tensors: tuple[Tensor | None, ...]) -> _Call | None:
+        """Check everything, and return the call for inputs like this one."""
+        kernel, from_bits = binary.kernel_name(), x.dtype == torch.int64
         if kernel == "torch" or not all(each is None or (each.is_cpu and each.is_contiguous()) for each in tensors):
             return None
         weight, thresholds, flips, out_thresholds, out_flips, *after = tensors[:8]
-        scales = [factor for factor in tensors[8:] if factor is not None]
+        scales = tuple(factor for factor in tensors[8:] if factor is not None)
         assert weight is not None
         vectors = (None if from_bits else thresholds, None if from_bits else flips, out_thresholds, out_flips)
-        tau, f, out_tau, out_f = map(binary._maybe_kind, vectors)
-        shape, layer = binary._prepared(
+        bias, slope, shift = map(kind_or_none, after)
+        shape, layer = binary.prepare_layer(
             kernel,
-            binary._kind(x),
-            binary._kind(weight),
-            tuple(map(binary._kind, scales)),
-            tuple(self.weight_shape),
-            tau,
-            f,
-            tuple(self.stride),
-            tuple(self.padding),
-            tuple(self.dilation),
-            out_tau,
-            out_f,
-            self.out_groups,
-            (*map(binary._maybe_kind, after), added is not None, self.one_rounding, self.relu),
+            kinds_of(Operands(x, weight, scales, *vectors)),
+            self.geometry,
+            EpilogueKind(bias, slope, shift, added is not None, self.one_rounding, self.relu),
         )
         if layer is None:
             return None
@@ -109,7 +97,7 @@ class LayerHere:
 
 
 class _Call:
-    """A layer of the extension with the addresses of all that stays."""
+    """A layer of the extension with the addresses of all tensors that stay from call to call."""
 
     def __init__(self, shape: torch.Size, dtype: torch.dtype, layer: Any, tensors: tuple[Tensor | None, ...]) -> None:
         self.shape, self.dtype, self.layer, self.tensors = shape, dtype, layer, tensors
@@ -118,6 +106,7 @@ class _Call:
         self.addresses = [tensor.data_ptr() for tensor in self.present]
 
     def is_for(self, tensors: tuple[Tensor | None, ...]) -> bool:
-        """Whether these are the tensors that were checked, where they were then."""
+        """Whether these are the tensors that were checked, at the addresses that they had then."""
         same = len(tensors) == len(self.tensors) and all(map(operator.is_, tensors, self.tensors))
+        # The same object can have other memory: `tensor.data = …` and `module.to(…)` exchange it.
         return same and [tensor.data_ptr() for tensor in self.present] == self.addresses

@@ -54,7 +54,7 @@ class Counter(Protocol):
     def __call__(self) -> float: ...
 
 
-def measure(
+def measure_energy(
     run: Callable[[], Any], device: str = "cpu", seconds: float = SECONDS, counter: Counter | None = None
 ) -> Energy:
     """The energy that one call of `run` takes, as the mean of so many that they last at least `seconds`.
@@ -66,7 +66,7 @@ def measure(
         counter: another than the device's own.
 
     Example:
-        >>> energy = measure(lambda: model(x), "cuda")
+        >>> energy = measure_energy(lambda: model(x), "cuda")
         >>> print(energy)  # doctest: +SKIP
         0.132 J
     """
@@ -75,16 +75,16 @@ def measure(
     found = counter if counter is not None else counter_of(device)
     if isinstance(found, str):
         return Energy(None, found)
-    wait = _waiter(device)
-    _timed(run, 1, wait)  # what is compiled at first does not count
+    wait = _synchronizer(device)
+    _time_calls(run, 1, wait)  # what is compiled at first does not count
     took, calls = 0.0, 1
     while took < seconds / 8:  # how many calls it will take
         calls = calls if took == 0 else max(2 * calls, int(calls * seconds / 8 / max(took, 1e-6)))
-        took = _timed(run, calls, wait)
+        took = _time_calls(run, calls, wait)
     repeats = math.ceil(calls * seconds / took)
     try:
         before = found()
-        lasted = _timed(run, repeats, wait)
+        lasted = _time_calls(run, repeats, wait)
         joules = found() - before
     except OSError as error:
         return Energy(None, f"{found.name} could not be read: {error}")
@@ -97,13 +97,13 @@ def counter_of(device: str) -> Counter | str:
     """The counter of a device, or why there is none."""
     kind, _, index = device.partition(":")
     if kind == "cuda":
-        return _board(int(index or 0))
+        return _gpu_counter(int(index or 0))
     if kind == "cpu":
-        return _packages()
+        return _cpu_counter()
     raise InvalidInput(f"energy is measured on cpu or cuda, got '{device}'")
 
 
-def _timed(run: Callable[[], Any], calls: int, wait: Callable[[], None]) -> float:
+def _time_calls(run: Callable[[], Any], calls: int, wait: Callable[[], None]) -> float:
     wait()
     began = time.perf_counter()
     for _ in range(calls):
@@ -112,7 +112,7 @@ def _timed(run: Callable[[], Any], calls: int, wait: Callable[[], None]) -> floa
     return time.perf_counter() - began
 
 
-def _waiter(device: str) -> Callable[[], None]:
+def _synchronizer(device: str) -> Callable[[], None]:
     """What makes sure that all that was asked for is done."""
     if not device.startswith("cuda"):
         return lambda: None
@@ -148,7 +148,7 @@ class _Sum:
         return sum(zone() for zone in self._zones)
 
 
-def _packages(root: Path | None = None) -> Counter | str:
+def _cpu_counter(root: Path | None = None) -> Counter | str:
     """All packages, and the memory that a package counts apart."""
     root = root or POWERCAP
     folders = [folder for folder in sorted(root.glob("*rapl:*")) if _kind(folder) in ("package", "dram")]
@@ -190,7 +190,7 @@ class _Board:
         return value.value / 1e3
 
 
-def _board(index: int) -> Counter | str:
+def _gpu_counter(index: int) -> Counter | str:
     """The board that torch numbers so, by its identity: torch and the driver may count boards in different orders."""
     import torch
 

@@ -13,7 +13,7 @@ tamis.kernels.dispatch says which and why. Results do not depend on the number o
 Both are operators, tamis::kronecker_cpu and tamis::kronecker_cpu_weight_gradient, that torch.compile and torch.export
 pass through; each is the gradient of the other, so that they can be differentiated again and again. Kernels read
 memory, which some gradients are not in: those that torch computes many of at once (`is_grads_batched=True`) and those
-of torch.func. These go through matrix products of torch, `contracted` and `contracted_weight_gradient`.
+of torch.func. These go through matrix products of torch, `multiply_with_torch` and `weight_gradient_with_torch`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from torch.autograd import forward_ad
 
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
-from tamis.kernels.binary import watched
+from tamis.kernels.binary import is_intercepted
 
 
 def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
     """x Kᵀ, or x K: see the module."""
     # PyTorch takes longer to pass arguments on to an operator than a small product takes: only where it looks on.
-    if _watched(x, weight):
+    if _is_intercepted(x, weight):
         y: Tensor = torch.ops.tamis.kronecker_cpu(x, weight, transposed, batch_last)
-    elif differentiated(x, weight):
+    elif needs_gradient(x, weight):
         y = _Product.apply(x, weight, transposed, batch_last)
     else:
         y = _multiply(x, weight, transposed, batch_last)
@@ -45,13 +45,13 @@ def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> T
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
     """The gradient in the weight: see the module."""
-    if _watched(x, gradient) or differentiated(x, gradient):
+    if _is_intercepted(x, gradient) or needs_gradient(x, gradient):
         result: Tensor = torch.ops.tamis.kronecker_cpu_weight_gradient(x, gradient, shape, batch_last)
         return result
     return _weight_gradient(x, gradient, shape, batch_last)
 
 
-def prepared(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
+def prepare(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
     """x → x Kᵀ by a weight that stays what it is, for matrices x that fit: no gradients, and nothing is checked."""
     weight = weight.detach().resolve_neg().contiguous()
     shape, outputs = tuple(weight.shape), _sizes(weight.shape, False)[1]
@@ -62,7 +62,7 @@ def prepared(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
         batch = x.shape[1] if batch_last else x.shape[0]
         y = x.new_empty((outputs, batch) if batch_last else (batch, outputs))
         if batch > 0:
-            x, x_row = _in_rows(x)
+            x, x_row = _with_rows_side_by_side(x)
             addresses = x.data_ptr(), x_row, weight.data_ptr(), y.data_ptr()
             multiply(kernel, threads(), shape, batch, batch_last, False, *addresses)
         return y
@@ -70,38 +70,38 @@ def prepared(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
     return product
 
 
-def _watched(first: Tensor, second: Tensor) -> bool:
-    return watched() or not {type(first), type(second)} <= {Tensor, torch.nn.Parameter}
+def _is_intercepted(first: Tensor, second: Tensor) -> bool:
+    return is_intercepted() or not {type(first), type(second)} <= {Tensor, torch.nn.Parameter}
 
 
-def differentiated(first: Tensor, second: Tensor) -> bool:
+def needs_gradient(first: Tensor, second: Tensor) -> bool:
     """Whether gradients in one of these may be asked for."""
     return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
 
 
-def transformed() -> bool:
+def is_transform_active() -> bool:
     """Whether torch.func or forward-mode differentiation looks on, for which kernels of our own have no rules."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
-def beyond_kernels(gradient: Tensor) -> bool:
+def needs_torch_rules(gradient: Tensor) -> bool:
     """Whether a gradient is one that no kernel can read: it has no memory of its own, or a transform looks on."""
-    return transformed() or (type(gradient) is Tensor and not torch._C._has_storage(gradient))
+    return is_transform_active() or (type(gradient) is Tensor and not torch._C._has_storage(gradient))
 
 
-def contracted(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
+def multiply_with_torch(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
     """`multiply` in matrix products of torch, which has rules for everything that may look on."""
     if batch_last:
-        return contracted(x.transpose(0, 1), weight, transposed, False).transpose(0, 1)
+        return multiply_with_torch(x.transpose(0, 1), weight, transposed, False).transpose(0, 1)
     weight = weight.transpose(1, 2) if transposed else weight
     a, b, c, d = weight.shape
     y = torch.bmm(_by_block(x, a, c, d), weight.permute(0, 3, 2, 1).reshape(a * d, c, b))
     return y.reshape(a, d, x.shape[0], b).permute(2, 0, 3, 1).reshape(x.shape[0], a * b * d)
 
 
-def contracted_weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
+def weight_gradient_with_torch(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
     """`weight_gradient` likewise."""
     if batch_last:
         x, gradient = x.transpose(0, 1), gradient.transpose(0, 1)
@@ -124,7 +124,7 @@ def _extension() -> tuple[Any, str]:
     return extension, dispatch.kronecker_kernel()[0]
 
 
-def _in_rows(matrix: Tensor) -> tuple[Tensor, int]:
+def _with_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
     """A matrix whose rows lie side by side each, as they are, and the step from one to the next."""
     matrix = matrix.resolve_neg()  # torch negates some views, such as `z.conj().imag`, only when it reads them
     rows, columns = matrix.shape
@@ -144,7 +144,7 @@ def _multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> 
     if y.numel() == 0:
         return y
     batch = x.shape[1] if batch_last else x.shape[0]
-    x, x_row = _in_rows(x)
+    x, x_row = _with_rows_side_by_side(x)
     weight = weight.resolve_neg().contiguous()
     extension, kernel = _extension()
     extension.kronecker_multiply(
@@ -167,8 +167,8 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_la
     if batch == 0:
         return x.new_zeros(shape)
     result = _weight_gradient_fake(x, gradient, shape, batch_last)
-    x, x_row = _in_rows(x)
-    gradient, gradient_row = _in_rows(gradient)
+    x, x_row = _with_rows_side_by_side(x)
+    gradient, gradient_row = _with_rows_side_by_side(gradient)
     extension, kernel = _extension()
     extension.kronecker_weight_gradient(
         kernel,
@@ -203,20 +203,24 @@ def _weight_gradient_fake(x: Tensor, gradient: Tensor, shape: Sequence[int], bat
     return x.new_empty(shape)
 
 
-def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = None) -> None:
+def _save_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = None) -> None:
     x, weight, ctx.transposed, ctx.batch_last = inputs
     ctx.save_for_backward(x, weight)
 
 
-def _ways(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+def _choose_products(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """How products and gradients in the weight are computed from this gradient."""
-    return (contracted, contracted_weight_gradient) if beyond_kernels(gradient) else (multiply, weight_gradient)
+    return (
+        (multiply_with_torch, weight_gradient_with_torch)
+        if needs_torch_rules(gradient)
+        else (multiply, weight_gradient)
+    )
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     x, weight = ctx.saved_tensors
     by_x = by_weight = None
-    product, sums = _ways(gradient)
+    product, sums = _choose_products(gradient)
     if ctx.needs_input_grad[0]:
         by_x = product(gradient, weight, not ctx.transposed, ctx.batch_last)
     if ctx.needs_input_grad[1]:  # of the transposed matrix x and y change places
@@ -225,14 +229,14 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None,
     return by_x, by_weight, None, None
 
 
-def _keep_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, gradient, _, ctx.batch_last = inputs
     ctx.save_for_backward(x, gradient)
 
 
 def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     x, gradient = ctx.saved_tensors
-    product, _ = _ways(weight)
+    product, _ = _choose_products(weight)
     by_x = product(gradient, weight, True, ctx.batch_last) if ctx.needs_input_grad[0] else None
     by_gradient = product(x, weight, False, ctx.batch_last) if ctx.needs_input_grad[1] else None
     return by_x, by_gradient, None, None
@@ -243,7 +247,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:  # no setup_context: PyTorch would look up the signature in each call
-        _keep_factors(ctx, inputs)
+        _save_factors(ctx, inputs)
         return _multiply(*inputs)
 
     backward = staticmethod(_backward)
@@ -256,7 +260,7 @@ _library.impl("kronecker_cpu", _multiply, "CPU")
 _library.impl("kronecker_cpu_weight_gradient", _weight_gradient, "CPU")
 torch.library.register_fake("tamis::kronecker_cpu", _multiply_fake, lib=_library)
 torch.library.register_fake("tamis::kronecker_cpu_weight_gradient", _weight_gradient_fake, lib=_library)
-torch.library.register_autograd("tamis::kronecker_cpu", _backward, setup_context=_keep_factors, lib=_library)
+torch.library.register_autograd("tamis::kronecker_cpu", _backward, setup_context=_save_factors, lib=_library)
 torch.library.register_autograd(
-    "tamis::kronecker_cpu_weight_gradient", _backward_of_gradient, setup_context=_keep_sides, lib=_library
+    "tamis::kronecker_cpu_weight_gradient", _backward_of_gradient, setup_context=_save_sides, lib=_library
 )

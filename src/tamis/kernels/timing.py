@@ -24,7 +24,7 @@ CACHE = 64 * 2**20  # bytes to write over, where torch does not say how large a 
 Tasks = Mapping[str, Callable[[], Any]]
 
 
-def in_turns(tasks: Tasks, device: str | torch.device = "cpu", seconds: float = 0.2) -> dict[str, float]:
+def time_in_turns(tasks: Tasks, device: str | torch.device = "cpu", seconds: float = 0.2) -> dict[str, float]:
     """The median seconds of each task.
 
     Args:
@@ -33,7 +33,7 @@ def in_turns(tasks: Tasks, device: str | torch.device = "cpu", seconds: float = 
         seconds: that all rounds together take, about; there are 3 to 50 rounds.
 
     Example:
-        >>> in_turns({"linear": lambda: layer(x), "product": lambda: other(x)}, "cuda")  # doctest: +SKIP
+        >>> time_in_turns({"linear": lambda: layer(x), "product": lambda: other(x)}, "cuda")  # doctest: +SKIP
         {'linear': 0.00021, 'product': 0.00013}
     """
     if not tasks:
@@ -41,23 +41,23 @@ def in_turns(tasks: Tasks, device: str | torch.device = "cpu", seconds: float = 
     device = torch.device(device)
     if device.type == "cuda":
         with torch.cuda.device(device):
-            return _on_gpu(tasks, seconds)
+            return _time_on_gpu(tasks, seconds)
     for task in tasks.values():
         task()
-    times = {name: [_wall(task)] for name, task in tasks.items()}
-    for _ in range(_rounds(sum(first for first, *_ in times.values()), seconds) - 1):
+    times = {name: [_wall_seconds(task)] for name, task in tasks.items()}
+    for _ in range(_count_rounds(sum(first for first, *_ in times.values()), seconds) - 1):
         for name, task in tasks.items():
-            times[name].append(_wall(task))
+            times[name].append(_wall_seconds(task))
     return _medians(times)
 
 
-def _wall(task: Callable[[], Any]) -> float:
+def _wall_seconds(task: Callable[[], Any]) -> float:
     began = time.perf_counter()
     task()
     return time.perf_counter() - began
 
 
-def _rounds(one: float, seconds: float) -> int:
+def _count_rounds(one: float, seconds: float) -> int:
     return min(max(int(seconds / max(one, 1e-9)), FEWEST), MOST)
 
 
@@ -65,22 +65,22 @@ def _medians(times: Mapping[str, list[float]]) -> dict[str, float]:
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def _on_gpu(tasks: Tasks, seconds: float) -> dict[str, float]:
+def _time_on_gpu(tasks: Tasks, seconds: float) -> dict[str, float]:
     scratch = torch.empty(2 * _cache_bytes(), dtype=torch.int8, device="cuda")
     for task in tasks.values():
         task()  # compiles what is to be compiled
     torch.cuda.synchronize()
-    rate = _cycles_a_second()
-    waits = {name: int(rate * min(AHEAD * _asked(task), LONGEST)) for name, task in tasks.items()}
+    rate = _cycles_per_second()
+    waits = {name: int(rate * min(AHEAD * _launch_seconds(task), LONGEST)) for name, task in tasks.items()}
 
-    def one_round() -> list[tuple[str, Marks]]:
-        return [(name, _marked(task, scratch, waits[name])) for name, task in tasks.items()]
+    def one_round() -> list[tuple[str, EventPair]]:
+        return [(name, _record(task, scratch, waits[name])) for name, task in tasks.items()]
 
     began = time.perf_counter()
-    times = {name: [_read(marks)] for name, marks in one_round()}
-    rounds = _rounds(time.perf_counter() - began, seconds)
+    times = {name: [_elapsed_seconds(marks)] for name, marks in one_round()}
+    rounds = _count_rounds(time.perf_counter() - began, seconds)
     for name, marks in [each for _ in range(rounds - 1) for each in one_round()]:
-        times[name].append(_read(marks))
+        times[name].append(_elapsed_seconds(marks))
     return _medians(times)
 
 
@@ -88,30 +88,30 @@ def _cache_bytes() -> int:
     return int(getattr(torch.cuda.get_device_properties(), "L2_cache_size", 0)) or CACHE
 
 
-def _asked(task: Callable[[], Any]) -> float:
+def _launch_seconds(task: Callable[[], Any]) -> float:
     """Seconds that Python takes to ask for a run, while the device is at it."""
-    took = _wall(task)
+    took = _wall_seconds(task)
     torch.cuda.synchronize()
     return took
 
 
-def _cycles_a_second() -> float:
+def _cycles_per_second() -> float:
     """Of the clock that `torch.cuda._sleep` counts."""
     nothing = torch.empty(0, device="cuda")
-    slept = [_read(_marked(lambda: torch.cuda._sleep(CYCLES), nothing)) for _ in range(2)]
+    slept = [_elapsed_seconds(_record(lambda: torch.cuda._sleep(CYCLES), nothing)) for _ in range(2)]
     return CYCLES / min(slept)  # the first may have been slow to begin
 
 
-class Marks(NamedTuple):
+class EventPair(NamedTuple):
     """Of the device, before and after a run."""
 
     begin: torch.cuda.Event
     end: torch.cuda.Event
 
 
-def _marked(run: Callable[[], Any], scratch: torch.Tensor, wait: int = 0) -> Marks:
+def _record(run: Callable[[], Any], scratch: torch.Tensor, wait: int = 0) -> EventPair:
     """A run after the cache was written over and so many cycles have passed."""
-    marks = Marks(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
+    marks = EventPair(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
     scratch.zero_()
     torch.cuda._sleep(wait)
     marks.begin.record()
@@ -120,6 +120,6 @@ def _marked(run: Callable[[], Any], scratch: torch.Tensor, wait: int = 0) -> Mar
     return marks
 
 
-def _read(marks: Marks) -> float:
+def _elapsed_seconds(marks: EventPair) -> float:
     marks.end.synchronize()
     return marks.begin.elapsed_time(marks.end) / 1e3

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tamis.errors import InvalidInput
-from tamis.kernels import differentiated
+from tamis.kernels import needs_gradient
 from tamis.kronecker import tuning
 from tamis.kronecker.pattern import Pattern
 
@@ -38,7 +38,7 @@ class Backend:
         accepts: (x, weight, pattern, layout) → why it cannot do this, or "" if it can.
         apply: (x, weight, pattern, layout) → x Kᵀ, or K x in the layout "batch_last".
         prepare: (weight, pattern, layout) → a function (x, bias) → x Kᵀ + bias for inference, with the weight as this
-            way reads it and nothing left to check; `Kept` of `inference_cache` calls it for as long as the weight stays
+            backend reads it and nothing left to check; an `InferenceCache` calls it for as long as the weight stays
             what it was. None where `apply` has nothing to prepare.
     """
 
@@ -59,7 +59,7 @@ def register(backend: Backend) -> Backend:
     return backend
 
 
-def chosen(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
+def choose_backend(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
     """The backend that multiplies if none is asked for, and one sentence saying why.
 
     What `tamis.kronecker.tuning.tune` has measured here comes first. Without that, the rule looks at the pattern, the
@@ -67,22 +67,22 @@ def chosen(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Ba
     where it may be of any size. In an exported one, blocks stay matrix products, which `tamis.trace` knows.
     """
     if torch.compiler.is_exporting() or torch.jit.is_tracing():
-        return _of_torch(weight, pattern)
+        return _choose_for_torch(weight, pattern)
     if not torch.compiler.is_compiling():
         name = tuning.fastest(x, weight, pattern, layout)
         if name in BACKENDS and not BACKENDS[name].accepts(x, weight, pattern, layout):
             return BACKENDS[name], f"{name}: the fastest for {pattern} when it was tuned here, in {tuning.file()}"
     if weight.device.type == "cpu":
-        return _on_cpu(x, weight, pattern, layout)
+        return _choose_on_cpu(x, weight, pattern, layout)
     if weight.device.type == "cuda":
-        return _on_gpu(x, weight, pattern, layout)
-    return _of_torch(weight, pattern)
+        return _choose_on_gpu(x, weight, pattern, layout)
+    return _choose_for_torch(weight, pattern)
 
 
-def _on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
+def _choose_on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
     """As measured with one thread and with two, for batches from 1 to 4096 (benchmarks/kronecker.py)."""
     if pattern.a * pattern.d == 1:
-        return _of_torch(weight, pattern)
+        return _choose_for_torch(weight, pattern)
     refusal = BACKENDS["cpu"].accepts(x, weight, pattern, layout).partition(";")[0]
     if not refusal:
         _, b, c, d = pattern.shape
@@ -91,43 +91,43 @@ def _on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[B
                 f"bmm: with d = 1 it copies nothing in the layout {layout}, and blocks of {b} × {c} are large enough"
             )
         return BACKENDS["cpu"], f"cpu: its kernels read and write what {pattern} takes where it stands, no copies"
-    if _in_small_steps(pattern, layout):
+    if _is_faster_elementwise(pattern, layout):
         return BACKENDS["elementwise"], (
             f"elementwise: products of {pattern.b} × {pattern.c} blocks are too small for batched products on a CPU; "
             f"not cpu: {refusal}"
         )
-    backend, why = _of_torch(weight, pattern)
+    backend, why = _choose_for_torch(weight, pattern)
     return backend, f"{why}; not cpu: {refusal}"
 
 
-def _on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
+def _choose_on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
     """As `tamis.kronecker.triton` prefers where it runs."""
     from tamis.kronecker import triton  # which registers itself here
 
     refusal = triton.TRITON.accepts(x, weight, pattern, layout).partition(";")[0]
     if refusal:
-        backend, why = _of_torch(weight, pattern)
+        backend, why = _choose_for_torch(weight, pattern)
         return backend, f"{why}; not triton: {refusal}"
     compiling = torch.compiler.is_compiling()
-    if pattern.a * pattern.d == 1 and (compiling or differentiated(x, weight) or triton.tf32_allowed()):
-        return _of_torch(weight, pattern)  # which was not measured, or is torch's best
+    if pattern.a * pattern.d == 1 and (compiling or needs_gradient(x, weight) or triton.tf32_allowed()):
+        return _choose_for_torch(weight, pattern)  # which was not measured, or is torch's best
     batch = triton.MEASURED if compiling else x.shape[0] if layout == BATCH_FIRST else x.shape[1]
     name = triton.prefers(pattern, weight.dtype, layout, batch)
     for_what = f"{batch} vectors, {pattern}, {layout} and {weight.dtype}"
     return BACKENDS[name], f"{name}: the fastest for {for_what}, by rules from measurements on an H200"
 
 
-def summed_in(dtype: torch.dtype) -> torch.dtype:
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which numbers of this one are added up: float32 for half precision."""
     return torch.float32 if dtype in HALF else dtype
 
 
-def aligned(batch: int, dtype: torch.dtype) -> bool:
+def is_aligned(batch: int, dtype: torch.dtype) -> bool:
     """Whether columns of so many numbers, one after the other, begin where a GPU reads several at once."""
     return batch * dtype.itemsize % ALIGNED == 0
 
 
-def _of_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
+def _choose_for_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
     """In matrix products of torch alone."""
     filled = pattern.a * pattern.d
     if filled == 1:
@@ -140,13 +140,13 @@ def _of_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
     return BACKENDS["bmm"], f"bmm: {filled} products of dense {pattern.b} × {pattern.c} blocks, batched"
 
 
-def _in_small_steps(pattern: Pattern, layout: str) -> bool:
+def _is_faster_elementwise(pattern: Pattern, layout: str) -> bool:
     """Whether one thread was measured to be faster entry by entry: up to 26 times for (1, 2, 2, 256)."""
     largest = max(pattern.b, pattern.c)
     return largest <= 2 or (layout == BATCH_FIRST and largest <= 8 and pattern.d >= 16)
 
 
-def named(name: str, x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
+def find_backend(name: str, x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
     """The backend of this name, if it accepts what it is to multiply."""
     if name not in BACKENDS:
         raise InvalidInput(f"there is no backend {name!r}; known: {', '.join(BACKENDS)}, or None to have one chosen")
@@ -186,7 +186,7 @@ def _reference(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tens
 
 def _bmm(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """Algorithm 5.1.2: permute, multiply by ad dense blocks, permute back. With d = 1 no input is copied."""
-    return _by_blocks(x, _blocks(weight, pattern, layout), pattern, layout)
+    return _multiply_blocks(x, _blocks(weight, pattern, layout), pattern, layout)
 
 
 def _blocks(weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
@@ -197,7 +197,7 @@ def _blocks(weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     return weight.permute(0, 3, 1, 2).reshape(a * d, b, c)
 
 
-def _by_blocks(x: Tensor, blocks: Tensor, pattern: Pattern, layout: str) -> Tensor:
+def _multiply_blocks(x: Tensor, blocks: Tensor, pattern: Pattern, layout: str) -> Tensor:
     a, b, c, d = pattern.shape
     if layout == BATCH_FIRST:  # numbers change places within a vector alone, which stays in the cache meanwhile
         batch = x.shape[0]
@@ -213,7 +213,7 @@ def _by_blocks(x: Tensor, blocks: Tensor, pattern: Pattern, layout: str) -> Tens
 
 def _prepare_bmm(weight: Tensor, pattern: Pattern, layout: str) -> Step:
     blocks = _blocks(weight, pattern, layout)
-    return lambda x, bias: add_bias(_by_blocks(x, blocks, pattern, layout), bias, layout)
+    return lambda x, bias: add_bias(_multiply_blocks(x, blocks, pattern, layout), bias, layout)
 
 
 def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
@@ -223,7 +223,7 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
     """
     a, _, c, d = pattern.shape
     dtype = x.dtype
-    x, weight = x.to(summed_in(dtype)), weight.to(summed_in(dtype))
+    x, weight = x.to(accumulation_dtype(dtype)), weight.to(accumulation_dtype(dtype))
     if layout == BATCH_FIRST:
         columns = x.reshape(x.shape[0], a, 1, c, d).unbind(3)
         weights = weight.unbind(2)
@@ -239,20 +239,20 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
 
 def _dense(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
     """As if K had no zeros."""
-    matrix = _filled(weight, pattern)
+    matrix = _dense_matrix(weight, pattern)
     return F.linear(x, matrix) if layout == BATCH_FIRST else matrix @ x
 
 
-def _filled(weight: Tensor, pattern: Pattern) -> Tensor:
+def _dense_matrix(weight: Tensor, pattern: Pattern) -> Tensor:
     """`as_matrix`, but of a pattern that is dense the weight itself."""
     return weight.reshape(pattern.b, pattern.c) if pattern.a * pattern.d == 1 else as_matrix(weight, pattern)
 
 
 def _prepare_dense(weight: Tensor, pattern: Pattern, layout: str) -> Step:
-    return by_matrix(_filled(weight, pattern), layout)
+    return matrix_step(_dense_matrix(weight, pattern), layout)
 
 
-def by_matrix(matrix: Tensor, layout: str) -> Step:
+def matrix_step(matrix: Tensor, layout: str) -> Step:
     """The product with a matrix that is multiplied out already."""
     if layout == BATCH_FIRST:
         return lambda x, bias: F.linear(x, matrix, bias)

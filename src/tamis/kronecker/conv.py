@@ -56,7 +56,7 @@ class KroneckerConv2d(KroneckerLayer):
         self.out_channels = _whole(out_channels, "out_channels")
         self.kernel_size, self.stride = _pair(kernel_size, "kernel_size"), _pair(stride, "stride")
         self.dilation = _pair(dilation, "dilation")
-        self.padding = self._zeros_around(padding)
+        self.padding = self._padding_sizes(padding)
         inputs = in_channels * self.kernel_size[0] * self.kernel_size[1]
         rows, columns = self.patterns[0].rows, self.patterns[-1].columns
         if (rows, columns) != (out_channels, inputs):
@@ -89,7 +89,7 @@ class KroneckerConv2d(KroneckerLayer):
         covered = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
         return (length + 2 * self.padding[axis] - covered) // self.stride[axis] + 1
 
-    def _zeros_around(self, padding: Sizes | str) -> tuple[int, int]:
+    def _padding_sizes(self, padding: Sizes | str) -> tuple[int, int]:
         if not isinstance(padding, str):
             return _pair(padding, "padding", least=0)
         if padding == "valid":
@@ -105,7 +105,7 @@ class KroneckerConv2d(KroneckerLayer):
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}"]
         parts += [f"{name}={getattr(self, name)}" for name in ("kernel_size", "stride", "padding", "dilation")]
-        return ", ".join([*parts, self._described()])
+        return ", ".join([*parts, self._repr_parts()])
 
 
 def _whole(given: int, name: str) -> int:

@@ -16,7 +16,7 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return f"it multiplies float32, got {x.dtype}; take the backend 'bmm'"
     if x.device.type != "cpu":
         return f"it runs on the CPU, and x is on '{x.device}'; take the backend 'bmm'"
-    if kronecker.transformed():
+    if kronecker.is_transform_active():
         return NO_RULES
     return _missing()
 
@@ -32,7 +32,7 @@ def _apply(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
 
 
 def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
-    product = kronecker.prepared(weight, layout == BATCH_LAST)
+    product = kronecker.prepare(weight, layout == BATCH_LAST)
     return lambda x, bias: add_bias(product(x), bias, layout)
 
 

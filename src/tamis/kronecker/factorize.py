@@ -27,7 +27,7 @@ from torch import Tensor
 
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.kronecker.backends import as_matrix
-from tamis.kronecker.pattern import Pattern, PatternLike, as_chain, chainable, product, why_not_chainable
+from tamis.kronecker.pattern import Pattern, PatternLike, as_chain, explain_not_chainable, is_chainable, product
 
 Scalable = TypeVar("Scalable", float, Tensor)
 
@@ -59,7 +59,7 @@ class Factorization:
 
     def dense(self) -> Tensor:
         """K₁…K_L as a matrix."""
-        return _multiplied(self.factors, self.patterns)
+        return _multiply_out(self.factors, self.patterns)
 
 
 def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Factorization:
@@ -89,21 +89,21 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
     wide = W.detach().to(torch.complex128 if W.is_complex() else torch.float64)
     share = _exponent(wide) // len(chain)  # of each factor in a power of two near to the largest entry
     whole = share * len(chain)
-    target = _scaled(wide, -whole)
+    target = _scale_by_power(wide, -whole)
     factors, discarded, outside = _split_all(target, chain)
-    factors = _balanced(factors)
+    factors = _balance(factors)
     if refine:
-        factors = _balanced(_refined(target, factors, chain, refine))
-    rounded = tuple(_scaled(factor, share).to(W.dtype) for factor in factors)
-    error = _error(target, [_scaled(factor.to(target.dtype), -share) for factor in rounded], chain)
+        factors = _balance(_refine(target, factors, chain, refine))
+    rounded = tuple(_scale_by_power(factor, share).to(W.dtype) for factor in factors)
+    error = _error(target, [_scale_by_power(factor.to(target.dtype), -share) for factor in rounded], chain)
     norm = float(torch.linalg.vector_norm(target))
     return Factorization(
         chain,
         rounded,
-        _scaled(error, whole),
+        _scale_by_power(error, whole),
         error / norm if norm else 0.0,
-        tuple(_scaled(each, whole) for each in discarded),
-        _scaled(outside, whole),
+        tuple(_scale_by_power(each, whole) for each in discarded),
+        _scale_by_power(outside, whole),
     )
 
 
@@ -113,7 +113,7 @@ def _exponent(values: Tensor) -> int:
     return math.frexp(float(parts.abs().max()))[1]
 
 
-def _scaled(value: Scalable, exponent: int) -> Scalable:
+def _scale_by_power(value: Scalable, exponent: int) -> Scalable:
     """value · 2^exponent, in two steps: one such power may be larger than all numbers, or smaller."""
     half = exponent // 2
     return value * 2.0**half * 2.0 ** (exponent - half)
@@ -142,9 +142,9 @@ def _check(W: Tensor, chain: tuple[Pattern, ...], refine: int) -> None:
     if len(chain) <= 2:
         return
     for place, (left, right) in enumerate(pairwise(chain)):
-        if not chainable(left, right):
+        if not is_chainable(left, right):
             raise AssumptionViolated(
-                f"factors {place + 1} and {place + 2} of {len(chain)}, {why_not_chainable(left, right)}; of other "
+                f"factors {place + 1} and {place + 2} of {len(chain)}, {explain_not_chainable(left, right)}; of other "
                 "chains only those of two factors are found by singular values, so train this one from scratch"
             )
 
@@ -165,7 +165,7 @@ def _split_all(W: Tensor, chain: tuple[Pattern, ...]) -> tuple[list[Tensor], tup
         discarded.append(split.discarded)
         outside.append(split.outside)
         rest = as_matrix(split.right, right)
-    last = _weight_of(rest, chain[-1])
+    last = _extract_weight(rest, chain[-1])
     outside.append(float(torch.linalg.vector_norm(rest - as_matrix(last, chain[-1]))))
     return [*factors, last], tuple(discarded), outside[0]
 
@@ -181,8 +181,10 @@ class _Split:
 def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
     """The best K₁ of the pattern `left` and rest of the pattern `right`, as weights."""
     middle = torch.arange(left.columns, device=W.device)
-    rows_of = _lines(left.a, left.b, left.d, device=W.device)  # (ad, b): the rows that a class of columns of K₁ reaches
-    columns_of = _lines(right.a, right.c, right.d, device=W.device)
+    rows_of = _line_indices(
+        left.a, left.b, left.d, device=W.device
+    )  # (ad, b): the rows that a class of columns of K₁ reaches
+    columns_of = _line_indices(right.a, right.c, right.d, device=W.device)
     row_class = middle // (left.c * left.d) * left.d + middle % left.d
     column_class = middle // (right.b * right.d) * right.d + middle % right.d
     blocks, block_of, ranks = torch.unique(
@@ -213,19 +215,19 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
     )
 
 
-def _lines(a: int, size: int, d: int, device: torch.device) -> Tensor:
+def _line_indices(a: int, size: int, d: int, device: torch.device) -> Tensor:
     """(ad, size): row i·d + j holds i·size·d + k·d + j for each k."""
     return torch.arange(a * size * d, device=device).reshape(a, size, d).transpose(1, 2).reshape(a * d, size)
 
 
-def _weight_of(matrix: Tensor, pattern: Pattern) -> Tensor:
+def _extract_weight(matrix: Tensor, pattern: Pattern) -> Tensor:
     """The entries of a matrix on the support, as a weight (a, b, c, d)."""
     a, b, c, d = pattern.shape
     blocks = matrix.reshape(a, b, d, a, c, d).diagonal(dim1=0, dim2=3)  # (b, d, c, d, a)
     return blocks.diagonal(dim1=1, dim2=3).permute(2, 0, 1, 3)  # (b, c, a, d) → (a, b, c, d)
 
 
-def _balanced(factors: list[Tensor]) -> list[Tensor]:
+def _balance(factors: list[Tensor]) -> list[Tensor]:
     """The same product of factors of equal norms: small and large ones round and train worse."""
     norms = [float(torch.linalg.vector_norm(factor)) for factor in factors]
     if len(norms) == 1 or min(norms) == 0:
@@ -234,7 +236,7 @@ def _balanced(factors: list[Tensor]) -> list[Tensor]:
     return [factor * (common / norm) for factor, norm in zip(factors, norms, strict=True)]
 
 
-def _refined(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], steps: int) -> list[Tensor]:
+def _refine(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], steps: int) -> list[Tensor]:
     """After so many steps of L-BFGS; the factors themselves if it finds nothing better."""
     norm = _square(target)
     if norm == 0:
@@ -244,7 +246,7 @@ def _refined(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], 
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        value = (target - _multiplied(moving, chain)).abs().square().sum() / norm
+        value = (target - _multiply_out(moving, chain)).abs().square().sum() / norm
         value.backward()
         return value
 
@@ -254,13 +256,13 @@ def _refined(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], 
     return found if _error(target, found, chain) < _error(target, factors, chain) else factors
 
 
-def _multiplied(factors: Iterable[Tensor], chain: tuple[Pattern, ...]) -> Tensor:
+def _multiply_out(factors: Iterable[Tensor], chain: tuple[Pattern, ...]) -> Tensor:
     matrices = [as_matrix(factor, pattern) for factor, pattern in zip(factors, chain, strict=True)]
     return torch.linalg.multi_dot(matrices) if len(matrices) > 1 else matrices[0]
 
 
 def _error(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...]) -> float:
-    return float(torch.linalg.vector_norm(target - _multiplied(factors, chain)))
+    return float(torch.linalg.vector_norm(target - _multiply_out(factors, chain)))
 
 
 def _square(values: Tensor) -> float:

@@ -1,18 +1,18 @@
-"""`Kept`: what a layer keeps from call to call at inference, so that a call costs little more than its kernels do.
+"""The cache that makes a layer's call at inference cost little more than its kernels do.
 
-Two things are kept: which backend multiplies by each factor, for the device, dtype, layout and size of the batch; and
-the weights as these backends read them, which would be packed, or filled up with zeros, in every call otherwise.
+It holds two things: which backend multiplies by each factor, for the device, dtype, layout and size of the batch; and
+the weights as these backends read them, which would otherwise be packed, or filled up with zeros, in every call.
 
-What is kept costs memory: as much as the weights once more, and for the backend "dense" a matrix with its zeros,
-rows × columns, or one for the whole product K₁…K_L. It is made where that backend multiplies, and goes with the layer,
-with its weights (`Module.to`), and with every change between `train()` and `eval()`. Copies and pickled layers begin
-with nothing.
+The cache costs memory: as much as the weights once more, and for the backend "dense" a matrix with its zeros,
+rows × columns, or one for the whole product K₁…K_L. An entry is made where that backend multiplies. The cache is
+cleared when the layer moves (`Module.to`) and with every `train()` and `eval()`. Copies and unpickled layers begin with
+an empty one.
 
-A change of the weights is seen: by torch's counter of changes in place, and by where the weights lie. Torch does not
-count what fused optimizers do (`fused=True`), nor what is written through `Tensor.data`, through a tensor that was set
-as `Tensor.data`, NumPy or another process. Who trains calls `train()` and `eval()`, each of which forgets all; else
-call `eval()` once more after such a change. Of weights that lie in a larger tensor and change with it, as those that
-`torch.nn.utils.vector_to_parameters` makes, nothing is kept.
+The cache sees that weights changed by torch's counter of changes in place and by their addresses. Torch does not count
+what fused optimizers write (`fused=True`), nor what is written through `Tensor.data`, through a tensor that was set as
+`Tensor.data`, by NumPy or by another process. `train()` and `eval()` both clear the cache, so a training loop is safe;
+after any other such change, call `eval()` once more. Weights that are part of a larger tensor and change with it, such
+as those of `torch.nn.utils.vector_to_parameters`, are never cached.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tamis.kernels import transformed, watched
+from tamis.kernels import is_intercepted, is_transform_active
 from tamis.kronecker import tuning
 from tamis.kronecker.backends import (
     BATCH_FIRST,
@@ -34,31 +34,31 @@ from tamis.kronecker.backends import (
     HALF,
     Backend,
     Step,
-    aligned,
+    accumulation_dtype,
     as_matrix,
-    by_matrix,
-    chosen,
-    named,
-    summed_in,
+    choose_backend,
+    find_backend,
+    is_aligned,
+    matrix_step,
 )
 from tamis.kronecker.pattern import Pattern
 
 DEVICES = ("cpu", "cuda")
-MOST = 4  # kinds of inputs for which weights are kept at a time
+MOST_KINDS = 4  # kinds of inputs for which weights are kept at a time
 # Multiplications in half precision that take a GPU as long as one number does that it reads or writes: it adds and
 # multiplies 790 · 10¹² and moves 4.3 · 10¹² bytes a second, the floors of benchmarks/kronecker_gpu.py.
-A_NUMBER = 184
+MULTIPLICATIONS_PER_NUMBER = 184
 # On a CPU, a chain of so many factors or more takes vectors through all of them a few at a time, of so many bytes
 # between two factors, which caches hold: a butterfly of 4096 takes half as long for 4096 vectors. For two factors the
 # second reads the memory that it saves, and a slice more costs more than that.
-LONG, SLICE = 4, 2 << 20
+LONG_CHAIN, SLICE_BYTES = 4, 2 << 20
 
 
 # Of each weight: which it is, changes so far, address, shape, strides, dtype, and whether torch is yet to negate it.
 # Of the bias: which it is, shape, strides, dtype and device.
 State = tuple[tuple[Any, ...] | None, ...]
-Circumstances = tuple[Any, ...]  # all of a call, but for its numbers, that decides how it is computed
-NOTHING = (None, None)
+CallKey = tuple[Any, ...]  # all of a call, but for its numbers, that decides how it is computed
+NOT_CACHED = (None, None)
 
 
 class Call(NamedTuple):
@@ -82,37 +82,37 @@ class _Prepared:
     steps: tuple[Step, ...]
     state: State
     held: tuple[torch.UntypedStorage, ...]
-    together: int | None  # how many vectors go through all steps at a time; None: all of them
-    of_any_shape: bool  # whether all steps take a batch of any number of dimensions
+    slice_length: int | None  # how many vectors go through all steps at a time; None: all of them
+    takes_any_shape: bool  # whether all steps take a batch of any number of dimensions
     first: bool  # whether the batch is
     outputs: int
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x Wᵀ + bias, or W x + bias."""
         shape = x.shape
-        if self.of_any_shape or len(shape) == 2:
-            return self._of_matrix(x, bias)
+        if self.takes_any_shape or len(shape) == 2:
+            return self._multiply_matrix(x, bias)
         if self.first:
-            return self._of_matrix(x.reshape(-1, shape[-1]), bias).reshape(*shape[:-1], self.outputs)
-        return self._of_matrix(x.reshape(shape[0], -1), bias).reshape(self.outputs, *shape[1:])
+            return self._multiply_matrix(x.reshape(-1, shape[-1]), bias).reshape(*shape[:-1], self.outputs)
+        return self._multiply_matrix(x.reshape(shape[0], -1), bias).reshape(self.outputs, *shape[1:])
 
-    def _of_matrix(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        if self.together is None or len(x) <= self.together:
-            return self._of_slice(x, bias)
-        parts = x.split(self.together)
-        first = self._of_slice(parts[0], bias)
+    def _multiply_matrix(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        if self.slice_length is None or len(x) <= self.slice_length:
+            return self._multiply_slice(x, bias)
+        parts = x.split(self.slice_length)
+        first = self._multiply_slice(parts[0], bias)
         y = first.new_empty((len(x), first.shape[1]))
-        for place, part in zip(y.split(self.together), parts, strict=True):
-            place.copy_(first if part is parts[0] else self._of_slice(part, bias))
+        for place, part in zip(y.split(self.slice_length), parts, strict=True):
+            place.copy_(first if part is parts[0] else self._multiply_slice(part, bias))
         return y
 
-    def _of_slice(self, x: Tensor, bias: Tensor | None) -> Tensor:
+    def _multiply_slice(self, x: Tensor, bias: Tensor | None) -> Tensor:
         for step in self.steps[:-1]:
             x = step(x, None)
         return self.steps[-1](x, bias)
 
 
-class Kept:
+class InferenceCache:
     """Products of one layer at inference; see the module.
 
     Example:
@@ -124,43 +124,43 @@ class Kept:
 
     def __init__(self) -> None:
         # Both are replaced, and never changed, so that threads may share them; what they hold is complete.
-        self._known: dict[Circumstances, tuple[tuning.Table, _Prepared]] = {}
+        self._by_call: dict[CallKey, tuple[tuning.Table, _Prepared]] = {}
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
 
     def __len__(self) -> int:
         """For how many kinds of inputs weights are kept."""
         return len(self._prepared)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Kept:
-        return Kept()
+    def __deepcopy__(self, memo: dict[int, Any]) -> InferenceCache:
+        return InferenceCache()
 
-    def __reduce__(self) -> tuple[type[Kept], tuple[()]]:
-        return Kept, ()
+    def __reduce__(self) -> tuple[type[InferenceCache], tuple[()]]:
+        return InferenceCache, ()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Give back the memory of what is kept."""
-        self._known, self._prepared = {}, {}
+        self._by_call, self._prepared = {}, {}
 
     def product(self, call: Call) -> Tensor | None:
         """x Wᵀ + bias, or W x + bias; None where something looks on or does not fit: `multiply` knows what to do."""
-        circumstances = _circumstances(call)
-        if circumstances is None:
+        key = _key_of(call)
+        if key is None:
             return None
-        table, prepared = self._known.get(circumstances, NOTHING)
-        if prepared is None or table is not tuning.remembered() or prepared.state != _state(call):
-            if not _fits(call):
+        table, prepared = self._by_call.get(key, NOT_CACHED)
+        if prepared is None or table is not tuning.read_table() or prepared.state != _state(call):
+            if not _is_supported(call):
                 return None
-            prepared = self._anew(circumstances, call)
+            prepared = self._choose_and_prepare(key, call)
         return prepared.product(call.x, call.bias)
 
-    def _anew(self, circumstances: Circumstances, call: Call) -> _Prepared:
+    def _choose_and_prepare(self, key: CallKey, call: Call) -> _Prepared:
         """What is prepared for a call of this kind, once backends are chosen: now, or for a batch of another size."""
-        table, ways = tuning.remembered(), _chosen(call)
-        kind = (ways, call.x.dtype, call.x.device, call.layout, circumstances[-1])
+        table, ways = tuning.read_table(), _choose_backends(call)
+        kind = (ways, call.x.dtype, call.x.device, call.layout, key[-1])
         prepared = self._prepared.get(kind)
         if prepared is None or prepared.state != _state(call):
             prepared = self._prepare(kind, ways, call)
-        self._known = {**self._known, circumstances: (table, prepared)}
+        self._by_call = {**self._by_call, key: (table, prepared)}
         return prepared
 
     def _prepare(self, kind: tuple[Any, ...], ways: tuple[Backend, ...], call: Call) -> _Prepared:
@@ -168,24 +168,24 @@ class Kept:
         state = _state(call)  # before the weights are read: a change meanwhile shows in the next call
         held = tuple(weight.untyped_storage() for weight in weights)
         others = {of: prepared for of, prepared in self._prepared.items() if prepared.state == state}
-        if len(others) >= MOST:
+        if len(others) >= MOST_KINDS:
             others = {}
         self._prepared = others  # what is out of date makes room first
-        self._known = {key: entry for key, entry in self._known.items() if entry[1] in others.values()}
+        self._by_call = {key: entry for key, entry in self._by_call.items() if entry[1] in others.values()}
         densely, first = all(way is DENSE for way in ways), layout == BATCH_FIRST
-        if len(ways) > 1 and densely and whole_is_cheaper(patterns, ways, weights[0]):
-            steps: tuple[Step, ...] = (by_matrix(_whole(weights, patterns), layout),)
+        if len(ways) > 1 and densely and is_whole_cheaper(patterns, ways, weights[0]):
+            steps: tuple[Step, ...] = (matrix_step(_multiply_out(weights, patterns), layout),)
         else:
             chain = reversed(list(zip(ways, weights, patterns, strict=True)))
-            steps = tuple(step_of(way, weight, pattern, layout) for way, weight, pattern in chain)
-        together = _together(weights[0], patterns, layout) if len(steps) >= LONG else None
-        of_any_shape = densely and first and together is None
-        prepared = _Prepared(steps, state, held, together, of_any_shape, first, patterns[0].rows)
+            steps = tuple(prepare_step(way, weight, pattern, layout) for way, weight, pattern in chain)
+        slice_length = _slice_length(weights[0], patterns, layout) if len(steps) >= LONG_CHAIN else None
+        takes_any_shape = densely and first and slice_length is None
+        prepared = _Prepared(steps, state, held, slice_length, takes_any_shape, first, patterns[0].rows)
         self._prepared = {**others, kind: prepared}
         return prepared
 
 
-def whole_is_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like: Tensor) -> bool:
+def is_whole_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like: Tensor) -> bool:
     """Whether one dense product by K₁…K_L takes less than one by each factor, as these ways multiply.
 
     Counted are multiplications; in half precision on a GPU, for each product, those or the numbers that it moves,
@@ -193,10 +193,10 @@ def whole_is_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like:
 
     Example:
         >>> chain = [Pattern(1, 64, 8, 1), Pattern(1, 8, 64, 1)]  # 64 · 64 and 2 · 8 · 64
-        >>> whole_is_cheaper(chain, [DENSE, DENSE], torch.empty(0))
+        >>> is_whole_cheaper(chain, [DENSE, DENSE], torch.empty(0))
         False
     """
-    number = A_NUMBER if like.is_cuda and like.dtype in HALF else 0
+    number = MULTIPLICATIONS_PER_NUMBER if like.is_cuda and like.dtype in HALF else 0
 
     def cost(rows: int, columns: int, way: Backend) -> int:
         return max(rows * columns if way is DENSE else 0, number * (rows + columns))
@@ -205,25 +205,25 @@ def whole_is_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like:
     return cost(patterns[0].rows, patterns[-1].columns, DENSE) <= parts
 
 
-def _together(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int | None:
+def _slice_length(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int | None:
     """How many vectors a CPU takes through a chain at a time; None: all of them."""
     if weight.is_cuda or layout != BATCH_FIRST:
         return None
     widest = max(max(pattern.rows, pattern.columns) for pattern in patterns)
-    return max(1, SLICE // (widest * weight.itemsize))
+    return max(1, SLICE_BYTES // (widest * weight.itemsize))
 
 
-def _whole(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Tensor:
+def _multiply_out(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Tensor:
     """K₁…K_L as one matrix, rounded once: the rightmost factor, multiplied by one factor after the other."""
     dtype = weights[0].dtype
-    wide = summed_in(dtype)
+    wide = accumulation_dtype(dtype)
     whole = as_matrix(weights[-1].to(wide), patterns[-1])
     for weight, pattern in reversed(list(zip(weights[:-1], patterns[:-1], strict=True))):
         whole = BMM.apply(whole, weight.to(wide), pattern, BATCH_LAST)
     return whole.to(dtype)
 
 
-def step_of(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step:
+def prepare_step(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step:
     """One way to multiply by one weight, which it has as it reads it."""
     if way.prepare is not None:
         return way.prepare(weight, pattern, layout)
@@ -235,9 +235,9 @@ def step_of(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step
     return step
 
 
-def _circumstances(call: Call) -> Circumstances | None:
+def _key_of(call: Call) -> CallKey | None:
     """None where something of torch looks on, or x does not fit. The last are stream and precision."""
-    if watched() or transformed():
+    if is_intercepted() or is_transform_active():
         return None
     x, columns = call.x, call.patterns[-1].columns
     if type(x) is not Tensor or not (shape := x.shape):
@@ -256,12 +256,12 @@ def _circumstances(call: Call) -> Circumstances | None:
             return None
         stream = torch._C._cuda_getCurrentRawStream(device.index)  # others would have to wait for this one
     batch = x.numel() // columns
-    size = tuning.power_of(batch), aligned(batch, x.dtype)  # by which backends are chosen
+    size = tuning.next_power_of_two(batch), is_aligned(batch, x.dtype)  # by which backends are chosen
     kind = x.dtype, device, x.layout, call.layout, call.backend, size, torch.get_num_threads()
     return kind, (stream, torch.get_float32_matmul_precision())
 
 
-def _chosen(call: Call) -> tuple[Backend, ...]:
+def _choose_backends(call: Call) -> tuple[Backend, ...]:
     """The backend of each factor, leftmost first."""
     x, layout = call.x, call.layout
     batch = x.numel() // call.patterns[-1].columns
@@ -270,13 +270,13 @@ def _chosen(call: Call) -> tuple[Backend, ...]:
         size = (batch, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, batch)
         like = x.new_empty(()).expand(size)  # what this factor is given, but for the numbers
         if call.backend is None:
-            way, _ = chosen(like, weight, pattern, layout)
+            way, _ = choose_backend(like, weight, pattern, layout)
             tuned = tuned or tuning.fastest(like, weight, pattern, layout) is not None
         else:
-            way, _ = named(call.backend, like, weight, pattern, layout)
+            way, _ = find_backend(call.backend, like, weight, pattern, layout)
         found.append(way)
     free = call.backend is None and not tuned
-    if free and len(found) > 1 and whole_is_cheaper(call.patterns, found, x):
+    if free and len(found) > 1 and is_whole_cheaper(call.patterns, found, x):
         return (DENSE,) * len(found)
     return tuple(found)
 
@@ -290,7 +290,7 @@ def _state(call: Call) -> State:
     return (*seen, None if bias is None else (id(bias), bias.shape, bias.stride(), bias.dtype, bias.device))
 
 
-def _fits(call: Call) -> bool:
+def _is_supported(call: Call) -> bool:
     """Whether plain numbers are multiplied, of one dtype on one device, and of the sizes that patterns say."""
     x, bias = call.x, call.bias
     if x.layout != torch.strided or len(call.weights) != len(call.patterns):
@@ -304,9 +304,9 @@ def _fits(call: Call) -> bool:
             return False
         if one.is_inference():  # which counts no changes
             return False
-    return not any(_is_part(weight) for weight in call.weights)
+    return not any(_is_part_of_larger_tensor(weight) for weight in call.weights)
 
 
-def _is_part(weight: Tensor) -> bool:
+def _is_part_of_larger_tensor(weight: Tensor) -> bool:
     """Whether it lies in a larger tensor, as `vector_to_parameters` has it: torch counts changes of that apart."""
     return weight.untyped_storage().nbytes() > weight.numel() * weight.itemsize

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
 from tamis.kronecker.backends import BATCH_FIRST, as_matrix
-from tamis.kronecker.inference_cache import Call, Kept
+from tamis.kronecker.inference_cache import Call, InferenceCache
 from tamis.kronecker.multiply import as_autocast, check_layout, multiply
 from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
 
@@ -45,7 +45,7 @@ class KroneckerLayer(nn.Module):
         super().__init__()
         self.patterns = as_chain(patterns)
         self.backend = backend
-        self._kept = Kept()
+        self._cache = InferenceCache()
         self.factors = nn.ParameterList(
             nn.Parameter(torch.empty(pattern.shape, device=device, dtype=dtype)) for pattern in self.patterns
         )
@@ -91,20 +91,20 @@ class KroneckerLayer(nn.Module):
             self.bias.copy_(bias)
 
     def train(self, mode: bool = True) -> Self:
-        self._kept.forget()
+        self._cache.clear()
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._kept.forget()  # of other weights, as of `to`
+        self._cache.clear()  # of other weights, as of `to`
         return super()._apply(fn, recurse)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_kept": Kept(), **state})  # of a layer that was pickled when nothing was kept
+        super().__setstate__({"_cache": InferenceCache(), **state})  # of a layer that was pickled when nothing was kept
 
     def _product(self, x: Tensor, layout: str) -> Tensor:
         """x Wᵀ + bias, or W x + bias: the rightmost factor first."""
         if not (self.training or torch.compiler.is_compiling()):
-            y = self._kept_product(x, layout)
+            y = self._cached_product(x, layout)
             if y is not None:
                 return y
         for place in reversed(range(len(self.patterns))):
@@ -114,19 +114,20 @@ class KroneckerLayer(nn.Module):
         bias = as_autocast(self.bias)  # or the sum would be of the dtype of the bias, and not that of the product
         return x + (bias if layout == BATCH_FIRST else bias.reshape(-1, *[1] * (x.dim() - 1)))
 
-    def _kept_product(self, x: Tensor, layout: str) -> Tensor | None:
-        """As `Kept.product`, which knows parameters alone; to look these up by `self.bias` would cost a microsecond."""
+    def _cached_product(self, x: Tensor, layout: str) -> Tensor | None:
+        """Compute the product from the cache, or return None where something other than parameters is multiplied."""
+        # Not `self.bias`: nn.Module.__getattr__ would cost a microsecond, as much as a small product.
         factors: dict[str, Any] = self._modules["factors"]._parameters  # type: ignore[union-attr]
         if "bias" not in self._parameters or tuple(factors) != _names(len(self.patterns)):
             return None  # something computes them
         weights, bias = tuple(factors.values()), self._parameters["bias"]
-        return self._kept.product(Call(x, weights, bias, self.patterns, layout, self.backend))
+        return self._cache.product(Call(x, weights, bias, self.patterns, layout, self.backend))
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        self._kept.forget()  # views of the weights, which could not be exchanged for others
+        self._cache.clear()  # views of the weights, which could not be exchanged for others
         super()._load_from_state_dict(*arguments, **options)
 
-    def _described(self) -> str:
+    def _repr_parts(self) -> str:
         patterns = ", ".join(str(pattern) for pattern in self.patterns)
         rows, columns = self.patterns[0].rows, self.patterns[-1].columns
         share = nonzeros(self.patterns) / (rows * columns)
@@ -177,4 +178,4 @@ class KroneckerLinear(KroneckerLayer):
         return self._product(x, self.layout)
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, {self._described()}"
+        return f"in_features={self.in_features}, out_features={self.out_features}, {self._repr_parts()}"

@@ -10,7 +10,7 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.kronecker import cpu as cpu  # these two make themselves known as backends
 from tamis.kronecker import triton as triton
-from tamis.kronecker.backends import BATCH_FIRST, LAYOUTS, chosen, named
+from tamis.kronecker.backends import BATCH_FIRST, LAYOUTS, choose_backend, find_backend
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
 
 
@@ -57,7 +57,7 @@ def multiply(
         pattern: `Pattern(a, b, c, d)`, or the four numbers.
         layout: "batch_first", as torch has it, or "batch_last", in which numbers that a block reads lie side by side.
         backend: "reference", "bmm", "elementwise", "dense", "cpu" (kernels of the extension, in float32) or "triton"
-            (on a GPU); None chooses, as `tamis.kronecker.backends.chosen` says.
+            (on a GPU); None chooses, as `tamis.kronecker.backends.choose_backend` says.
         explain: whether to give (y, one sentence saying which backend it was, and why).
 
     Example:
@@ -74,7 +74,9 @@ def multiply(
     _check_tensors(x, weight, pattern, layout)
     flat = x if x.dim() == 2 else x.reshape((-1, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, -1))
     way, why = (
-        chosen(flat, weight, pattern, layout) if backend is None else named(backend, flat, weight, pattern, layout)
+        choose_backend(flat, weight, pattern, layout)
+        if backend is None
+        else find_backend(backend, flat, weight, pattern, layout)
     )
     y = way.apply(flat, weight, pattern, layout)
     if x.dim() != 2:

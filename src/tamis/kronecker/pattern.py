@@ -134,13 +134,13 @@ def as_chain(patterns: Iterable[PatternLike]) -> tuple[Pattern, ...]:
     return chain
 
 
-def chainable(left: Pattern, right: Pattern) -> bool:
+def is_chainable(left: Pattern, right: Pattern) -> bool:
     """Whether the support of a product of these two is again a Kronecker pattern, with blocks of one rank."""
     divides = right.a % left.a == 0 and left.d % right.d == 0 and left.a * left.c % right.a == 0
     return divides and left.columns == right.rows
 
 
-def why_not_chainable(left: Pattern, right: Pattern) -> str:
+def explain_not_chainable(left: Pattern, right: Pattern) -> str:
     """What must divide what, for a message about two patterns that are not."""
     return (
         f"{left} and {right} are not chainable: {left.a} must divide {right.a}, {right.d} must divide {left.d}, and "
@@ -156,9 +156,9 @@ def product(left: Pattern, right: Pattern) -> Pattern:
         Pattern(a=1, b=4, c=4, d=1)
     """
     as_chain((left, right))
-    if not chainable(left, right):
+    if not is_chainable(left, right):
         raise AssumptionViolated(
-            f"the support of this product is no Kronecker pattern: {why_not_chainable(left, right)}"
+            f"the support of this product is no Kronecker pattern: {explain_not_chainable(left, right)}"
         )
     return Pattern(left.a, left.b * left.d // right.d, right.a * right.c // left.a, right.d)
 
@@ -181,7 +181,7 @@ def product_density(patterns: Iterable[PatternLike]) -> Fraction:
         >>> product_density([(1, 2, 2, 2), (2, 2, 2, 1)])
         Fraction(1, 1)
     """
-    chain = _shortened(as_chain(patterns))
+    chain = _shorten(as_chain(patterns))
     if len(chain) == 1:
         return chain[0].density
     support = product_support(chain)
@@ -198,15 +198,15 @@ def nonzeros(patterns: Iterable[PatternLike]) -> int:
     return sum(pattern.nonzeros for pattern in as_chain(patterns))
 
 
-def _shortened(chain: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
+def _shorten(chain: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     """A shorter chain of the same support: chainable neighbours are joined, and a dense factor stays dense."""
     short = list(chain[:1])
     for pattern in chain[1:]:
         dense = 1 in (short[-1].density, pattern.density)
         if dense:  # every row and column of the other one has an entry
             short[-1] = Pattern(1, short[-1].rows, pattern.columns, 1)
-        elif chainable(short[-1], pattern):
+        elif is_chainable(short[-1], pattern):
             short[-1] = product(short[-1], pattern)
         else:
             short.append(pattern)
-    return tuple(short) if len(short) == len(chain) else _shortened(tuple(short))
+    return tuple(short) if len(short) == len(chain) else _shorten(tuple(short))

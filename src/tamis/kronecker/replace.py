@@ -60,7 +60,7 @@ def replace(
     if begin not in BEGINNINGS:
         raise InvalidInput(f"begin must be one of {', '.join(BEGINNINGS)}, got {begin!r}")
     check_refine(refine)
-    chains = _chosen(model, patterns, keep, convolutions)
+    chains = _choose_chains(model, patterns, keep, convolutions)
     copied = copy.deepcopy(model)
     made: dict[nn.Module, nn.Module] = {}
     generator_state = torch.Generator().manual_seed(seed).get_state()
@@ -69,7 +69,7 @@ def replace(
         for done, (name, chain) in enumerate(chains.items()):
             layer = copied.get_submodule(name)
             assert isinstance(layer, Replaceable)
-            made[layer], figures = _made(name, layer, chain, begin, refine)
+            made[layer], figures = _make_layer(name, layer, chain, begin, refine)
             report(done + 1, **figures)
     return substituted(copied, made)
 
@@ -85,16 +85,18 @@ def patterns_of(model: nn.Module) -> dict[str, list[list[int]]]:
     return {name: [list(pattern.shape) for pattern in layer.patterns] for name, layer in layers.items()}
 
 
-def _chosen(model: nn.Module, patterns: Choice, keep: Patterns, convolutions: bool) -> dict[str, tuple[Pattern, ...]]:
+def _choose_chains(
+    model: nn.Module, patterns: Choice, keep: Patterns, convolutions: bool
+) -> dict[str, tuple[Pattern, ...]]:
     """The layers to be replaced, by name, and the patterns of each."""
     layers = _layers(model, convolutions)
-    kept = _kept(keep, layers)
+    kept = _match_kept(keep, layers)
     choose = _by_name(patterns, layers)
     chains: dict[str, tuple[Pattern, ...]] = {}
     for name, layer in layers.items():
         if name in kept:
             continue
-        chain = _asked(choose, name, layer.weight.shape[0], layer.weight[0].numel())
+        chain = _ask_for_chain(choose, name, layer.weight.shape[0], layer.weight[0].numel())
         if chain is not None:
             _check_layer(name, layer, model)
             chains[name] = chain
@@ -137,7 +139,7 @@ def _layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
     return layers
 
 
-def _kept(keep: Patterns, layers: Iterable[str]) -> set[str]:
+def _match_kept(keep: Patterns, layers: Iterable[str]) -> set[str]:
     kept: set[str] = set()
     for pattern in as_patterns(keep):
         named = {name for name in layers if matches([name], (pattern,))}
@@ -147,7 +149,7 @@ def _kept(keep: Patterns, layers: Iterable[str]) -> set[str]:
     return kept
 
 
-def _asked(
+def _ask_for_chain(
     choose: Callable[[str, int, int], Chain | None], name: str, rows: int, columns: int
 ) -> tuple[Pattern, ...] | None:
     try:
@@ -191,7 +193,7 @@ def _owners(parameter: nn.Parameter, model: nn.Module) -> list[str]:
     ]
 
 
-def _made(
+def _make_layer(
     name: str, layer: Replaceable, chain: tuple[Pattern, ...], begin: str, refine: int
 ) -> tuple[KroneckerLayer, dict[str, float]]:
     """The new layer in the place of one, and how far it is from it."""

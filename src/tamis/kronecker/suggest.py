@@ -52,7 +52,7 @@ def suggest(M: int, N: int, budget: int | float, target: str = "time", factors: 
 
     Reference: gonon2024thesis.
     """
-    most = _weights_within(M, N, budget)
+    most = _count_allowed_weights(M, N, budget)
     if target not in TARGETS:
         raise InvalidInput(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
     if isinstance(factors, bool) or not isinstance(factors, int) or factors < 1:
@@ -71,7 +71,7 @@ def suggest(M: int, N: int, budget: int | float, target: str = "time", factors: 
     return [Suggestion(chain, nonzeros(chain), min(_ratios(chain, target))) for chain in ranked]
 
 
-def _weights_within(M: int, N: int, budget: int | float) -> int:
+def _count_allowed_weights(M: int, N: int, budget: int | float) -> int:
     weights = nonzeros(dense(M, N))
     if isinstance(budget, float) and 0 < budget <= 1:
         return int(budget * weights)
@@ -94,16 +94,16 @@ def _rank(chain: tuple[Pattern, ...], target: str) -> tuple[float, float, int, t
 def _chains(M: int, N: int, most: int, length: int) -> Iterator[tuple[Pattern, ...]]:
     """Every chain of so many factors within a number of weights, from left to right."""
     ranks = range(1, most + 1) if length == 2 else [2**power for power in range(most.bit_length())]
-    yield from _continued((), 1, M, N, M, most, length, ranks)
+    yield from _extend_chain((), 1, M, N, M, most, length, ranks)
 
 
-def _continued(
+def _extend_chain(
     before: tuple[Pattern, ...], a: int, rows: int, N: int, d_before: int, most: int, length: int, ranks: Iterable[int]
 ) -> Iterator[tuple[Pattern, ...]]:
     """Chains that begin with `before`; the next factor has this a, and rows = r_{ℓ−1} d_{ℓ−1}."""
     if length == 1:  # the last factor: d = 1, c = N/a
         last = Pattern(a, rows, N // a, 1)
-        if last.nonzeros <= most and _adds(before, last):
+        if last.nonzeros <= most and _is_irreducible(before, last):
             yield (*before, last)
         return
     for d in _divisors(d_before):
@@ -114,12 +114,12 @@ def _continued(
                 if rank >= b or rank * rows * a_next > most:  # a square block of K_ℓ, or one too large
                     break
                 pattern = Pattern(a, b, rank * step, d)
-                if _adds(before, pattern):
+                if _is_irreducible(before, pattern):
                     left = most - pattern.nonzeros
-                    yield from _continued((*before, pattern), a_next, rank * d, N, d, left, length - 1, ranks)
+                    yield from _extend_chain((*before, pattern), a_next, rank * d, N, d, left, length - 1, ranks)
 
 
-def _adds(before: tuple[Pattern, ...], pattern: Pattern) -> bool:
+def _is_irreducible(before: tuple[Pattern, ...], pattern: Pattern) -> bool:
     """Whether the rank between the last factor and this one is below its number of columns."""
     if not before:
         return True

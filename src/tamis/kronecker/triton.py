@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.kernels import beyond_kernels, contracted, contracted_weight_gradient, differentiated, transformed, watched
+from tamis.kernels import (
+    is_intercepted,
+    is_transform_active,
+    multiply_with_torch,
+    needs_gradient,
+    needs_torch_rules,
+    weight_gradient_with_torch,
+)
 from tamis.kernels.triton import kronecker_tiles
 from tamis.kronecker.backends import (
     BATCH_FIRST,
@@ -19,11 +26,11 @@ from tamis.kronecker.backends import (
     NO_RULES,
     Backend,
     Step,
-    aligned,
+    is_aligned,
     register,
 )
 from tamis.kronecker.pattern import Pattern
-from tamis.kronecker.tuning import power_of
+from tamis.kronecker.tuning import next_power_of_two
 
 DTYPES = (torch.float32, *HALF)
 MEASURED = 25088  # vectors that products were measured for
@@ -46,7 +53,7 @@ def kronecker_multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 def _multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     from tamis.kernels.triton import kronecker as kernels
 
-    return kernels.multiply(_as_read(x), weight.resolve_neg(), batch_last, tf32_allowed())
+    return kernels.multiply(_as_plain_memory(x), weight.resolve_neg(), batch_last, tf32_allowed())
 
 
 @kronecker_multiply.register_fake
@@ -65,10 +72,12 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: 
     from tamis.kernels.triton import kronecker as kernels
 
     a, b, c, d = shape
-    return kernels.weight_gradient(_as_read(x), _as_read(gradient), (a, b, c, d), batch_last, tf32_allowed())
+    return kernels.weight_gradient(
+        _as_plain_memory(x), _as_plain_memory(gradient), (a, b, c, d), batch_last, tf32_allowed()
+    )
 
 
-def _as_read(tensor: Tensor) -> Tensor:
+def _as_plain_memory(tensor: Tensor) -> Tensor:
     """As kernels read it: number by number, and negated where torch has put that off, as in `z.conj().imag`."""
     return tensor.resolve_neg().contiguous()
 
@@ -80,9 +89,9 @@ def _(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor
 
 def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
     """`kronecker_multiply`, past PyTorch, which takes longer to call it than it takes, unless PyTorch looks on."""
-    if _watched(x, weight):
+    if _is_intercepted(x, weight):
         y: Tensor = kronecker_multiply(x, weight, batch_last)
-    elif differentiated(x, weight):
+    elif needs_gradient(x, weight):
         y = _Product.apply(x, weight, batch_last)
     else:
         y = _multiply(x, weight, batch_last)
@@ -91,36 +100,40 @@ def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
     """`kronecker_weight_gradient`, likewise."""
-    if _watched(x, gradient) or differentiated(x, gradient):
+    if _is_intercepted(x, gradient) or needs_gradient(x, gradient):
         result: Tensor = kronecker_weight_gradient(x, gradient, shape, batch_last)
         return result
     return _weight_gradient(x, gradient, shape, batch_last)
 
 
-def _watched(first: Tensor, second: Tensor) -> bool:
-    if watched() or not {type(first), type(second)} <= {Tensor, nn.Parameter}:
+def _is_intercepted(first: Tensor, second: Tensor) -> bool:
+    if is_intercepted() or not {type(first), type(second)} <= {Tensor, nn.Parameter}:
         return True
     return torch._C._functorch.peek_interpreter_stack() is not None or first.device.type == "meta"
 
 
-def _keep_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = None) -> None:
+def _save_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = None) -> None:
     x, weight, ctx.batch_last = inputs
     ctx.save_for_backward(x, weight)
 
 
-def _contracted(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
-    return contracted(x, weight, False, batch_last)
+def _multiply_with_torch(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
+    return multiply_with_torch(x, weight, False, batch_last)
 
 
-def _ways(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
+def _choose_products(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """How products and gradients in the weight are computed from this gradient."""
-    return (_contracted, contracted_weight_gradient) if beyond_kernels(gradient) else (multiply, weight_gradient)
+    return (
+        (_multiply_with_torch, weight_gradient_with_torch)
+        if needs_torch_rules(gradient)
+        else (multiply, weight_gradient)
+    )
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
     x, weight = ctx.saved_tensors
     by_x = by_weight = None
-    product, sums = _ways(gradient)
+    product, sums = _choose_products(gradient)
     if ctx.needs_input_grad[0]:
         by_x = product(gradient, weight.transpose(1, 2), ctx.batch_last)
     if ctx.needs_input_grad[1]:
@@ -128,14 +141,14 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None,
     return by_x, by_weight, None
 
 
-def _keep_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, gradient, _, ctx.batch_last = inputs
     ctx.save_for_backward(x, gradient)
 
 
 def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, None, None]:
     x, gradient = ctx.saved_tensors
-    product, _ = _ways(weight)
+    product, _ = _choose_products(weight)
     by_x = product(gradient, weight.transpose(1, 2), ctx.batch_last)
     by_gradient = product(x, weight, ctx.batch_last)
     return by_x, by_gradient, None, None
@@ -146,14 +159,14 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:  # no setup_context: PyTorch would look up the signature in each call
-        _keep_factors(ctx, inputs)
+        _save_factors(ctx, inputs)
         return _multiply(*inputs)
 
     backward = staticmethod(_backward)
 
 
-kronecker_multiply.register_autograd(_backward, setup_context=_keep_factors)
-kronecker_weight_gradient.register_autograd(_backward_of_gradient, setup_context=_keep_sides)
+kronecker_multiply.register_autograd(_backward, setup_context=_save_factors)
+kronecker_weight_gradient.register_autograd(_backward_of_gradient, setup_context=_save_sides)
 
 
 def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> str:
@@ -174,27 +187,27 @@ def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> st
     last = layout == BATCH_LAST
     way = kronecker_tiles.tile_of(pattern.shape, dtype, last, batch).way
     return (
-        _in_float32(pattern, way, last, batch)
+        _prefer_in_float32(pattern, way, last, batch)
         if dtype == torch.float32
-        else _in_half(pattern, way, layout, aligned(batch, dtype))
+        else _prefer_in_half(pattern, way, layout, is_aligned(batch, dtype))
     )
 
 
-def _in_float32(pattern: Pattern, way: str, last: bool, batch: int) -> str:
+def _prefer_in_float32(pattern: Pattern, way: str, last: bool, batch: int) -> str:
     a, b, c, d = pattern.shape
-    odd = not aligned(batch, torch.float32)
+    odd = not is_aligned(batch, torch.float32)
     if a * d == 1:  # which torch multiplies in float32 numbers, and "triton" in float16 ones
-        return "triton" if power_of(batch) * b >= FILLED and not (last and odd) else "dense"
+        return "triton" if next_power_of_two(batch) * b >= FILLED and not (last and odd) else "dense"
     if way == "entries":
         return "bmm" if last and d == 1 and min(b, c) > 8 else "triton"
     if batch == 1:
         return "dense" if d > 1 and pattern.rows * pattern.columns <= SMALL else "bmm"
     if last and odd:
         return "bmm"
-    return "bmm" if _copies_nothing(pattern, 24 if last else 12) else "triton"
+    return "bmm" if _is_bmm_faster(pattern, 24 if last else 12) else "triton"
 
 
-def _in_half(pattern: Pattern, way: str, layout: str, even: bool) -> str:
+def _prefer_in_half(pattern: Pattern, way: str, layout: str, even: bool) -> str:
     a, b, c, d = pattern.shape
     last = layout == BATCH_LAST
     if a * d == 1 or way == "filled":
@@ -211,10 +224,10 @@ def _in_half(pattern: Pattern, way: str, layout: str, even: bool) -> str:
         most = MOST_DENSE["turned"]
     if a * d * b * c < most * (b + c):
         return "dense"
-    return "bmm" if way == "rows" and last and _copies_nothing(pattern, 12) else "triton"
+    return "bmm" if way == "rows" and last and _is_bmm_faster(pattern, 12) else "triton"
 
 
-def _copies_nothing(pattern: Pattern, most: int) -> bool:
+def _is_bmm_faster(pattern: Pattern, most: int) -> bool:
     """Whether "bmm" reads blocks where they lie, and they are so small that it is the faster one."""
     return pattern.d == 1 and pattern.b * pattern.c < most * (pattern.b + pattern.c)
 
@@ -229,7 +242,7 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
         return "Triton is not installed: pip install triton, or take the backend 'bmm'"
     if x.dtype not in DTYPES:
         return f"it multiplies float32, float16 and bfloat16, got {x.dtype}; take the backend 'bmm'"
-    if transformed():
+    if is_transform_active():
         return NO_RULES
     if os.environ.get("TRITON_INTERPRET") == "1":
         return ""
@@ -249,7 +262,7 @@ def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
     from tamis.kernels.triton import kronecker as kernels
 
     factor = kernels.Factor(weight.detach().resolve_neg(), layout == BATCH_LAST, tf32_allowed())
-    return lambda x, bias: factor(_as_read(x), None if bias is None else bias.resolve_neg())
+    return lambda x, bias: factor(_as_plain_memory(x), None if bias is None else bias.resolve_neg())
 
 
 TRITON = register(Backend("triton", _accepts, _apply, _prepare))

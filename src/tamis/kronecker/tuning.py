@@ -26,7 +26,7 @@ from torch import Tensor
 from tamis import __version__
 from tamis.artifact import replacing
 from tamis.errors import InvalidInput
-from tamis.kernels import differentiated, dispatch, in_turns
+from tamis.kernels import dispatch, needs_gradient, time_in_turns
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
 
 FORMAT = 1
@@ -77,23 +77,23 @@ def tune(
     if not dtype.is_floating_point:
         raise InvalidInput(f"tune measures with real numbers, got {dtype}")
     tasks = {training: _tasks(pattern, batch, dtype, device, layout, training) for training in (False, True)}
-    seconds = {"forward": in_turns(tasks[False], device), "training": in_turns(tasks[True], device)}
+    seconds = {"forward": time_in_turns(tasks[False], device), "training": time_in_turns(tasks[True], device)}
     forward, training = (min(times, key=lambda name: times[name]) for times in seconds.values())
     tuned = Tuned(forward, training, seconds)
-    _remember(machine(device), _key(pattern, layout, dtype, batch), tuned)
+    _write_entry(machine(device), _key(pattern, layout, dtype, batch), tuned)
     return tuned
 
 
 def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | None:
     """The backend that was measured to be the fastest for what is to be multiplied; None where nothing was measured."""
-    measured = remembered()
+    measured = read_table()
     if not measured:
         return None
     batch = x.shape[0] if layout == "batch_first" else x.shape[1]
     entry = measured.get(machine(x.device), {}).get(_key(pattern, layout, x.dtype, batch))
     if entry is None:
         return None
-    return str(entry["training" if differentiated(x, weight) else "forward"])
+    return str(entry["training" if needs_gradient(x, weight) else "forward"])
 
 
 def file() -> Path:
@@ -104,7 +104,7 @@ def file() -> Path:
 
 def entries(device: torch.device | str = "cpu") -> tuple[int, int]:
     """How many entries there are for this machine, and how many in all."""
-    measured = remembered()
+    measured = read_table()
     return len(measured.get(machine(torch.device(device)), {})), sum(map(len, measured.values()))
 
 
@@ -141,14 +141,14 @@ def _processor() -> str:
     return names[0] if names else platform.processor() or platform.machine()
 
 
-def power_of(batch: int) -> int:
+def next_power_of_two(batch: int) -> int:
     """The power of two that a batch does not exceed: one entry counts for all with the same."""
     return 1 << max(batch - 1, 0).bit_length()
 
 
 def _key(pattern: Pattern, layout: str, dtype: torch.dtype, batch: int) -> str:
     """An entry's name."""
-    return f"{pattern}, {layout}, {str(dtype).removeprefix('torch.')}, {power_of(batch)}"
+    return f"{pattern}, {layout}, {str(dtype).removeprefix('torch.')}, {next_power_of_two(batch)}"
 
 
 def _tasks(
@@ -176,12 +176,12 @@ def _tasks(
 
 
 @lru_cache(maxsize=1)
-def remembered() -> Table:
+def read_table() -> Table:
     """What is on disk, read once, and again after `tune`: the same object as long as it says the same."""
-    return _read(file())
+    return _parse_table(file())
 
 
-def _read(path: Path) -> Table:
+def _parse_table(path: Path) -> Table:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if content["format"] != FORMAT:
@@ -200,11 +200,11 @@ def _read(path: Path) -> Table:
     return table
 
 
-def _remember(of_machine: str, key: str, tuned: Tuned) -> None:
+def _write_entry(of_machine: str, key: str, tuned: Tuned) -> None:
     path = file()
-    table = _read(path)  # anew: others may have written meanwhile
+    table = _parse_table(path)  # anew: others may have written meanwhile
     table.setdefault(of_machine, {})[key] = asdict(tuned)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as part:
         part.write_text(json.dumps({"format": FORMAT, "machines": table}, indent=1) + "\n", encoding="utf-8")
-    remembered.cache_clear()
+    read_table.cache_clear()

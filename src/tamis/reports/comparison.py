@@ -13,7 +13,7 @@ import torch
 
 from tamis.artifact import Compressed
 from tamis.graph import Network, operations_of
-from tamis.kernels import NOT_MEASURED, measure
+from tamis.kernels import NOT_MEASURED, measure_energy
 
 SECONDS = 0.5  # of measuring, for each network: many runs of a small one
 FEWEST_ROUNDS = 3
@@ -71,7 +71,7 @@ def measured_rows(original: Network, small: Compressed, batch: int) -> list[Row]
     how = f"batch {batch}, {threads} thread{'s' * (threads > 1)}, run by torch in floats: the best of several runs"
     latency = Row("latency", before, after, how)
     inputs = example_inputs(original, batch)
-    spent = [measure(partial(net, *inputs)) for net in networks]
+    spent = [measure_energy(partial(net, *inputs)) for net in networks]
     joules = [NOT_MEASURED if each.joules is None else f"{each.joules / batch:.3g} J" for each in spent]
     return [latency, Row("energy", joules[0], joules[1], f"for one input, at batch {batch}: {spent[0].reason}")]
 

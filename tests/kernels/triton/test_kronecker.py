@@ -176,7 +176,7 @@ def test_layers_at_inference(layout: str) -> None:
         layer.factors[0].mul_(2)
         layer.bias.mul_(2)
         torch.testing.assert_close(layer(x), 2 * wanted)
-        assert len(layer._kept) == 1
+        assert len(layer._cache) == 1
 
 
 @needs_gpu
@@ -189,7 +189,7 @@ def test_layers_in_other_streams_and_graphs() -> None:
         with torch.cuda.stream(torch.cuda.Stream()):
             y = layer(x)
         torch.cuda.synchronize()
-        assert torch.equal(y, wanted) and len(layer._kept) == 2
+        assert torch.equal(y, wanted) and len(layer._cache) == 2
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             y = layer(x)

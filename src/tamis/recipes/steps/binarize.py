@@ -45,7 +45,7 @@ class Binarize(TrainingStep):
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace
 
-        from tamis.binary import packed_as, train_binary
+        from tamis.binary import pack_traced, train_binary
         from tamis.graph import trace
 
         settings, example = self.settings(), context.data.train.example
@@ -64,5 +64,5 @@ class Binarize(TrainingStep):
         how: dict[str, Any] = {"scale": self.scale, "estimator": self.estimator, "keep": list(self.keep)}
         step = {"step": self.step, **how, "activation_epochs": first_epochs}
         step |= {"data": context.data.train.name, **settings.in_effect}
-        small = packed_as(trace(binary, example), trained.model, [*state.small.recipe, step])
+        small = pack_traced(trace(binary, example), trained.model, [*state.small.recipe, step])
         return replace(state.renewed(small), module=binary)
