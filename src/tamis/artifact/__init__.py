@@ -9,7 +9,6 @@ from tamis.artifact.codes import MOST_LEVELS as MOST_LEVELS
 from tamis.artifact.codes import Codes as Codes
 from tamis.artifact.codes import storable as storable
 from tamis.artifact.compressed import Compressed as Compressed
-from tamis.artifact.compressed import check_same_graph as check_same_graph
 from tamis.artifact.compressed import compressed_of as compressed_of
 from tamis.artifact.compressed import load as load
 from tamis.artifact.compressed import recipe_of as recipe_of
@@ -42,7 +41,6 @@ __all__ = [
     "File",
     "Hold",
     "Masks",
-    "check_same_graph",
     "check_stored",
     "compressed_of",
     "errors_of",

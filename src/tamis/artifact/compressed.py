@@ -248,17 +248,6 @@ def compressed_of(
     return Compressed(net)
 
 
-def check_same_graph(small: Compressed, original: Network) -> None:
-    """Refuse two networks of which one is not made of the other: they must differ in their parameters only."""
-    if fingerprint(small.network) != fingerprint(original):
-        raise InvalidInput(f"{small!r} was not made from {original!r}: they compute different functions of parameters")
-    for name, value in original.params.items():
-        for kind in ("dtype", "device"):
-            here, there = getattr(small.params[name], kind), getattr(value, kind)
-            if here != there:
-                raise InvalidInput(f"'{name}' has the {kind} {here} in {small!r} and {there} in {original!r}")
-
-
 def load(path: str | Path | File, model: nn.Module | Network) -> Compressed:
     """Read a `.tamis` file.
 

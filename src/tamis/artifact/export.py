@@ -92,13 +92,12 @@ def _program(net: Network) -> ExportedProgram:
 
 def example_inputs(net: Network, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
     """Random inputs that the network takes: normal numbers, and of integers 0 and 1."""
-    device = next((value.device for value in net.params.values()), torch.device("cpu"))
     generator = torch.Generator().manual_seed(seed)
     inputs = []
     for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True):
         size = (batch * shape[0], *shape[1:]) if net.batched else shape
         drawn = torch.randn(size, generator=generator)
-        inputs.append((drawn if dtype.is_floating_point else drawn > 0).to(dtype).to(device))
+        inputs.append((drawn if dtype.is_floating_point else drawn > 0).to(dtype).to(net.device))
     return tuple(inputs)
 
 

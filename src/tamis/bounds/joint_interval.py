@@ -16,7 +16,7 @@ from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnifi
 from tamis.bounds.interval_pointwise import PiecewiseLinear, Pointwise, function_of
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
-from tamis.graph import FixedValues, Network, Node, check_one_graph, fold_batch_norm, is_shape_arithmetic
+from tamis.graph import FixedValues, Network, Node, check_same_graph, fold_batch_norm, is_shape_arithmetic
 from tamis.graph.ops import Call, describe, rearrange
 from tamis.paths import Weights, is_weight, sources
 
@@ -334,6 +334,6 @@ def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
 
 def check_pair(net: Network, other: Network) -> None:
     """Raise InvalidInput where two networks are not one graph with two sets of finite parameters."""
-    check_one_graph(net, other, "a bound over a box")
+    check_same_graph(net, other, "a bound over a box")
     net.check_finite()
     other.check_finite()

@@ -157,8 +157,7 @@ class _Rounding:
         self.net = net.to(torch.float64)
         floats = {name: value for name, value in self.net.params.items() if value.is_floating_point()}
         self.values = {name: floats[name] for name in sorted(path_coordinates(net)) if floats[name].numel()}
-        device = next((value.device for value in floats.values()), None)
-        self.x = tuple(torch.full(s, radius, dtype=torch.float64, device=device) for s in net.input_shapes)
+        self.x = tuple(torch.full(s, radius, dtype=torch.float64, device=net.device) for s in net.input_shapes)
 
     def log_error(self, bits: int, capped: bool = True) -> float:
         """The log of ‖Φ(|θ| + δ)‖ − ‖Φ(|θ|)‖; one dominates the other, so the path-metric is exact."""

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from tamis.certificates.samples import Batch, Fingerprint, Inputs, batches_of
 from tamis.certificates.schema import LARGEST_FLOAT
@@ -208,7 +207,7 @@ def gather_evidence(
         digests=np.concatenate(digests),
         inputs=fingerprint.inputs,
         labels=None if every is None else fingerprint.labels,
-        first=tuple(torch.cat(parts).to(_device(original)) for parts in zip(*first, strict=True)),
+        first=tuple(torch.cat(parts).to(original.device) for parts in zip(*first, strict=True)),
         largest_input=float(figures[2].max()),
         largest_score=float(figures[1].max()),
         distances=figures[0],
@@ -234,21 +233,16 @@ def outputs_of(net: Network, inputs: tuple[Tensor, ...], called: str) -> Tensor:
         InvalidInput: torch cannot compute them; `called` says of which network.
     """
     try:
-        leaves = [value for value in pytree.tree_leaves(net(*inputs)) if isinstance(value, Tensor)]
-        return torch.cat([value.reshape(len(value), -1).double() for value in leaves], 1)
+        return net.flat_outputs(*inputs)
     except (RuntimeError, IndexError) as error:
         shapes = ", ".join(str(tuple(value.shape)) for value in inputs)
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(f"the {called} network cannot be run on inputs of shape {shapes}: {reason:.300}") from error
 
 
-def _device(net: Network) -> torch.device:
-    return next((value.device for value in net.params.values()), torch.device("cpu"))
-
-
 @torch.inference_mode()
 def _measure(original: Network, small: Network, batch: Batch, first: str) -> tuple[_Measured, float]:
-    inputs = tuple(value.to(_device(original)) for value in batch.inputs)
+    inputs = tuple(value.to(original.device) for value in batch.inputs)
     before, after = outputs_of(original, inputs, "original"), outputs_of(small, inputs, "small")
     for name, outputs in (("original", before), ("small", after)):
         wrong = (~(outputs.abs() <= LARGEST_OUTPUT)).any(1).nonzero()

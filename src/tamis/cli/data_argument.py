@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
 from tamis.graph import Network
-from tamis.layerwise import device_of
 from tamis.training import Data, check_fits, evaluate, load_data
 
 
@@ -27,13 +26,13 @@ def load_test(spec: str | None, net: Network, model: str) -> Data | None:
     if spec is None:
         return None
     data = load_data(spec)
-    check_fits(_AsModule(net), data.to(device_of(net.params)), called=model)
+    check_fits(_AsModule(net), data.to(net.device), called=model)
     return data
 
 
 def accuracy(net: Network, data: Data) -> float:
     """Top-1, as a fraction."""
-    return evaluate(_AsModule(net), data, device=device_of(net.params))
+    return evaluate(_AsModule(net), data, device=net.device)
 
 
 class _AsModule(nn.Module):

@@ -7,7 +7,8 @@ from tamis.graph.batches import split_batch as split_batch
 from tamis.graph.fixed_values import FixedValues as FixedValues
 from tamis.graph.fold import fold_batch_norm as fold_batch_norm
 from tamis.graph.fold import is_affine_batch_norm as is_affine_batch_norm
-from tamis.graph.graph_match import check_one_graph as check_one_graph
+from tamis.graph.graph_match import check_same_graph as check_same_graph
+from tamis.graph.graph_match import graph_lines as graph_lines
 from tamis.graph.module_substitution import substituted as substituted
 from tamis.graph.network import Network as Network
 from tamis.graph.network import Node as Node
@@ -17,6 +18,7 @@ from tamis.graph.network import references_in as references_in
 from tamis.graph.network import resolve as resolve
 from tamis.graph.operations import Operation as Operation
 from tamis.graph.operations import operations_of as operations_of
+from tamis.graph.output_comparison import compare_outputs as compare_outputs
 from tamis.graph.program_file import load_program as load_program
 from tamis.graph.rescale import choose_scales as choose_scales
 from tamis.graph.rescale import layer_weights as layer_weights
@@ -62,9 +64,11 @@ __all__ = [
     "as_patterns",
     "batches_from",
     "batches_in",
-    "check_one_graph",
+    "check_same_graph",
     "choose_scales",
+    "compare_outputs",
     "fold_batch_norm",
+    "graph_lines",
     "is_affine_batch_norm",
     "is_shape_arithmetic",
     "lasting",

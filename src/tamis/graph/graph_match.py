@@ -1,32 +1,107 @@
-"""Whether two networks are one graph with two sets of parameters."""
+"""Compare the graphs of two networks: what is computed, without the values of the parameters."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
 from tamis.errors import InvalidInput
-from tamis.graph.network import Network
+from tamis.graph.network import Network, Ref
+
+PLACES = ("device", "layout", "pin_memory", "memory_format")  # arguments that say where a tensor is, not what it is
 
 
-def check_one_graph(net: Network, other: Network, wanted_by: str) -> None:
+def check_same_graph(net: Network, other: Network, needed_by: str, interchangeable: bool = False) -> None:
     """Raise InvalidInput where two networks differ in more than the values of their parameters.
 
     Args:
         net, other: the networks.
-        wanted_by: who compares them, for the message.
+        needed_by: the computation that needs them, for the message.
+        interchangeable: whether parameters of the one are put into the other. Then names of nodes do not matter, but
+            constants must have the same values, and each parameter the same dtype and device. Otherwise both are
+            walked side by side, name by name, and constants may differ as parameters may.
+
+    Example:
+        >>> check_same_graph(net, net.with_params({"fc.bias": torch.zeros(10)}), "path_metric")
     """
-    for name, value in (("first", net), ("second", other)):
+    for place, value in (("first", net), ("second", other)):
         if not isinstance(value, Network):
-            raise InvalidInput(f"{wanted_by} needs two Networks, the {name} is {type(value).__name__}")
-    if _graph(net) != _graph(other):
+            raise InvalidInput(f"{needed_by} needs two Networks, the {place} is {type(value).__name__}")
+    difference = _first_difference(net, other, interchangeable)
+    if difference is not None:
+        hint = "the second must be made from the first" if interchangeable else "make it with net.with_params(...)"
         raise InvalidInput(
-            f"{wanted_by} compares parameters of one and the same graph, got {net!r} and {other!r}; "
-            "make the second with net.with_params(...)"
+            f"{needed_by} needs two networks with one and the same graph, got {net!r} and {other!r}: {difference}; "
+            f"{hint}"
         )
 
 
-def _graph(net: Network) -> Any:
-    """All of a network but the values of its parameters."""
-    nodes = [(node.name, node.target, node.args, dict(node.kwargs)) for node in net.nodes]
-    tensors = {name: value.shape for name, value in {**net.params, **net.constants}.items()}
-    return nodes, net.inputs, net.input_shapes, net.outputs, tensors
+def _first_difference(net: Network, other: Network, interchangeable: bool) -> str | None:
+    lines = [graph_lines(each) if interchangeable else _named_lines(each) for each in (net, other)]
+    for mine, theirs in zip_longest(*lines):
+        if mine != theirs:
+            return f"the first has '{_shortened(mine)}' where the second has '{_shortened(theirs)}'"
+    for name, value in net.params.items() if interchangeable else ():
+        for kind in ("dtype", "device"):
+            if getattr(value, kind) != getattr(other.params[name], kind):
+                mine, theirs = getattr(value, kind), getattr(other.params[name], kind)
+                return f"'{name}' has the {kind} {mine} in the first and {theirs} in the second"
+    return None
+
+
+def _shortened(line: str | None) -> str:
+    return "nothing" if line is None else line if len(line) <= 120 else f"{line[:117]}..."
+
+
+def graph_lines(net: Network) -> list[str]:
+    """Describe a graph, a line for each input, parameter, constant, node and for the outputs.
+
+    Nodes go by their places and constants by their content: the same lines and the same parameters mean the same
+    outputs, whatever the nodes are called. Fingerprints in stored files are digests of these lines, so their wording
+    must not change.
+    """
+    labels = {name: f"%{place}" for place, name in enumerate([*net.inputs, *(node.name for node in net.nodes)])}
+    labels |= {name: f"constant{place}" for place, name in enumerate(net.constants)}
+    return _lines(net, labels, [f"constant {_content(value)}" for value in net.constants.values()])
+
+
+def _named_lines(net: Network) -> list[str]:
+    """Describe a graph with nodes and constants under their own names, and without the values of constants."""
+    labels = {name: name for name in (*net.inputs, *net.node, *net.constants)}
+    return _lines(net, labels, [f"constant {name} {tuple(value.shape)}" for name, value in net.constants.items()])
+
+
+def _lines(net: Network, labels: Mapping[str, str], constants: list[str]) -> list[str]:
+    lines = [f"input {labels[name]} {shape}" for name, shape in zip(net.inputs, net.input_shapes, strict=True)]
+    lines.append(f"batched {net.batched}")
+    lines += [f"parameter {name} {tuple(value.shape)}" for name, value in sorted(net.params.items())]
+    lines += [f"alias {name} {first}" for name, first in sorted(net.aliases.items())]
+    lines += constants
+    for node in net.nodes:
+        arguments = {name: value for name, value in node.arguments.items() if name not in PLACES}
+        lines.append(f"{labels[node.name]} = {node.op} {_argument_text(arguments, labels)}")
+    structure = pytree.tree_unflatten(list(range(len(net.outputs))), net.output_structure)
+    return [*lines, f"outputs {_argument_text(net.outputs, labels)} as {structure!r}"]
+
+
+def _argument_text(value: Any, labels: Mapping[str, str]) -> str:
+    if isinstance(value, Ref):
+        return labels.get(value.name, value.name)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_argument_text(item, labels) for item in value) + "]"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_argument_text(item, labels)}" for key, item in value.items()) + "}"
+    if isinstance(value, torch.fx.GraphModule):  # of a higher-order operation
+        return str(value.code)
+    return repr(value)
+
+
+def _content(value: Tensor) -> str:
+    data = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"

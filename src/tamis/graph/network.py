@@ -204,6 +204,15 @@ class Network:
         flat = [resolve(output, values.__getitem__) for output in self.outputs]
         return pytree.tree_unflatten(flat, self.output_structure)
 
+    def flat_outputs(self, *inputs: Tensor) -> Tensor:
+        """Compute all outputs of each sample side by side, in float64: a row for each sample.
+
+        Without a batch dimension the whole input is one sample, and there is one row.
+        """
+        leaves = [value for value in pytree.tree_leaves(self(*inputs)) if isinstance(value, Tensor)]
+        rows = [value.reshape(len(value) if self.batched else 1, -1) for value in leaves]
+        return torch.cat([row.double() for row in rows], 1)
+
     def run(self, values: dict[str, Any]) -> dict[str, Any]:
         """Evaluate every node from the inputs in `values`; what the outputs need, the rest freed on the way."""
         values = {**self.params, **self.constants, **values}
@@ -325,6 +334,12 @@ class Network:
         """The value of a `sym_size` node for a given batch size."""
         shape, dim = self.shape_of(node.args[0].name), node.args[1]
         return batch * shape[dim] if self.batched and dim == 0 else shape[dim]
+
+    @property
+    def device(self) -> torch.device:
+        """The device that the network computes on: that of its first tensor, or the CPU where it has none."""
+        tensors = (*self.params.values(), *self.constants.values())
+        return next((value.device for value in tensors), torch.device("cpu"))
 
     # -- parameters ------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,6 @@ from tamis.layerwise.least_squares import fitted_with_saliencies as fitted_with_
 from tamis.layerwise.least_squares import with_ridge as with_ridge
 from tamis.layerwise.repair import repair as repair
 from tamis.layerwise.transform import described as described
-from tamis.layerwise.transform import device_of as device_of
 from tamis.layerwise.transform import transformed as transformed
 from tamis.layerwise.walk import ACTIVATION_BUDGET as ACTIVATION_BUDGET
 from tamis.layerwise.walk import Walk as Walk
@@ -54,7 +53,6 @@ __all__ = [
     "batches_of",
     "check_budget",
     "described",
-    "device_of",
     "find_layers",
     "fitted",
     "fitted_with_saliencies",

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import Codes, Compressed, check_same_graph, compressed_of, storable
+from tamis.artifact import Codes, Compressed, compressed_of, storable
 from tamis.errors import InvalidInput
-from tamis.graph import Network, Patterns, as_patterns, lasting, without_autocast
+from tamis.graph import Network, Patterns, as_patterns, check_same_graph, lasting, without_autocast
 from tamis.layerwise.bias_correction import lost, shifted
 from tamis.layerwise.calibration import Calibration
 from tamis.layerwise.collector import Rows, Sums
@@ -22,7 +22,7 @@ from tamis.layerwise.gram import Gram
 from tamis.layerwise.journal import Outcome
 from tamis.layerwise.layers import Layer, find_layers
 from tamis.layerwise.least_squares import DAMPING, fitted
-from tamis.layerwise.transform import described, device_of, transformed
+from tamis.layerwise.transform import described, transformed
 from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk, check_budget
 from tamis.progress import Listener
 from tamis.training import join_team
@@ -76,7 +76,7 @@ def repair(
     check_budget(activation_budget)
     include, exclude = lasting(include), lasting(exclude)
     original = compressed_of(net, example, "repair").network
-    check_same_graph(small, original)
+    check_same_graph(original, small.network, "repair", interchangeable=True)
     original.check_finite()
     layers = find_layers(original, include, exclude, "joint", done="repaired")
     fitter = _Fitter(original.params, small, float(damping), bias_correction)
@@ -88,7 +88,7 @@ def repair(
         "include": list(as_patterns(include)) or None,
         "exclude": list(as_patterns(exclude)) or None,
     }
-    team = join_team(device_of(original.params))
+    team = join_team(original.device)
     walk = Walk(original, small.params, calibration, False, activation_budget, team)
     return transformed(walk, layers, fitter, small, step, directory, progress)
 

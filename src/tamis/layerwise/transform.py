@@ -75,8 +75,3 @@ def described(calibration: Calibration) -> str:
     """Calibration data for a recipe: its name, if it has one."""
     name = getattr(calibration, "name", None)
     return str(calibration if isinstance(calibration, (str, Path)) else name or type(calibration).__name__)
-
-
-def device_of(params: Mapping[str, Tensor]) -> torch.device:
-    """Where a network is."""
-    return next((value.device for value in params.values()), torch.device("cpu"))

@@ -17,7 +17,7 @@ from tamis.graph import (
     Layer,
     Network,
     Node,
-    check_one_graph,
+    check_same_graph,
     choose_scales,
     fold_batch_norm,
     layer_weights,
@@ -120,7 +120,7 @@ def _least(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
 
 
 def _check(net: Network, other: Network) -> None:
-    check_one_graph(net, other, "path_metric")
+    check_same_graph(net, other, "path_metric")
     _check_indices(net, other)
     require(net, Capability.LIPSCHITZ, "path_metric")
     net.check_finite()

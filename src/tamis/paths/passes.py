@@ -280,9 +280,8 @@ def powered(scaled: Scaled, q: float) -> list[Part]:
 
 def ones_input(net: Network) -> dict[str, Tensor]:
     """The input full of ones, in float64, where the parameters are."""
-    device = next((value.device for value in (*net.params.values(), *net.constants.values())), None)
     shapes = zip(net.inputs, net.input_shapes, strict=True)
-    return {name: torch.ones(shape, dtype=torch.float64, device=device) for name, shape in shapes}
+    return {name: torch.ones(shape, dtype=torch.float64, device=net.device) for name, shape in shapes}
 
 
 def gather(net: Network, outputs: Mapping[str, Scaled]) -> tuple[Tensor, Tensor, float]:

@@ -19,7 +19,6 @@ from tamis.layerwise import (
     Walk,
     check_budget,
     described,
-    device_of,
     find_layers,
     transformed,
 )
@@ -112,7 +111,7 @@ def prune(
     surgeon = BrainSurgeon(original.params, before.masks, {name: int((~kept[name]).sum()) for name in chosen.names})
     only = [glob.escape(name) for name in chosen.names]  # names, not patterns
     layers = find_layers(original, only, None, "joint", done="pruned by 'obs'")
-    walk = Walk(original, before.params, calibration, False, activation_budget, join_team(device_of(original.params)))
+    walk = Walk(original, before.params, calibration, False, activation_budget, join_team(original.device))
     return transformed(walk, layers, surgeon, before, step, directory, progress)
 
 

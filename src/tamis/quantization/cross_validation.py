@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tamis.artifact import Compressed, compressed_of
 from tamis.errors import InvalidInput
-from tamis.graph import Network
+from tamis.graph import Network, compare_outputs
 from tamis.layerwise import FEWEST_BATCHES, Calibration, batches_of
 from tamis.progress import Listener, reporting
 from tamis.quantization.alphabet import Alphabet
@@ -98,22 +98,9 @@ def _dealt(batches: Sequence[Batch], part: int) -> tuple[list[Batch], list[Batch
 
 def _compared(original: Network, small: Network, batches: Sequence[Batch]) -> Tensor:
     """Sums over batches: squared difference, squares, inputs that agree, inputs."""
-    sums = torch.zeros(4, dtype=torch.float64)
-    device = next(iter(original.params.values())).device
-    with torch.no_grad():
-        for batch in batches:
-            inputs = [value.to(device) for value in batch]
-            there, here = (_flat(each(*inputs), original.batched) for each in (original, small))
-            agree = int((there.argmax(1) == here.argmax(1)).sum())
-            difference, whole = float((there - here).square().sum()), float(there.square().sum())
-            sums += torch.tensor([difference, whole, agree, len(there)], dtype=torch.float64)
-    return sums
-
-
-def _flat(outputs: Any, batched: bool) -> Tensor:
-    """All outputs for each sample, in a row, in float64; a whole input is one sample where there is no batch."""
-    tensors = [outputs] if isinstance(outputs, Tensor) else torch.utils._pytree.tree_leaves(outputs)
-    return torch.cat([each.reshape(len(each) if batched else 1, -1).double() for each in tensors], 1)
+    found = compare_outputs(original, small, batches)
+    sums = [found.squared_change, found.squared_size, found.samples - found.different, found.samples]
+    return torch.tensor(sums, dtype=torch.float64)
 
 
 def _trial(levels: int | Alphabet, c_alpha: float | None, sums: Tensor) -> Trial:

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from tamis.artifact import Compressed, check_same_graph, compressed_of
+from tamis.artifact import Compressed, compressed_of
 from tamis.errors import InvalidInput
-from tamis.graph import Network, Patterns, as_patterns, lasting, without_autocast
+from tamis.graph import Network, Patterns, as_patterns, check_same_graph, lasting, without_autocast
 from tamis.layerwise import (
     ACTIVATION_BUDGET,
     Calibration,
@@ -21,7 +21,6 @@ from tamis.layerwise import (
     batches_of,
     check_budget,
     described,
-    device_of,
     find_layers,
     transformed,
 )
@@ -132,7 +131,7 @@ def quantize(
         rest: dict[str, Any] = {**choices, "method": chosen, "pruned": pruned, "activation_budget": activation_budget}
         trials = cross_validate(given, calibration, [alphabet], multiples, progress=progress, **rest)
         multiples = (min(trials, key=lambda trial: trial.error).c_alpha or 1.0,)
-    team = join_team(device_of(original.params))
+    team = join_team(original.device)
     quantizer = LayerQuantizer(
         original=original.params,
         masks=before.masks,
@@ -188,5 +187,5 @@ def _checked(pruned: Compressed, original: Network) -> Compressed:
     """A pruned network, if it is the same but for its weights."""
     if not isinstance(pruned, Compressed):
         raise InvalidInput(f"pruned must be a Compressed, as tamis.prune gives it, got {type(pruned).__name__}")
-    check_same_graph(pruned, original)
+    check_same_graph(original, pruned.network, "quantize", interchangeable=True)
     return pruned

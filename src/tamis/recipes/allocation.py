@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tamis.artifact import Compressed, Masks, fingerprint_of_values, format
 from tamis.graph import Network
-from tamis.layerwise import ACTIVATION_BUDGET, Layer, Outcome, Rows, Sums, Walk, device_of, find_layers, transformed
+from tamis.layerwise import ACTIVATION_BUDGET, Layer, Outcome, Rows, Sums, Walk, find_layers, transformed
 from tamis.progress import Listener
 from tamis.quantization import METHODS, MULTIPLES, LayerQuantizer, alphabet_of
 from tamis.training import Data, join_team
@@ -77,7 +77,7 @@ def options_by_layer(
     """
     layers = find_layers(reference, None, None, "joint", done="quantized")
     prober = _Prober(reference, smalls, calibration[:PROBED].normalised())
-    team = join_team(device_of(reference.params))
+    team = join_team(reference.device)
     walk = Walk(reference, smalls[0].params, calibration, True, ACTIVATION_BUDGET, team)
     step = {"step": "probe", "choices": [[each.levels, each.amount] for each in CHOICES]}
     step |= {"networks": [[fingerprint_of_values(each.params), fingerprint_of_values(each.masks)] for each in smalls]}
@@ -128,7 +128,7 @@ def quantizer(reference: Network, masks: Mapping[str, Tensor], levels: int) -> L
         fits_scales=True,
         biases=False,
         bias_correction=method.bias_correction,
-        team=join_team(device_of(reference.params)),
+        team=join_team(reference.device),
     )
 
 
@@ -191,7 +191,7 @@ class _Prober:
         """The mean squared change of the outputs when these parameters are put into a network as it is now."""
         with torch.no_grad():
             before, after = (
-                outputs(each, self.inputs) for each in (small.network, small.network.with_params(dict(changes)))
+                each.flat_outputs(self.inputs) for each in (small.network, small.network.with_params(dict(changes)))
             )
         return float((before - after).square().sum(1).mean())
 
@@ -202,12 +202,6 @@ def _size(name: str, value: Tensor, mask: Tensor | None, code: Any) -> int:
     if code is not None and mask is not None:
         code = code.masked(mask)
     return format.size({name: value}, masks, {}, {} if code is None else {name: code}) - format.size({}, {}, {}, {})
-
-
-def outputs(net: Network, inputs: Tensor) -> Tensor:
-    """All outputs of each sample side by side, in float64."""
-    leaves = torch.utils._pytree.tree_leaves(net(inputs))
-    return torch.cat([each.reshape(len(each), -1).double() for each in leaves], 1)
 
 
 def allocations(options: Mapping[str, Sequence[Option]]) -> list[dict[str, Option]]:

@@ -18,9 +18,9 @@ from tamis.bounds import disagreement
 from tamis.certificates import VERSION, part, percent, share_out
 from tamis.certificates.claims import kinds_of
 from tamis.errors import InvalidInput
-from tamis.graph import Network, SeenSamples
-from tamis.layerwise import ACTIVATION_BUDGET, Walk, device_of, find_layers, transformed
-from tamis.recipes.allocation import WHOLE, Choice, Mixed, Option, allocations, kept, outputs
+from tamis.graph import Network, SeenSamples, compare_outputs
+from tamis.layerwise import ACTIVATION_BUDGET, Walk, find_layers, transformed
+from tamis.recipes.allocation import WHOLE, Choice, Mixed, Option, allocations, kept
 from tamis.recipes.plan import announce
 from tamis.recipes.starting_points import Start, begin, of_start, probed
 from tamis.recipes.state import DELTA, Context, State
@@ -120,7 +120,7 @@ class Trials:
         levels = {name: choice.levels for name, choice in choices.items()}
         step = {"step": "quantize", "method": "optq", "per": "channel", "levels": levels}
         step |= {"calibration": self._context.data.calibration.name}
-        team = join_team(device_of(reference.params))
+        team = join_team(reference.device)
         calibration = self._context.data.calibration
         walk = Walk(reference, small.params, calibration, True, ACTIVATION_BUDGET, team)
         treatment = Mixed(reference, small.masks, choices)
@@ -315,11 +315,6 @@ def _pruned(state: State, choices: Mapping[str, Choice]) -> Compressed:
 
 def compared(original: Network, small: Network, data: Data) -> tuple[int, float]:
     """On how many inputs the class with the highest score differs, and the mean squared change of the outputs."""
-    different, moved = 0, 0.0
-    with torch.no_grad():
-        for some in torch.arange(len(data)).split(EVALUATED):
-            inputs = data.batch(some)[0]
-            before, after = outputs(original, inputs), outputs(small, inputs)
-            different += int((before.argmax(1) != after.argmax(1)).sum())
-            moved += float((before - after).square().sum())
-    return different, moved / len(data)
+    places = torch.arange(len(data)).split(EVALUATED)
+    found = compare_outputs(original, small, ((data.batch(some)[0],) for some in places))
+    return found.different, found.squared_change / len(data)

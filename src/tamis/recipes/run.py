@@ -273,7 +273,7 @@ def _traced(model: Any, example: Any, data: Splits, called: str) -> Network:
 def device_for(net: Network, asked: str | torch.device | None) -> torch.device:
     """Where steps train: the device that is asked for, or else that of the network."""
     if asked is None:
-        return next(iter(net.params.values())).device
+        return net.device
     try:
         return torch.device(asked)
     except (RuntimeError, TypeError):

@@ -85,9 +85,8 @@ def _usual_outputs(net: Network, small: Network, radius: float) -> float:
         uniform = torch.rand(count, *shape[1:], generator=generator, dtype=torch.float64) * 2 - 1
         return (uniform * radius).to(dtype)
 
-    device = next((value.device for value in net.params.values()), None)
     pairs = zip(net.input_shapes, net.input_dtypes, strict=True)
-    inputs = tuple(drawn(shape, dtype).to(device) for shape, dtype in pairs)
+    inputs = tuple(drawn(shape, dtype).to(net.device) for shape, dtype in pairs)
     norms = sum(outputs_of(each, inputs, which).abs().sum(1) for each, which in ((net, "original"), (small, "small")))
     assert isinstance(norms, Tensor)
     # Outputs that overflow are large, whatever they are; to call them smaller makes no bound informative.

@@ -1,0 +1,47 @@
+"""Compare the outputs of two networks on the same inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tamis.graph.network import Network
+
+
+@dataclass(frozen=True)
+class OutputComparison:
+    """How far the outputs of two networks are apart, summed over samples.
+
+    Attributes:
+        squared_change: Σ ‖R_θ(x) − R_θ'(x)‖₂².
+        squared_size: Σ ‖R_θ(x)‖₂², of the first network.
+        different: how many samples have another largest output.
+        samples: how many there were.
+    """
+
+    squared_change: float
+    squared_size: float
+    different: int
+    samples: int
+
+
+@torch.no_grad()
+def compare_outputs(net: Network, other: Network, batches: Iterable[tuple[Tensor, ...]]) -> OutputComparison:
+    """Compare two networks on batches of inputs, which are moved to where the first network is.
+
+    Example:
+        >>> compare_outputs(net, net, [(torch.zeros(2, 3),)]).different
+        0
+    """
+    change, size, different, samples = 0.0, 0.0, 0, 0
+    for batch in batches:
+        inputs = [value.to(net.device) for value in batch]
+        before, after = net.flat_outputs(*inputs), other.flat_outputs(*inputs)
+        change += float((before - after).square().sum())
+        size += float(before.square().sum())
+        different += int((before.argmax(1) != after.argmax(1)).sum())
+        samples += len(before)
+    return OutputComparison(change, size, different, samples)
