@@ -39,7 +39,7 @@ from tamis.progress import reporting
 from tamis.pruning import prune
 from tamis.pruning.rank_correlation import overlap
 from tamis.reports.figures import magnitude_against_cost, training_curves
-from tamis.training import Settings, Trained, evaluate, kept_weights, load_data, train
+from tamis.training import Settings, Trained, evaluate, load_data, load_epoch_weights, train
 from tamis.training.models import MODELS, example_input
 
 LEVELS = (0.1, 0.2, 0.4, 0.6, 0.8)
@@ -111,7 +111,7 @@ class Job:
         torch.manual_seed(plan.settings.seed)
         model = MODELS[plan.model]()
         if masks is not None:
-            model.load_state_dict(kept_weights(self.directory / "dense", plan.rewind))
+            model.load_state_dict(load_epoch_weights(self.directory / "dense", plan.rewind))
         return train(
             model,
             load_data(plan.data),

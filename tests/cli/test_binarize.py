@@ -17,7 +17,7 @@ from tamis.cli.binarize import parse_keep
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
 from tamis.training import Settings, evaluate, load_data
-from tamis.training.loop import _Training
+from tamis.training.loop import TrainingRun
 from tamis.training.models import mlp
 
 MLP = "tamis.training.models:mlp"
@@ -117,7 +117,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 def test_it_goes_on_where_it_was_broken_off(
     killed_at: int, words: str, whole: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original, begun = _Training.epoch, []
+    original, begun = TrainingRun.run_epoch, []
 
     def epoch(training: Any, number: int) -> Any:
         begun.append(number)
@@ -126,7 +126,7 @@ def test_it_goes_on_where_it_was_broken_off(
         return original(training, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.training.loop._Training.epoch", epoch)
+        patch.setattr("tamis.training.loop.TrainingRun.run_epoch", epoch)
         assert invoke(MLP, *QUICK, "-o", "broken.tamis").exit_code == 130
     assert files() == ["broken.tamis.partial"]
     assert words in run(MLP, *QUICK, "-o", "broken.tamis")

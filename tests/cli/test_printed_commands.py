@@ -28,7 +28,7 @@ NET = """from torch import nn
 def net():
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
 """
-DATA = """from tamis.training.data import load_data
+DATA = """from tamis.training import load_data
 
 learned = load_data("digits:train[:200]")
 

@@ -31,12 +31,12 @@ QUICK = ("--data", DATA, "--sparsity", 0.8, "--epochs", 6, "--batch", 30, "--mas
 KILLED_AFTER_AN_EPOCH = """
 import os, signal
 from tamis.cli.main import main
-from tamis.training.checkpoint import Journal
-write = Journal.write
+from tamis.training.checkpoint import RunDirectory
+write = RunDirectory.write
 def write_and_die(*arguments):
     write(*arguments)
     os.kill(os.getpid(), signal.SIGKILL)
-Journal.write = write_and_die
+RunDirectory.write = write_and_die
 main()
 """
 

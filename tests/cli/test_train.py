@@ -23,7 +23,7 @@ from tamis.cli.model_argument import load_module
 from tamis.cli.train import parse_settings
 from tamis.errors import InvalidInput
 from tamis.training import Settings, evaluate, load_data, read_checkpoint, train
-from tamis.training.loop import _Training
+from tamis.training.loop import TrainingRun
 from tamis.training.models import MODELS
 
 MLP = "tamis.training.models:mlp"
@@ -212,7 +212,7 @@ def test_a_tamis_file_without_masks_can_become_plain_weights() -> None:
 
 def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.training.loop._Training.epoch", interrupted_at(2))
+        patch.setattr("tamis.training.loop.TrainingRun.run_epoch", interrupted_at(2))
         assert invoke(MLP, *QUICK, "-o", "w.safetensors").exit_code == 130
     assert not Path("w.safetensors").exists()
     text = run_train(MLP, *QUICK, "-o", "w.safetensors")
@@ -221,7 +221,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def interrupted_at(last: int) -> Any:
-    original = _Training.epoch
+    original = TrainingRun.run_epoch
 
     def epoch(training: Any, number: int) -> Any:
         if number == last:

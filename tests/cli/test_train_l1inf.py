@@ -20,9 +20,9 @@ from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
 from tamis.cli.train import parse_radii
 from tamis.errors import InvalidInput
-from tamis.l1inf import Within, statistics
+from tamis.l1inf import L1InfConstraint, statistics
 from tamis.training import Settings, load_data, train
-from tamis.training.loop import _Training
+from tamis.training.loop import TrainingRun
 from tamis.training.models import MODELS
 
 MLP = "tamis.training.models:mlp"
@@ -45,7 +45,7 @@ def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
 
 
-def expected(constraint: Within, **options: Any) -> nn.Module:
+def expected(constraint: L1InfConstraint, **options: Any) -> nn.Module:
     """What the library trains when it is called by hand."""
     model = options.pop("model", None) or load_module(MLP).module
     settings = Settings(epochs=2, batch=32)
@@ -62,7 +62,7 @@ def assert_same(state: Any, other: Any) -> None:
 
 def test_it_trains_within_the_ball_and_says_what_came_of_it() -> None:
     text = run_train(MLP, *QUICK, "--l1inf", 0.5, "-o", "w.safetensors")
-    model = expected(Within(0.5))
+    model = expected(L1InfConstraint(0.5))
     assert_same(load_file("w.safetensors"), model.state_dict())
     found = statistics(model)
     assert 0.2 < found.sparsity < 1 and found.c <= 0.5 * (1 + 1e-6)
@@ -75,7 +75,7 @@ def test_it_trains_within_the_ball_and_says_what_came_of_it() -> None:
 def test_a_tamis_file_is_smaller_for_its_zeros_and_says_how_it_was_trained() -> None:
     run_train(MLP, *QUICK, "--l1inf", 0.5, "-o", "small.tamis")
     run_train(MLP, "--data", DATA, "--epochs", 2, "--batch", 32, "--directory", "dense", "-o", "dense.tamis")
-    small, model = tamis.load("small.tamis", MODELS["mlp"]()), expected(Within(0.5))
+    small, model = tamis.load("small.tamis", MODELS["mlp"]()), expected(L1InfConstraint(0.5))
     assert_same(small.state_dict(), model.state_dict())
     assert set(small.masks) == {"linear1.weight", "linear2.weight"}
     for name, mask in small.masks.items():
@@ -87,7 +87,7 @@ def test_a_tamis_file_is_smaller_for_its_zeros_and_says_how_it_was_trained() -> 
 def test_single_layers_have_radii_of_their_own() -> None:
     text = run_train(MLP, *QUICK, "--l1inf", "linear1=0.25", "--l1inf", "linear3=1", "-o", "w.tamis")
     small = tamis.load("w.tamis", MODELS["mlp"]())
-    assert_same(small.state_dict(), expected(Within({"linear1": 0.25, "linear3": 1.0})).state_dict())
+    assert_same(small.state_dict(), expected(L1InfConstraint({"linear1": 0.25, "linear3": 1.0})).state_dict())
     assert small.recipe[-1]["l1inf"] == {"c": {"linear1": 0.25, "linear3": 1.0}}
     assert "‖T_l‖₁,∞ ≤ 0.25 in linear1, ‖T_l‖₁,∞ ≤ 1 in linear3" in text
     assert "of 2,368 weights are 0 in linear1, linear3; the largest ‖T_l‖₁,∞ is 1" in text
@@ -99,7 +99,7 @@ def test_what_is_pruned_stays_pruned() -> None:
     run_train(MLP, *QUICK, "--weights", "pruned.tamis", "--l1inf", 0.5, "-o", "small.tamis")
     small = tamis.load("small.tamis", MODELS["mlp"]())
     model = pruned.apply_to(MODELS["mlp"]())
-    assert_same(small.state_dict(), expected(Within(0.5), model=model, masks=pruned.masks).state_dict())
+    assert_same(small.state_dict(), expected(L1InfConstraint(0.5), model=model, masks=pruned.masks).state_dict())
     for name, mask in pruned.masks.items():
         assert not small.params[name][~mask].any() and not small.masks[name][~mask].any()
     assert small.masks.pruned > pruned.masks.pruned
@@ -125,7 +125,7 @@ def test_tied_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = _Training.epoch
+    original = TrainingRun.run_epoch
 
     def epoch(training: Any, number: int) -> Any:
         if number == 2:
@@ -133,7 +133,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
         return original(training, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.training.loop._Training.epoch", epoch)
+        patch.setattr("tamis.training.loop.TrainingRun.run_epoch", epoch)
         assert invoke(MLP, *QUICK, "--l1inf", 0.5, "-o", "broken.tamis").exit_code == 130
     assert "of run, after epoch 1" in run_train(MLP, *QUICK, "--l1inf", 0.5, "-o", "broken.tamis")
     other = ("--data", DATA, "--epochs", 2, "--batch", 32, "--directory", "other")
@@ -159,7 +159,7 @@ def test_two_processes_write_one_file_within_the_ball() -> None:
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.count("the largest ‖T_l‖₁,∞ is 0.5") == 1
     state = load_file("w.safetensors")
-    for name, value in expected(Within(0.5)).state_dict().items():
+    for name, value in expected(L1InfConstraint(0.5)).state_dict().items():
         torch.testing.assert_close(state[name], value, rtol=1e-3, atol=1e-5)
     model = MODELS["mlp"]()
     model.load_state_dict(state)

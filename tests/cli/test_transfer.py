@@ -17,7 +17,7 @@ from tamis.architecture import transfer as transfer_architecture
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
 from tamis.training import Settings, evaluate, load_data
-from tamis.training.loop import _Training
+from tamis.training.loop import TrainingRun
 from tamis.training.models import MODELS
 
 MLP = "tamis.training.models:mlp"
@@ -98,7 +98,7 @@ def test_from_a_search_to_a_small_network() -> None:
 
 
 def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = _Training.epoch
+    original = TrainingRun.run_epoch
 
     def epoch(training: Any, number: int) -> Any:
         if number == 2:
@@ -106,7 +106,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
         return original(training, number)
 
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.training.loop._Training.epoch", epoch)
+        patch.setattr("tamis.training.loop.TrainingRun.run_epoch", epoch)
         assert invoke(MLP, "half.architecture", *QUICK, "-o", "broken.tamis").exit_code == 130
     assert files() == ["broken.tamis.partial", "half.architecture"]
     text = run(MLP, "half.architecture", *QUICK, "-o", "broken.tamis")

@@ -30,7 +30,7 @@ from experiments.phi_pruning import (
     run,
     show,
 )
-from tamis.training import CHECKPOINT, Settings, evaluate, kept_weights, load_data, train
+from tamis.training import CHECKPOINT, Settings, evaluate, load_data, load_epoch_weights, train
 from tamis.training.models import digits_cnn
 
 TINY = Plan(
@@ -165,7 +165,7 @@ def test_accuracies_are_those_of_pruning_rewinding_and_retraining_by_hand(
     source = tamis.rescale(net, TINY.settings.seed) if method == RESCALED else net
     model.load_state_dict(masks.zeroed(source.state_dict()))
     assert study["not retrained"][method][str(level)] == evaluate(model, test)
-    model.load_state_dict(kept_weights(directory / "seed_0" / "dense", TINY.rewind))
+    model.load_state_dict(load_epoch_weights(directory / "seed_0" / "dense", TINY.rewind))
     options: dict[str, Any] = {"test": test, "masks": masks, "first_epoch": TINY.rewind, "progress": False}
     again = train(model, load_data(TINY.data), TINY.settings, **options)
     curve = [(epoch.epoch, epoch.test_accuracy) for epoch in again.history]

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import ddp_within
+import ddp_l1inf_constraint
 import pytest
 import torch
 import torch.nn.functional as F
-from ddp_within import MASKS, C, Watched, small_mlp
+from ddp_l1inf_constraint import MASKS, C, Watched, small_mlp
 from torch import Tensor, nn
 from torchrun import team_of
 
 from tamis.errors import InvalidInput, TrainingDiverged
-from tamis.l1inf import project, statistics
-from tamis.l1inf.constraint import Within
+from tamis.l1inf import L1InfConstraint, project, statistics
 from tamis.progress import Progress
 from tamis.training import Data, Settings, Trained, learning_rate_at, load_data, read_checkpoint, train
 
@@ -58,7 +57,9 @@ def test_it_is_algorithm_1_written_out(c: Any) -> None:
             return super().batch(indices)
 
     settings = Settings(epochs=3, batch=30, momentum=0.0, weight_decay=0.0)
-    got = trained(data=Asked(DATA.inputs, DATA.labels, DATA.name), settings=settings, constraint=Within(c)).model
+    got = trained(
+        data=Asked(DATA.inputs, DATA.labels, DATA.name), settings=settings, constraint=L1InfConstraint(c)
+    ).model
     model = small_mlp()
     radii = c if isinstance(c, dict) else {"linear1": c, "linear2": c}
     assert len(asked) == 12
@@ -76,8 +77,8 @@ def test_it_is_algorithm_1_written_out(c: Any) -> None:
                 layer.bias.copy_(bias)  # type: ignore[operator]
     for one, other in zip(got.parameters(), model.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
-    assert all(layer.norm <= radii[layer.name] * (1 + 1e-6) for layer in Within(c).statistics(got).layers)
-    assert Within(c).statistics(got).sparsity > 0.1
+    assert all(layer.norm <= radii[layer.name] * (1 + 1e-6) for layer in L1InfConstraint(c).statistics(got).layers)
+    assert L1InfConstraint(c).statistics(got).sparsity > 0.1
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -95,12 +96,12 @@ def test_every_step_ends_within_and_leaves_what_is_pruned_at_zero(optimizer: Any
 def test_the_model_is_left_as_it_is() -> None:
     model = small_mlp()
     before = [value.clone() for value in model.parameters()]
-    train(model, DATA, SETTINGS, constraint=Within(0.0), progress=False)
+    train(model, DATA, SETTINGS, constraint=L1InfConstraint(0.0), progress=False)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
 def test_a_radius_of_0_leaves_nothing_but_the_output_layer() -> None:
-    found = statistics(trained(constraint=Within(0.0)).model)
+    found = statistics(trained(constraint=L1InfConstraint(0.0)).model)
     assert found.c == 0.0 and found.sparsity == 1.0
 
 
@@ -108,7 +109,7 @@ def test_a_radius_of_0_leaves_nothing_but_the_output_layer() -> None:
 
 
 def test_broken_off_it_goes_on_to_the_bit(tmp_path: Path) -> None:
-    options: dict[str, Any] = {"constraint": Within(C), "masks": MASKS}
+    options: dict[str, Any] = {"constraint": L1InfConstraint(C), "masks": MASKS}
     with pytest.raises(Stop):
         trained(**options, directory=tmp_path, progress=stop_after(1))
     checkpoint = read_checkpoint(tmp_path)
@@ -121,10 +122,10 @@ def test_broken_off_it_goes_on_to_the_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        (Within(0.5), None, r"l1inf was \{'c': 0\.5\}, now it is None"),
-        (None, Within(0.5), r"l1inf was None, now it is \{'c': 0\.5\}"),
-        (Within(0.5), Within(0.25), r"l1inf was \{'c': 0\.5\}, now it is \{'c': 0\.25\}"),
-        (Within(0.5), Within({"linear1": 0.5}), r"now it is \{'c': \{'linear1': 0\.5\}\}"),
+        (L1InfConstraint(0.5), None, r"l1inf was \{'c': 0\.5\}, now it is None"),
+        (None, L1InfConstraint(0.5), r"l1inf was None, now it is \{'c': 0\.5\}"),
+        (L1InfConstraint(0.5), L1InfConstraint(0.25), r"l1inf was \{'c': 0\.5\}, now it is \{'c': 0\.25\}"),
+        (L1InfConstraint(0.5), L1InfConstraint({"linear1": 0.5}), r"now it is \{'c': \{'linear1': 0\.5\}\}"),
     ],
 )
 def test_another_constraint_is_another_training(first: Any, second: Any, message: str, tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_another_constraint_is_another_training(first: Any, second: Any, message
 
 @pytest.mark.slow
 def test_after_every_step_of_a_team_all_hold_the_same_bits_within_the_ball(tmp_path: Path) -> None:
-    done = team_of(2, tmp_path, script=Path(ddp_within.__file__), seconds=120)
+    done = team_of(2, tmp_path, script=Path(ddp_l1inf_constraint.__file__), seconds=120)
     assert done.returncode == 0, done.stdout
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
     assert first["digests"] == second["digests"] and len(set(first["digests"])) == 12
@@ -152,32 +153,34 @@ def test_after_every_step_of_a_team_all_hold_the_same_bits_within_the_ball(tmp_p
 
 
 def test_it_says_what_is_in_effect_in_plain_values() -> None:
-    assert Within(torch.tensor(0.5)).in_effect == {"l1inf": {"c": 0.5}}  # type: ignore[arg-type]
-    assert Within({"linear1": 1}).in_effect == {"l1inf": {"c": {"linear1": 1.0}}}
+    assert L1InfConstraint(torch.tensor(0.5)).in_effect == {"l1inf": {"c": 0.5}}  # type: ignore[arg-type]
+    assert L1InfConstraint({"linear1": 1}).in_effect == {"l1inf": {"c": {"linear1": 1.0}}}
 
 
 def test_statistics_are_of_the_layers_that_are_constrained() -> None:
     model = small_mlp()
     whole = statistics(model, exclude=())
-    assert [layer.name for layer in Within(1.0).statistics(model).layers] == ["linear1", "linear2"]
-    found = Within({"linear3": 1.0}).statistics(model)
+    assert [layer.name for layer in L1InfConstraint(1.0).statistics(model).layers] == ["linear1", "linear2"]
+    found = L1InfConstraint({"linear3": 1.0}).statistics(model)
     assert found.layers == whole.layers[2:] and found.c == whole.layers[2].norm
 
 
 @pytest.mark.parametrize("c", [-1.0, float("nan"), "0.1", True, {"linear1": -1.0}, lambda step: 1.0])
 def test_what_is_no_radius_is_refused(c: Any) -> None:
     with pytest.raises(InvalidInput, match="must be a number ≥ 0"):
-        Within(c)
+        L1InfConstraint(c)
 
 
 def test_a_layer_that_is_none_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(
         InvalidInput, match="c names 'linear9', which is no layer; these are: linear1, linear2, linear3"
     ):
-        trained(constraint=Within({"linear9": 1.0}), directory=tmp_path / "run")
+        trained(constraint=L1InfConstraint({"linear9": 1.0}), directory=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_training_that_diverges_says_so() -> None:
     with pytest.raises(TrainingDiverged):
-        trained(settings=Settings(epochs=3, batch=30, learning_rate=1e38), constraint=Within({"linear2": 1e30}))
+        trained(
+            settings=Settings(epochs=3, batch=30, learning_rate=1e38), constraint=L1InfConstraint({"linear2": 1e30})
+        )

@@ -21,7 +21,16 @@ from tamis.artifact import Masks
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.progress import Progress
 from tamis.pruning.iterative_pruning import Round, prune_iteratively
-from tamis.training import CHECKPOINT, Settings, Trained, evaluate, kept_weights, load_data, read_checkpoint, train
+from tamis.training import (
+    CHECKPOINT,
+    Settings,
+    Trained,
+    evaluate,
+    load_data,
+    load_epoch_weights,
+    read_checkpoint,
+    train,
+)
 from tamis.training.models import digits_cnn, mlp
 
 DATA = load_data("digits:train[:200]")
@@ -219,7 +228,7 @@ def test_the_rounds_are_those_written_out(found: tuple[Round, ...], tmp_path: Pa
         kept = {name: smallest_pruned(last.model.get_parameter(name), kept[name], counts[name]) for name in WEIGHTS}
         assert_same_state(masks_of(each), kept)
         rewound = small_cnn()
-        rewound.load_state_dict(Masks(kept).zeroed(kept_weights(tmp_path, REWIND)))
+        rewound.load_state_dict(Masks(kept).zeroed(load_epoch_weights(tmp_path, REWIND)))
         options: dict[str, Any] = {"test": TEST, "masks": Masks(kept), "first_epoch": REWIND, "progress": False}
         last = train(rewound, DATA, SETTINGS, **options)
         assert_same_training(each.trained, last)

@@ -30,7 +30,7 @@ from tamis.recipes.splits import Splits
 from tamis.recipes.workspace import FOLDER, Workspace
 from tamis.recipes.yaml_document import RecipeError
 from tamis.training import as_data, load_data
-from tamis.training.checkpoint import Journal as Checkpoints
+from tamis.training.checkpoint import RunDirectory as Checkpoints
 from tamis.training.models import digits_cnn, mlp
 
 CHAIN: dict[str, Any] = {
@@ -153,7 +153,7 @@ def test_code_is_not_run_because_a_file_names_it(
         "data: {train: yourdata:loader, test: digits:test}\nsteps: [{step: prune, amount: 0.5}]\n"
     )
     Path("yourdata.py").write_text(
-        "from pathlib import Path\nfrom tamis.training.data import load_data\n"
+        "from pathlib import Path\nfrom tamis.training import load_data\n"
         "Path('ran').touch()\nloader = load_data('digits:train[:50]')\n"
     )
     with pytest.raises(

@@ -20,16 +20,15 @@ import tamis
 from tamis.artifact import Masks
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.progress import Progress
+from tamis.training import Settings, Trained, load_data, train
 from tamis.training.checkpoint import (
     CHECKPOINT,
     DATA_CONTENT,
-    keep_weights,
-    kept_epochs,
-    kept_weights,
+    list_saved_epochs,
+    load_epoch_weights,
     read_checkpoint,
+    save_epoch_weights,
 )
-from tamis.training.data import load_data
-from tamis.training.loop import Settings, Trained, train
 from tamis.training.models import digits_cnn
 
 DATA = load_data("digits:train[:150]")
@@ -203,7 +202,7 @@ def test_settings_in_numbers_of_numpy_and_torch_are_read_back(number: Callable[[
     with pytest.raises(Stopped):
         fitted(tmp_path, settings=settings, keep=(whole(1),), progress=stop_after(1))
     assert_same(fitted(tmp_path, settings=plain), fitted(None, settings=plain))
-    assert kept_epochs(tmp_path) == [1]
+    assert list_saved_epochs(tmp_path) == [1]
     assert_same(fitted(None, settings=plain, first_epoch=whole(1)), fitted(None, settings=plain, first_epoch=1))
 
 
@@ -237,7 +236,7 @@ def test_a_state_that_is_no_tensor_is_refused_where_it_would_be_written(tmp_path
 def test_a_state_of_tensors_is_written_and_read(tmp_path: Path) -> None:
     with pytest.raises(Stopped):
         fitted(tmp_path, WithExtraState(torch.arange(3)), keep=(1,), progress=stop_after(1))
-    assert torch.equal(kept_weights(tmp_path, 1)["_extra_state"], torch.arange(3))
+    assert torch.equal(load_epoch_weights(tmp_path, 1)["_extra_state"], torch.arange(3))
     whole = fitted(None, WithExtraState(torch.arange(3)))
     assert_same(fitted(tmp_path, WithExtraState(torch.zeros(3)), keep=(1,)), whole)
 
@@ -412,27 +411,27 @@ def test_kept_weights_come_back_with_ties_and_any_layout(tmp_path: Path) -> None
     model = nn.ModuleDict({"a": nn.Linear(3, 3), "b": nn.Linear(3, 3), "conv": nn.Conv2d(2, 2, 3)})
     model["b"].weight = model["a"].weight
     model.to(memory_format=torch.channels_last)
-    keep_weights(model, tmp_path, 7)
-    kept: dict[str, Tensor] = kept_weights(str(tmp_path), 7)
+    save_epoch_weights(model, tmp_path, 7)
+    kept: dict[str, Tensor] = load_epoch_weights(str(tmp_path), 7)
     assert kept.keys() == model.state_dict().keys()
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in kept.items())
 
 
 def test_weights_that_were_not_kept_are_missed_by_name(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no weights of epoch 5 in .*kept there: none.* keep=\(5,\)"):
-        kept_weights(tmp_path / "nowhere", 5)
+        load_epoch_weights(tmp_path / "nowhere", 5)
     fitted(tmp_path, keep=(0, 2))
-    assert kept_epochs(tmp_path) == [0, 2]
+    assert list_saved_epochs(tmp_path) == [0, 2]
     with pytest.raises(InvalidInput, match=r"no weights of epoch 5 in .*kept there: 0, 2"):
-        kept_weights(tmp_path, 5)
+        load_epoch_weights(tmp_path, 5)
 
 
 def test_damaged_kept_weights_are_refused(tmp_path: Path) -> None:
-    keep_weights(nn.Linear(3, 3), tmp_path, 2)
+    save_epoch_weights(nn.Linear(3, 3), tmp_path, 2)
     path = tmp_path / "epoch_2.safetensors"
     path.write_bytes(path.read_bytes()[:-4])
     with pytest.raises(CorruptArtifact, match=r"epoch_2\.safetensors is damaged"):
-        kept_weights(tmp_path, 2)
+        load_epoch_weights(tmp_path, 2)
 
 
 def test_weights_are_kept_once_more_when_training_is_broken_off_before_the_checkpoint(
@@ -444,6 +443,6 @@ def test_weights_are_kept_once_more_when_training_is_broken_off_before_the_check
     with monkeypatch.context() as patched, pytest.raises(Stopped):
         patched.setattr("tamis.training.checkpoint.Checkpoint.write", stop)
         fitted(tmp_path, keep=(1,))
-    first = kept_weights(tmp_path, 1)
+    first = load_epoch_weights(tmp_path, 1)
     fitted(tmp_path, keep=(1,))
-    assert all(torch.equal(value, first[name]) for name, value in kept_weights(tmp_path, 1).items())
+    assert all(torch.equal(value, first[name]) for name, value in load_epoch_weights(tmp_path, 1).items())

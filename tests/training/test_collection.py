@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from tamis.errors import InvalidInput
+from tamis.training import as_data, load_data
 from tamis.training.collection import collect
-from tamis.training.data import as_data, load_data
 
 X, Y = torch.rand(10, 3, generator=torch.Generator().manual_seed(0)), torch.arange(10) % 3
 PAIRS = TensorDataset(X, Y)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pretrained import pretrained
 
 from tamis.errors import DataNotFound, InvalidInput
-from tamis.training import data_files
-from tamis.training.data import NORMALISATION, Data, data_folder, load_data, parse_spec
+from tamis.training import Data, data_files, data_folder, load_data, parse_spec
+from tamis.training.data_loading import NORMALISATION
 from tamis.training.digits import digits
 
 IN_CI = os.environ.get("CI") == "true"  # where everything must be at hand: a missing file fails there

@@ -13,10 +13,9 @@ from ddp_worker import RUNS, masks, result, trained
 from torchrun import team_of
 
 from tamis.progress import Progress
+from tamis.training import Settings, load_data, train
 from tamis.training.checkpoint import read_checkpoint
-from tamis.training.data import load_data
 from tamis.training.distributed import Team, join_team, training_device
-from tamis.training.loop import Settings, train
 
 WORKER = Path(ddp_worker.__file__)
 SECONDS = 120

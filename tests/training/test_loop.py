@@ -17,10 +17,9 @@ from torch import Tensor, nn
 from tamis.artifact import Masks
 from tamis.errors import InvalidInput, InvalidParameters, TrainingDiverged
 from tamis.progress import Progress
+from tamis.training import Data, Settings, Trained, evaluate, learning_rate_at, load_data, train
 from tamis.training.augmentation import crop_and_flip
-from tamis.training.checkpoint import kept_weights, read_checkpoint
-from tamis.training.data import Data, load_data
-from tamis.training.loop import Settings, Trained, evaluate, learning_rate_at, train
+from tamis.training.checkpoint import load_epoch_weights, read_checkpoint
 from tamis.training.models import digits_cnn, mlp
 
 DIGITS = load_data("digits:train[:150]")
@@ -312,14 +311,14 @@ def test_training_from_a_kept_epoch_retraces_the_rest(tmp_path) -> None:
     model = small_mlp(dropout=True)
     whole = fitted(model, settings, directory=tmp_path, keep=(0, 2, 5))
     rewound = copy.deepcopy(model)
-    rewound.load_state_dict(kept_weights(tmp_path, 2))
+    rewound.load_state_dict(load_epoch_weights(tmp_path, 2))
     rest = fitted(rewound, settings, first_epoch=2)
     assert_same_weights(rest.model, whole.model)
     assert [replace(epoch, seconds=0) for epoch in rest.history] == [
         replace(epoch, seconds=0) for epoch in whole.history[2:]
     ]
     for epoch, weights in ((0, model), (5, whole.model)):
-        for name, value in kept_weights(tmp_path, epoch).items():
+        for name, value in load_epoch_weights(tmp_path, epoch).items():
             assert torch.equal(value, weights.state_dict()[name])
 
 

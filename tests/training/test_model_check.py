@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from tamis.errors import InvalidInput
-from tamis.training.data import Data, load_data
+from tamis.training import Data, Settings, load_data, train
 from tamis.training.distributed import Team
-from tamis.training.loop import Settings, train
 from tamis.training.model_check import check_fits, check_smallest_step
 from tamis.training.models import digits_cnn, mlp
 

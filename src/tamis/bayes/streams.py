@@ -5,7 +5,7 @@
     graph    nodes of three communities, joined more often within one than between two, each with three noisy features:
              neighbours' features tell more than a node's own
 
-All else that `tamis.training.data.load_data` names is a set of images, whose order is drawn.
+All else that `tamis.training.load_data` names is a set of images, whose order is drawn.
 
 Reference: chee2021xnor.
 """
@@ -97,7 +97,7 @@ def images(data: str, pool: int = 1) -> Stream:
     """The images of a dataset on the scale 0 to 1, without normalization, in float64.
 
     Args:
-        data: a spec that `tamis.training.data.load_data` knows.
+        data: a spec that `tamis.training.load_data` knows.
         pool: the side of the squares whose mean is one pixel; what a round costs grows with the number of pixels.
     """
     check_count("pool", pool)

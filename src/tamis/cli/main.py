@@ -382,7 +382,7 @@ def train(
 ) -> None:
     """Train a network to classify; what a .tamis file has pruned stays pruned.
 
-    Settings left out are those of tamis.training.loop.Settings; what is in effect is printed at the beginning. Under
+    Settings left out are those of tamis.training.Settings; what is in effect is printed at the beginning. Under
     torchrun (torchrun --nproc-per-node 4 -m tamis train ...) the processes share the work.
     """
     from tamis.cli.train import train

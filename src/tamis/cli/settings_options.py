@@ -1,4 +1,4 @@
-"""The options that say how to train, for every command that does: those of `tamis.training.loop.Settings`."""
+"""The options that say how to train, for every command that does: those of `tamis.training.Settings`."""
 
 from __future__ import annotations
 

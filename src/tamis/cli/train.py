@@ -22,7 +22,7 @@ from tamis.cli.model_argument import LoadedModule, load_module
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput, listed
 from tamis.graph import Network, trace
-from tamis.l1inf import Statistics, Within
+from tamis.l1inf import L1InfConstraint, Statistics
 from tamis.training import CHECKPOINT, Data, Settings, Trained, check_fits, join_team, load_data, read_checkpoint
 from tamis.training import train as train_module
 
@@ -43,7 +43,7 @@ def train(
 ) -> None:
     """The command; arguments as on the command line, `options` those of `Settings` that are given."""
     settings = parse_settings(options)
-    constraint = Within(parse_radii(l1inf)) if l1inf else None
+    constraint = L1InfConstraint(parse_radii(l1inf)) if l1inf else None
     team = join_team(parse_device(device))
     prepare_output(out, ".safetensors", ".tamis")
     resumes_from(directory, CHECKPOINT)
@@ -159,7 +159,7 @@ def _traced(loaded: LoadedModule, data: Data) -> Network:
     return loaded.compressed.network if loaded.compressed else trace(loaded.module, data.example)
 
 
-def _zeros(constraint: Within | None, model: nn.Module, network: Network) -> Masks:
+def _zeros(constraint: L1InfConstraint | None, model: nn.Module, network: Network) -> Masks:
     """What the projection has made 0: pruned, so that the file is the smaller for it."""
     layers = [] if constraint is None else constraint.layers(model)
     weights = {f"{layer.name}.weight" if layer.name else "weight": layer.weight.detach().cpu() for layer in layers}
@@ -193,7 +193,7 @@ def described(data: Data, test: Data | None, settings: Settings) -> dict[str, st
     return lines
 
 
-def _bounds(constraint: Within, model: nn.Module) -> str:
+def _bounds(constraint: L1InfConstraint, model: nn.Module) -> str:
     """Which layers are constrained, and by how much; InvalidInput where the model has no such layers."""
     layers = [layer.name for layer in constraint.layers(model)]
     if isinstance(constraint.c, Mapping):

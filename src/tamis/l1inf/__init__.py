@@ -3,7 +3,7 @@
 Reference: yang2021l1inf.
 """
 
-from tamis.l1inf.constraint import Within as Within
+from tamis.l1inf.constraint import L1InfConstraint as L1InfConstraint
 from tamis.l1inf.optimizer import L1Inf as L1Inf
 from tamis.l1inf.projection import project as project
 from tamis.l1inf.select_c import Selection as Selection
@@ -13,9 +13,9 @@ from tamis.l1inf.statistics import statistics as statistics
 
 __all__ = [
     "L1Inf",
+    "L1InfConstraint",
     "Selection",
     "Statistics",
-    "Within",
     "project",
     "select_c",
     "statistics",

@@ -16,7 +16,7 @@ from tamis.l1inf.statistics import Statistics, statistics
 
 
 @dataclass(frozen=True)
-class Within:
+class L1InfConstraint:
     """Trains every hidden layer, or those that are named, with ‖T_l‖_{1,∞} ≤ c after each step, by `L1Inf`.
 
     Args:
@@ -24,8 +24,8 @@ class Within:
             could not be told from another one in a checkpoint.
 
     Example:
-        >>> trained = train(model, data, settings, constraint=Within(0.1))
-        >>> Within(0.1).statistics(trained.model).sparsity
+        >>> trained = train(model, data, settings, constraint=L1InfConstraint(0.1))
+        >>> L1InfConstraint(0.1).statistics(trained.model).sparsity
 
     Reference: yang2021l1inf.
     """

@@ -18,7 +18,7 @@ from tamis.progress import Listener, Progress, reporting
 from tamis.pruning.amount import plain
 from tamis.pruning.criterion import Criterion, criterion_name
 from tamis.pruning.prune import prune
-from tamis.training import Data, Settings, Team, Trained, join_team, kept_weights, train, training_device
+from tamis.training import Data, Settings, Team, Trained, join_team, load_epoch_weights, train, training_device
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def prune_iteratively(
                 trained = train(model, data, settings, keep=(rewind,), **common)
             else:
                 rewound = deepcopy(model)
-                rewound.load_state_dict(kept_weights(folder / "round_0", rewind))
+                rewound.load_state_dict(load_epoch_weights(folder / "round_0", rewind))
                 trained = train(rewound, data, settings, masks=small.masks, first_epoch=rewind, **common)
             step = {"step": "train", "data": data.name, **settings.in_effect, "first_epoch": rewind if small else 0}
             finished.append(_round(number, trained, small, _traced(trained.model, data), step, place))

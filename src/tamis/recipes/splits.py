@@ -49,7 +49,7 @@ def load_splits(
     """Load the training data and the test data, and set part of one of them aside.
 
     Args:
-        train, test: datasets, as `tamis.training.data.as_data` takes them.
+        train, test: datasets, as `tamis.training.as_data` takes them.
         held_out: which part is set aside; None: none is.
         held_out_from: of what: "train" or "test".
         calibration: how many training samples the layer-by-layer steps see, or all if there are fewer.

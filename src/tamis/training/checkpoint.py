@@ -1,4 +1,4 @@
-"""What training leaves in its directory: a checkpoint to go on from, and the weights of chosen epochs."""
+"""The directory of a training: a checkpoint to resume from, and the weights of chosen epochs."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Checkpoint:
         return bool(self.epoch == self.origin.get("epochs"))
 
     def write(self, directory: Path) -> None:
-        """Put it in the place of the last one, whole."""
+        """Replace the directory's checkpoint by this one, in one step."""
         with replacing(directory / CHECKPOINT) as part, part.open("wb") as file:
             torch.save({field.name: getattr(self, field.name) for field in fields(self)}, file)
 
     def check_origin(self, path: Path, origin: Mapping[str, Any], masks: Mapping[str, Tensor]) -> None:
-        """Refuse to go on with something else than what was begun."""
+        """Raise InvalidInput where a training would go on with something else than what was begun."""
         if DATA_CONTENT not in self.origin:
             raise InvalidInput(
                 f"{path} comes from an older tamis, which did not note what is in the data and the model, so whether "
@@ -67,13 +67,13 @@ class Checkpoint:
         ]
         if differences:
             raise InvalidInput(
-                f"{path} comes from another training: {_few(differences)}. "
+                f"{path} comes from another training: {_join_few(differences)}. "
                 "Train with the same arguments to go on, or in another directory to begin anew"
             )
 
 
-class Journal:
-    """What a training writes into its directory, and goes on from; without a directory, nothing."""
+class RunDirectory:
+    """The directory that a training writes to and resumes from; without a path, nothing is written."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class Journal:
         self.masks = {name: mask.cpu() for name, mask in (masks or {}).items()}
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Be the only training at work in the directory, which is made if it is not there.
+    def lock(self) -> Iterator[None]:
+        """Hold the directory, which is made if it is not there, so that no other training works in it.
 
         The first process holds it for its team. Where training is finished nothing is left to write, and anybody may
         read.
@@ -103,7 +103,7 @@ class Journal:
         self.directory.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.directory, os.O_RDONLY)  # the directory itself: a file to hold would be left in it
         try:
-            free = not self.team.leads or sole_holder(handle) or _finished(self.directory)
+            free = not self.team.leads or sole_holder(handle) or _is_finished(self.directory)
             if not all(self.team.extremes(int(free))):
                 raise InvalidInput(
                     f"another training is at work in '{self.directory}': wait for it, or train in another directory"
@@ -113,13 +113,16 @@ class Journal:
             os.close(handle)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
-        """Bring both to where training was broken off, while `alone`; the records of the epochs until then."""
+        """Bring both to where training was broken off, and return the records of the epochs so far.
+
+        The directory must be locked.
+        """
         if self.directory is None:
             return []
         checkpoint = read_checkpoint(self.directory)
         if checkpoint is not None:
             checkpoint.check_origin(self.directory / CHECKPOINT, self.origin, self.masks)
-            self._check_kept(self.directory, checkpoint.epoch)
+            self._check_saved_epochs(self.directory, checkpoint.epoch)
         if self.team.leads:  # the one that writes, and has not begun to; only now is it known to be its directory
             _remove_unfinished(self.directory)
         if checkpoint is None:
@@ -128,8 +131,8 @@ class Journal:
         optimizer.load_state_dict(checkpoint.optimizer)
         return checkpoint.history
 
-    def _check_kept(self, directory: Path, begun: int) -> None:
-        missed = {epoch for epoch in self.epochs_to_keep if epoch <= begun} - {*kept_epochs(directory)}
+    def _check_saved_epochs(self, directory: Path, begun: int) -> None:
+        missed = {epoch for epoch in self.epochs_to_keep if epoch <= begun} - {*list_saved_epochs(directory)}
         if missed:
             raise InvalidInput(
                 f"the weights of epoch {min(missed)} were not kept in {directory}, which is at epoch "
@@ -137,21 +140,21 @@ class Journal:
             )
 
     def write(self, epoch: int, model: nn.Module, optimizer: Optimizer, history: list[dict[str, Any]]) -> None:
-        """The state after an epoch."""
-        self.keep(epoch, model)  # first: who goes on from the checkpoint may rely on it
+        """Write the state after an epoch, and wait until the whole team may read it."""
+        self.save_weights(epoch, model)  # first: who goes on from the checkpoint may rely on it
         if self.directory is not None and self.team.leads:
             state = dict(model.state_dict())
             Checkpoint(epoch, state, optimizer.state_dict(), history, self.origin, self.masks).write(self.directory)
         self.team.wait()  # nobody may return and read what the first process has yet to write
 
-    def keep(self, epoch: int, model: nn.Module) -> None:
-        """The weights after an epoch, if they are wanted."""
+    def save_weights(self, epoch: int, model: nn.Module) -> None:
+        """Write the weights after an epoch, if they are to be kept."""
         if self.directory is not None and self.team.leads and epoch in self.epochs_to_keep:
-            keep_weights(model, self.directory, epoch)
+            save_epoch_weights(model, self.directory, epoch)
 
 
 def read_checkpoint(directory: str | Path) -> Checkpoint | None:
-    """The checkpoint in a directory, tensors on the CPU; None where there is none yet."""
+    """Read the checkpoint in a directory, with tensors on the CPU; return None where there is none yet."""
     path = Path(directory) / CHECKPOINT
     if not path.exists():
         return None
@@ -165,15 +168,15 @@ def read_checkpoint(directory: str | Path) -> Checkpoint | None:
         ) from error
 
 
-def keep_weights(model: nn.Module, directory: Path, epoch: int) -> None:
-    """Write a model's state_dict where `kept_weights` finds it."""
-    state = {name: _apart(value) for name, value in model.state_dict().items()}
-    with replacing(_kept_path(directory, epoch)) as part:
+def save_epoch_weights(model: nn.Module, directory: Path, epoch: int) -> None:
+    """Write a model's state_dict where `load_epoch_weights` reads it."""
+    state = {name: _copy_apart(value) for name, value in model.state_dict().items()}
+    with replacing(_weights_path(directory, epoch)) as part:
         part.write_bytes(safetensors.torch.save(state))
 
 
-def kept_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
-    """The weights after an epoch that `train` was told to keep, as a state_dict on the CPU.
+def load_epoch_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
+    """Load the weights after an epoch that `train` was told to keep, as a state_dict on the CPU.
 
     Args:
         directory: that of `train`.
@@ -181,11 +184,11 @@ def kept_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
 
     Example:
         >>> train(model, data, settings, directory="runs/dense", keep=(5,))
-        >>> model.load_state_dict(kept_weights("runs/dense", 5))  # rewound
+        >>> model.load_state_dict(load_epoch_weights("runs/dense", 5))  # rewound
     """
-    path = _kept_path(Path(directory), epoch)
+    path = _weights_path(Path(directory), epoch)
     if not path.is_file():
-        others = ", ".join(map(str, kept_epochs(directory))) or "none"
+        others = ", ".join(map(str, list_saved_epochs(directory))) or "none"
         raise InvalidInput(
             f"there are no weights of epoch {epoch} in {directory} (kept there: {others}); "
             f"train with keep=({epoch},) to have them"
@@ -196,37 +199,40 @@ def kept_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
         raise CorruptArtifact(f"{path} is damaged or no safetensors file ({error})") from error
 
 
-def kept_epochs(directory: str | Path) -> list[int]:
-    """The epochs whose weights `kept_weights` can load, in order."""
+def list_saved_epochs(directory: str | Path) -> list[int]:
+    """List the epochs whose weights `load_epoch_weights` can load, in order."""
     found = [re.fullmatch(r"epoch_(\d+)\.safetensors", path.name) for path in Path(directory).glob("*")]
     return sorted(int(match[1]) for match in found if match)
 
 
-def _finished(directory: Path) -> bool:
+def _is_finished(directory: Path) -> bool:
     checkpoint = read_checkpoint(directory)
     return checkpoint is not None and checkpoint.finished
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """What `replacing` leaves behind where it is killed."""
+    """Delete the part files that `replacing` leaves behind where it is killed."""
     for pattern in (f".{CHECKPOINT}.*.part", ".epoch_*.safetensors.*.part"):
         for part in directory.glob(pattern):
             part.unlink(missing_ok=True)
 
 
 def _reason(error: Exception) -> str:
-    """One plain line: torch tells what stopped it in colours, and below advice on how to load the file all the same."""
+    """Return the reason in one plain line.
+
+    torch prints it in colours, and adds advice on how to load the file all the same, which is left out.
+    """
     met = error.__context__ or error
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(met)).strip().splitlines()
     return lines[0].rstrip() if lines else type(met).__name__
 
 
-def _kept_path(directory: Path, epoch: int) -> Path:
+def _weights_path(directory: Path, epoch: int) -> Path:
     return directory / f"epoch_{epoch}.safetensors"
 
 
-def _apart(value: Tensor) -> Tensor:
-    """A copy that shares memory with no other, as safetensors asks, even where the model ties parameters."""
+def _copy_apart(value: Tensor) -> Tensor:
+    """Copy a tensor so that it shares memory with no other, as safetensors asks, even where parameters are tied."""
     return value.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
@@ -238,6 +244,6 @@ def _pruned(mask: Tensor | None) -> str:
     return "none" if mask is None else f"one with {int((~mask).sum())} of {mask.numel()} pruned"
 
 
-def _few(differences: list[str], shown: int = 4) -> str:
+def _join_few(differences: list[str], shown: int = 4) -> str:
     more = len(differences) - shown
     return "; ".join(differences[:shown]) + (f"; and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""Tensors, torch Datasets and loaders as one `Data`: all samples in memory, in the order in which they come."""
+"""Collecting the samples of tensors, torch Datasets and loaders in memory, in the order in which they come."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
 from tamis.graph import batches_from, batches_in, split_batch
-from tamis.training.data_files import Stored
+from tamis.training.data_files import RawData
 
 BATCH = 250
 FORMS = "a tensor of inputs, a pair (inputs, labels), a torch Dataset, or a DataLoader"
 
 
-def collect(source: Any, called: str) -> Stored:
-    """All samples of what a user has in Python.
+def collect(source: Any, called: str) -> RawData:
+    """Collect all samples of a dataset that a user has in Python.
 
     Args:
         source: a tensor or array of inputs as the network takes them; a pair of inputs and labels; a torch Dataset; or
@@ -28,13 +28,13 @@ def collect(source: Any, called: str) -> Stored:
         called: how messages call it.
 
     Raises:
-        InvalidInput: it is nothing of that kind, fails, is empty, has several inputs, or labels for some samples only.
+        InvalidInput: the source is of another kind, fails, is empty, has several inputs, or lacks some labels.
     """
     inputs: list[Tensor] = []
     labels: list[Tensor] = []
     for batch in _batches(source, called):
         (values,), rest = split_batch(batch, ("inputs",), called)
-        inputs.append(_as_taken(values, called))
+        inputs.append(_copy_inputs(values, called))
         if rest:
             labels.append(_class_numbers(rest, len(values), called))
     if not sum(map(len, inputs)):
@@ -46,7 +46,7 @@ def collect(source: Any, called: str) -> Stored:
         raise InvalidInput(f"{called} has labels in {len(labels)} of {len(inputs)} batches: it needs all or none")
     together = torch.cat(inputs)
     known = torch.cat(labels) if labels else torch.zeros(len(together), dtype=torch.int64)
-    return Stored(together, known, int(known.max()) + 1, has_labels=bool(labels))
+    return RawData(together, known, int(known.max()) + 1, has_labels=bool(labels))
 
 
 def _batches(source: Any, called: str) -> Iterable[Any]:
@@ -63,8 +63,8 @@ def _batches(source: Any, called: str) -> Iterable[Any]:
     return batches_from(source, called)
 
 
-def _as_taken(values: Tensor, called: str) -> Tensor:
-    """A copy of a batch of inputs, which a loader may fill anew, in a dtype that data is kept in."""
+def _copy_inputs(values: Tensor, called: str) -> Tensor:
+    """Copy a batch of inputs, which a loader may overwrite, to a dtype that data is kept in."""
     if values.dtype is torch.uint8:
         raise InvalidInput(f"{called} has uint8 inputs: convert them to what the network takes, as (x / 255).float()")
     if values.dim() < 2 or values.is_complex() or values.dtype is torch.bool:

@@ -1,4 +1,4 @@
-"""What weights must satisfy after every step of training, beside fitting the data."""
+"""The protocol of constraints: conditions that weights satisfy after every step of training."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch.optim import Optimizer
 
 
 class Constraint(Protocol):
-    """A constraint that `tamis.training.train` keeps to; `tamis.l1inf.Within` is one."""
+    """A condition that `tamis.training.train` enforces after every step; `tamis.l1inf.L1InfConstraint` is one."""
 
     @property
     def in_effect(self) -> dict[str, Any]:
-        """Its name and its settings in plain values, for a recipe; a checkpoint of others is not gone on from."""
+        """The constraint's name and settings in plain values, for recipes and for telling checkpoints apart."""
 
     def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
-        """An optimizer that steps as the given one does, and ends each step where the model satisfies the constraint.
+        """Return an optimizer that steps as the given one does and then makes the model satisfy the constraint.
 
-        It stands for the given one everywhere: checkpoints hold its state_dict, and masks are held after its steps.
+        It replaces the given one everywhere: checkpoints hold its state_dict, and masks are applied after its steps.
         """

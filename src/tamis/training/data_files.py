@@ -1,4 +1,4 @@
-"""Data as people store it: `.npz` and `.npy` files, folders of images. Read with suspicion; errors name the file."""
+"""Reading data from `.npz` and `.npy` files and folders of images, with suspicion: errors name the file."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DEEP_MODES = ("I", "F")  # also I;16 and its kin: Pillow would clip their values
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per channel; both empty: unknown
 
 
-class Stored(NamedTuple):
-    """Inputs (uint8 images N×C×H×W, or float32 N×…), int64 labels, the number of classes, mean and std if stored.
+class RawData(NamedTuple):
+    """Data as read: inputs (uint8 images N×C×H×W, or float32 N×…), int64 labels, classes, mean and std if stored.
 
-    Without labels, which are 0 then, `has_labels` is False.
+    Where `has_labels` is False, the labels are 0 and mean nothing.
     """
 
     inputs: Tensor
@@ -42,8 +42,8 @@ class Stored(NamedTuple):
 # -- .npz --------------------------------------------------------------------------------------------------------------
 
 
-def read_npz(path: Path, labelled: bool = True) -> Stored:
-    """The arrays x and y of a `.npz` file, and mean and std where it has them.
+def read_npz(path: Path, labelled: bool = True) -> RawData:
+    """Read the arrays x and y of a `.npz` file, and mean and std where it has them.
 
     Args:
         path: the file.
@@ -52,20 +52,20 @@ def read_npz(path: Path, labelled: bool = True) -> Stored:
     Raises:
         InvalidInput: the file is broken, or holds something else.
     """
-    arrays = _arrays(path, ("x", "y"))
+    arrays = _read_arrays(path, ("x", "y"))
     has_labels = "y" in arrays
     if not labelled and arrays.keys() == {"x"}:
-        arrays["y"] = _unknown(arrays["x"])
+        arrays["y"] = _placeholder_labels(arrays["x"])
     if missing := {"x", "y"} - arrays.keys():
         raise InvalidInput(f"'{path}' has no array {' and no '.join(sorted(missing))}; it must hold {NPZ_CONTENT}")
-    inputs, labels = _inputs(path, arrays["x"]), _labels(path, arrays["y"])
+    inputs, labels = _check_inputs(path, arrays["x"]), _check_labels(path, arrays["y"])
     if len(inputs) != len(labels):
         raise InvalidInput(f"'{path}' has {len(inputs)} inputs in x and {len(labels)} labels in y: one each is needed")
-    return Stored(inputs, labels, int(labels.max()) + 1, read_statistics(path, inputs), has_labels)
+    return RawData(inputs, labels, int(labels.max()) + 1, read_statistics(path, inputs), has_labels)
 
 
-def read_npy(path: Path, labels: Path | None, labelled: bool = True) -> Stored:
-    """The inputs in one `.npy` file, laid out as x is in an `.npz` file, and the labels in another.
+def read_npy(path: Path, labels: Path | None, labelled: bool = True) -> RawData:
+    """Read the inputs in one `.npy` file, laid out as x is in an `.npz` file, and the labels in another.
 
     Args:
         path: the inputs.
@@ -77,17 +77,17 @@ def read_npy(path: Path, labels: Path | None, labelled: bool = True) -> Stored:
     """
     if labels is None and labelled:
         raise InvalidInput(f"'{path}' has no labels: name the file that has them after a comma, as {path},labels.npy")
-    x = _array(path)
-    y = _unknown(x) if labels is None else _array(labels)
-    inputs, classes = _inputs(path, x), _labels(labels or path, y)
+    x = _read_array(path)
+    y = _placeholder_labels(x) if labels is None else _read_array(labels)
+    inputs, classes = _check_inputs(path, x), _check_labels(labels or path, y)
     if len(inputs) != len(classes):
         raise InvalidInput(
             f"'{path}' has {len(inputs)} inputs and '{labels}' {len(classes)} labels: one each is needed"
         )
-    return Stored(inputs, classes, int(classes.max()) + 1, has_labels=labels is not None)
+    return RawData(inputs, classes, int(classes.max()) + 1, has_labels=labels is not None)
 
 
-def _array(path: Path) -> np.ndarray:
+def _read_array(path: Path) -> np.ndarray:
     with path.open("rb") as file:
         try:
             return np.lib.format.read_array(file, allow_pickle=False)
@@ -95,14 +95,14 @@ def _array(path: Path) -> np.ndarray:
             raise InvalidInput(f"'{path}' is not an .npy file, as numpy.save writes them: {error}") from error
 
 
-def _unknown(x: np.ndarray) -> np.ndarray:
-    """What stands for labels that there are not."""
+def _placeholder_labels(x: np.ndarray) -> np.ndarray:
+    """Return zeros in the place of labels that are not known."""
     return np.zeros(len(x) if x.ndim else 0, dtype=np.int64)
 
 
 def read_statistics(path: Path, inputs: Tensor) -> Statistics:
-    """Mean and std per channel of `inputs`, as a `.npz` file says; empty where it does not."""
-    arrays = _arrays(path, ("mean", "std"))
+    """Read mean and std per channel of `inputs` from a `.npz` file; both are empty where it has none."""
+    arrays = _read_arrays(path, ("mean", "std"))
     if not arrays:
         return (), ()
     if len(arrays) == 1:
@@ -120,8 +120,8 @@ def read_statistics(path: Path, inputs: Tensor) -> Statistics:
     return tuple(map(float, mean)), tuple(map(float, std))
 
 
-def _arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Those of the named arrays that a `.npz` file holds."""
+def _read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Read those of the named arrays that a `.npz` file holds."""
     with path.open("rb") as file:
         if not zipfile.is_zipfile(file):
             raise InvalidInput(f"'{path}' is not an .npz file, as numpy.savez writes them; it must hold {NPZ_CONTENT}")
@@ -153,7 +153,7 @@ def _check_inflated(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) 
             )
 
 
-def _inputs(path: Path, x: np.ndarray) -> Tensor:
+def _check_inputs(path: Path, x: np.ndarray) -> Tensor:
     if x.ndim < 2 or x.size == 0:
         raise InvalidInput(f"x in '{path}' has shape {x.shape}; '{path}' must hold {NPZ_CONTENT}")
     if x.dtype == np.uint8:
@@ -168,7 +168,7 @@ def _inputs(path: Path, x: np.ndarray) -> Tensor:
 
 
 def _channels_first(path: Path, x: np.ndarray) -> Tensor:
-    """A view N×C×H×W of images."""
+    """Return a view N×C×H×W of images."""
     if x.ndim not in (3, 4):
         raise InvalidInput(f"uint8 x in '{path}' must be images N×H×W or N×H×W×C, got shape {x.shape}")
     images = torch.from_numpy(x)
@@ -182,7 +182,7 @@ def _channels_first(path: Path, x: np.ndarray) -> Tensor:
     return images.permute(0, 3, 1, 2)
 
 
-def _labels(path: Path, y: np.ndarray) -> Tensor:
+def _check_labels(path: Path, y: np.ndarray) -> Tensor:
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise InvalidInput(f"y in '{path}' must be N integer labels, got {y.dtype} of shape {y.shape}")
     if y.size and (y.min() < 0 or y.max() > np.iinfo(np.int64).max):
@@ -194,7 +194,7 @@ def _labels(path: Path, y: np.ndarray) -> Tensor:
 
 
 def class_names(folders: Iterable[Path]) -> list[str]:
-    """The sub-folders of all these folders, sorted by name: a class keeps its number where one folder lacks it."""
+    """List the sub-folders of all these folders by name: a class keeps its number where one folder lacks it."""
     return sorted(
         {
             entry.name
@@ -205,8 +205,8 @@ def class_names(folders: Iterable[Path]) -> list[str]:
     )
 
 
-def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | None = None) -> Stored:
-    """The images in `folder/CLASS/`, class by class and by file name within a class.
+def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | None = None) -> RawData:
+    """Read the images in `folder/CLASS/`, class by class and by file name within a class.
 
     They are grey (one channel) if all of them are, and RGB otherwise.
 
@@ -228,13 +228,13 @@ def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | 
     mode, (width, height) = _common_format(files, resize)
     images = torch.empty(len(files), len(mode), height, width, dtype=torch.uint8)
     for row, file in enumerate(files):
-        with _opened(file) as image:
+        with _open_image(file) as image:
             converted = image.convert(mode)
             if resize is not None:
                 converted = converted.resize((width, height), import_module("PIL.Image").Resampling.BILINEAR)
             pixels = np.array(converted).reshape(height, width, len(mode))
         images[row] = torch.from_numpy(pixels).permute(2, 0, 1)
-    return Stored(images, torch.tensor(labels), len(classes))
+    return RawData(images, torch.tensor(labels), len(classes))
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -245,10 +245,10 @@ def _image_files(folder: Path) -> list[Path]:
 
 
 def _common_format(files: Sequence[Path], resize: tuple[int, int] | None) -> tuple[str, tuple[int, int]]:
-    """Pillow's mode, "L" or "RGB" (one letter per channel), and the width and height that all images share or get."""
+    """Return Pillow's mode, "L" or "RGB" (a letter per channel), and the width and height that all images get."""
     sizes, grey = [], True
     for file in files:
-        with _opened(file) as image:  # reads the header alone
+        with _open_image(file) as image:  # reads the header alone
             mode, size = image.mode, image.size
         if mode.split(";")[0] in DEEP_MODES:
             raise InvalidInput(f"'{file}' has more than 8 bits per channel (Pillow's mode {mode}): convert it first")
@@ -264,7 +264,7 @@ def _common_format(files: Sequence[Path], resize: tuple[int, int] | None) -> tup
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
+def _open_image(file: Path) -> Iterator[Any]:
     try:
         pillow = import_module("PIL.Image")
     except ImportError as error:

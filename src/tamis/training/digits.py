@@ -18,7 +18,7 @@ _DARKEST_LEVEL = 16
 
 
 def digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
-    """The images, float32 (N, 1, 8, 8) in [0, 1], and the labels, int64 (N,), of one split.
+    """Return the images, float32 (N, 1, 8, 8) in [0, 1], and the labels, int64 (N,), of one split.
 
     The last 360 images are the test split (N = 360), the others the training split (N = 1437). Every call returns fresh
     tensors.

@@ -29,11 +29,11 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that writes files and reports."""
+        """Whether this process writes files and reports; one of the team does."""
         return self.rank == 0
 
     def share(self, batch: Tensor) -> tuple[Tensor, int]:
-        """This process' part of a batch of indices, and how often each of them counts: once, or not at all.
+        """Return this process' part of a batch of indices, and how often each of them counts: once, or not at all.
 
         A batch smaller than the team leaves some without a part. They take its first example, which does not count:
         every process must take part in every step, and few models take an empty batch.
@@ -41,41 +41,42 @@ class Team:
         part = batch.tensor_split(self.size)[self.rank]
         return (part, 1) if len(part) else (batch[:1], 0)
 
-    def wrapped(self, model: nn.Module) -> nn.Module:
-        """The model with gradients averaged over the team, beginning from the weights of the first process."""
+    def wrap(self, model: nn.Module) -> nn.Module:
+        """Wrap a model so that gradients are averaged over the team, beginning from the first process' weights."""
         if not self.connected:
             return model
         return DistributedDataParallel(model, device_ids=[self.device] if self.device.type == "cuda" else None)
 
     def summed(self, figures: Tensor) -> Tensor:
-        """The sum over the team, the same in every process."""
+        """Return the sum over the team, which is the same in every process."""
         total = figures.clone()
         if self.connected:
             dist.all_reduce(total)
         return total
 
     def extremes(self, number: int) -> tuple[int, int]:
-        """The least and the greatest of the team's numbers, the same in every process."""
+        """Return the least and the greatest of the team's numbers, the same in every process."""
+        # One reduction for both: min(x) = −max(−x).
         both = torch.tensor([-number, number], device=self.device)
         if self.connected:
             dist.all_reduce(both, dist.ReduceOp.MAX)
         negated_least, greatest = both.tolist()
         return -negated_least, greatest
 
-    def agree_on_buffers(self, model: nn.Module) -> None:
-        """Every process takes the buffers of the first, whose statistics of batch-norm are the ones kept."""
+    def broadcast_buffers(self, model: nn.Module) -> None:
+        """Give every process the buffers of the first, whose batch-norm statistics are the ones that are saved."""
         if self.connected:
             for buffer in model.buffers():
                 dist.broadcast(buffer, src=0)
 
     def wait(self) -> None:
-        """Go on when everyone has come here."""
+        """Wait until every process of the team has come here."""
         if self.connected:
             dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
 
 
 def training_device(model: nn.Module, device: str | torch.device | None) -> torch.device:
-    """The device to join a team with: the one asked for, or else that of the model.
+    """Return the device to join a team with: the one asked for, or else that of the model.
 
     Under `torchrun`, every process has its model on the same GPU unless it was told otherwise. So of a model's own
     device only the type counts there, and `join_team` gives each process the GPU of its LOCAL_RANK.
@@ -87,12 +88,12 @@ def training_device(model: nn.Module, device: str | torch.device | None) -> torc
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """That of its parameters."""
+    """Return the device of a model's parameters; the CPU for a model without any."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def join_team(device: torch.device) -> Team:
-    """The team that this process belongs to.
+    """Return the team that this process belongs to.
 
     A process group that the caller has initialised is used as it is. Otherwise, where `torchrun` has set `WORLD_SIZE`,
     `RANK` and `LOCAL_RANK`, one is initialised, with nccl on CUDA and gloo on CPUs, and stays until the process ends:

@@ -1,4 +1,4 @@
-"""Whether a model can learn from data, found by running one example before anything is trained or written."""
+"""Checks that a model can learn from data, by running one example before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tamis.training.data import Data
 
 
 def check_fits(model: nn.Module, data: Data, called: str = "") -> None:
-    """Refuse data with labels that are no class, that a model does not take, or whose classes outnumber its scores.
+    """Raise InvalidInput for labels that are no class, inputs that a model does not take, or too few scores.
 
     Args:
         model: on the device where the data is; a copy of it runs, in eval mode.
@@ -40,7 +40,7 @@ def check_fits(model: nn.Module, data: Data, called: str = "") -> None:
 
 
 def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int) -> None:
-    """Refuse batches of which a process gets a single example, where the model cannot train on one.
+    """Raise InvalidInput for batches that leave a process one example, where the model cannot train on one.
 
     Batch-norm cannot, where it sees one value per channel. The last batch is the smallest, and a process' part of n
     examples is at least ⌊n / processes⌋.
@@ -59,6 +59,6 @@ def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int
 
 
 def _scores_of_a_copy(model: nn.Module, example: Tensor, *, training: bool) -> object:
-    """A copy, because running may change a module's buffers and attributes; random draws are taken back."""
+    """Run a copy of a model, since running may change buffers and attributes; the random state is put back."""
     with torch.no_grad(), torch.random.fork_rng(devices=[example.device] if example.is_cuda else []):
         return copy.deepcopy(model).train(training)(example)

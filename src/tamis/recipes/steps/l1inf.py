@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from tamis.artifact import Masks
     from tamis.graph import Network
-    from tamis.l1inf import Within
+    from tamis.l1inf import L1InfConstraint
     from tamis.recipes.state import Context, State
 
 
 class L1InfTraining(TrainingStep):
-    """Training with `tamis.l1inf.Within`; what the projection has made zero is pruned."""
+    """Training with `tamis.l1inf.L1InfConstraint`; what the projection has made zero is pruned."""
 
     not_after: ClassVar[Mapping[str, str]] = {
         "quantize": QUANTIZED,
@@ -38,10 +38,10 @@ class L1InfTraining(TrainingStep):
         from dataclasses import replace
 
         from tamis.artifact import Compressed, Masks
-        from tamis.l1inf import Within
+        from tamis.l1inf import L1InfConstraint
         from tamis.training import train
 
-        constraint, settings = Within(self.c), self.settings()
+        constraint, settings = L1InfConstraint(self.c), self.settings()
         trained = train(
             state.trainable(),
             context.data.train,
@@ -61,7 +61,7 @@ class L1InfTraining(TrainingStep):
         return replace(after, small=small, reference=small.network)
 
 
-def _zeros(constraint: Within, model: nn.Module, network: Network) -> Masks:
+def _zeros(constraint: L1InfConstraint, model: nn.Module, network: Network) -> Masks:
     """What the projection has made zero, by the names of the network."""
     from tamis.artifact import Masks
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TrainingStep(Step):
-    """A step that trains; its settings are those of `tamis.training.loop.Settings`."""
+    """A step that trains; its settings are those of `tamis.training.Settings`."""
 
     trains: ClassVar[bool] = True
 

@@ -128,7 +128,7 @@ EXAMPLE_SHAPES: dict[str, tuple[int, ...]] = {
 
 
 def example_input(name: str, batch: int = 2, seed: int = 0) -> Tensor:
-    """A standard normal batch that the registered model `name` accepts; the global generator is left alone.
+    """Draw a standard normal batch that the registered model `name` accepts; the global generator is left alone.
 
     Example:
         >>> example_input("cnn1d", batch=4).shape

@@ -65,20 +65,20 @@ def _stage(in_channels: int, width: int, depth: int) -> nn.Sequential:
 
 
 def resnet20(num_classes: int = 10) -> CifarResNet:
-    """ResNet-20 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
+    """Build ResNet-20 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
     return CifarResNet(3, num_classes)
 
 
 def resnet32(num_classes: int = 10) -> CifarResNet:
-    """ResNet-32 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
+    """Build ResNet-32 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
     return CifarResNet(5, num_classes)
 
 
 def resnet44(num_classes: int = 10) -> CifarResNet:
-    """ResNet-44 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
+    """Build ResNet-44 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
     return CifarResNet(7, num_classes)
 
 
 def resnet56(num_classes: int = 10) -> CifarResNet:
-    """ResNet-56 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
+    """Build ResNet-56 for CIFAR-sized images, option-A shortcuts (He et al. 2016, section 4.2)."""
     return CifarResNet(9, num_classes)

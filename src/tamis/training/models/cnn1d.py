@@ -29,7 +29,7 @@ class CNN1d(nn.Module):
 
 
 def cnn1d(in_channels: int = 1, classes: int = 5) -> CNN1d:
-    """A small classifier of signals (N, in_channels, length), length at least 4.
+    """Build a small classifier of signals (N, in_channels, length), length at least 4.
 
     Reference: Wang, Yan and Oates, "Time Series Classification from Scratch with Deep Neural Networks", IJCNN 2017; the
     two poolings between the convolutions are added here.

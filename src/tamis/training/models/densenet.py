@@ -65,5 +65,5 @@ class DenseNet(nn.Module):
 
 
 def densenet_small(num_classes: int = 10, growth: int = 12, depth: int = 4) -> DenseNet:
-    """DenseNet-BC for 32x32 images: three blocks of `depth` pre-activation layers (Huang et al. 2017)."""
+    """Build a DenseNet-BC for 32x32 images: three blocks of `depth` pre-activation layers (Huang et al. 2017)."""
     return DenseNet(num_classes, growth, depth)

@@ -28,5 +28,5 @@ class DigitsCNN(nn.Module):
 
 
 def digits_cnn(width: int = 32, classes: int = 10) -> DigitsCNN:
-    """A classifier of grey images (N, 1, height, width), both at least 4; `width` channels, then twice as many."""
+    """Build a classifier of grey images (N, 1, height, width), both ≥ 4, with `width` channels, then twice as many."""
     return DigitsCNN(width, classes)

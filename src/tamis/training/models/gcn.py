@@ -36,7 +36,7 @@ class GCN(nn.Module):
 
 
 def normalised_adjacency(adjacency: Tensor) -> Tensor:
-    """D^(-1/2) (A + I) D^(-1/2), where D is the diagonal of the degrees of A + I.
+    """Compute D^(-1/2) (A + I) D^(-1/2), where D is the diagonal of the degrees of A + I.
 
     `adjacency` is a square symmetric matrix of non-negative edge weights, without self-loops.
     """
@@ -51,7 +51,7 @@ def normalised_adjacency(adjacency: Tensor) -> Tensor:
 
 
 def ring_with_chords(nodes: int) -> Tensor:
-    """The adjacency of a ring whose even nodes are also joined to the node a third of the way round."""
+    """Return the adjacency of a ring whose even nodes are also joined to the node a third of the way round."""
     adjacency = torch.zeros(nodes, nodes)
     edges = [(node, (node + 1) % nodes) for node in range(nodes)]
     edges += [(node, (node + nodes // 3) % nodes) for node in range(0, nodes, 2)]
@@ -62,7 +62,7 @@ def ring_with_chords(nodes: int) -> Tensor:
 
 
 def gcn(nodes: int = 12, features: int = 8, hidden: int = 16, classes: int = 3, adjacency: Tensor | None = None) -> GCN:
-    """A two-layer graph convolutional network, (N, nodes, features) to (N, nodes, classes) (Kipf and Welling 2017).
+    """Build a two-layer graph convolutional network, (N, nodes, features) to (N, nodes, classes).
 
     Arguments:
         nodes: the size of the built-in graph, a ring with chords; not used when `adjacency` is given.

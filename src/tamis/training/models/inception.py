@@ -54,5 +54,5 @@ class Inception(nn.Module):
 
 
 def inception_small(num_classes: int = 10, width: int = 16) -> Inception:
-    """Three Inception blocks with BatchNorm for 32x32 images (after Szegedy et al. 2015)."""
+    """Build three Inception blocks with BatchNorm for 32x32 images (after Szegedy et al. 2015)."""
     return Inception(num_classes, width)

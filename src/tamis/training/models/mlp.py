@@ -7,7 +7,7 @@ from torch import nn
 
 
 def mlp(widths: Sequence[int] = (64, 32, 32, 10), bias: bool = True, batch_norm: bool = False) -> nn.Sequential:
-    """A fully connected ReLU network that flattens its input; `widths` goes from the input to the output.
+    """Build a fully connected ReLU network that flattens its input; `widths` goes from the input to the output.
 
     The defaults fit the shipped 8x8 digits. With `batch_norm`, each hidden layer is Linear, BatchNorm1d, ReLU.
 

@@ -55,7 +55,7 @@ class MobileNet(nn.Module):
 
 
 def mobilenet_small(num_classes: int = 10, activation: Callable[[], nn.Module] = nn.ReLU) -> MobileNet:
-    """A small MobileNetV2 for 32x32 images (after Sandler et al. 2018).
+    """Build a small MobileNetV2 for 32x32 images (after Sandler et al. 2018).
 
     The paper uses `activation=nn.ReLU6`; the default is ReLU, because ReLU6 is not positively homogeneous.
     """

@@ -79,7 +79,7 @@ class ResNet(nn.Module):
 
 
 def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Sequential | None:
-    """A 1x1 projection where the shapes differ; None, the identity, where they agree."""
+    """Build a 1x1 projection where the shapes differ; None stands for the identity where they agree."""
     if stride == 1 and in_channels == out_channels:
         return None
     projection = nn.Conv2d(in_channels, out_channels, 1, stride=stride, bias=False)
@@ -94,25 +94,25 @@ def _stage(
 
 
 def resnet18(num_classes: int = 1000) -> ResNet:
-    """ResNet-18 for 224x224 images, basic blocks (He et al. 2016)."""
+    """Build ResNet-18 for 224x224 images, basic blocks (He et al. 2016)."""
     return ResNet(BasicBlock, (2, 2, 2, 2), num_classes)
 
 
 def resnet34(num_classes: int = 1000) -> ResNet:
-    """ResNet-34 for 224x224 images, basic blocks (He et al. 2016)."""
+    """Build ResNet-34 for 224x224 images, basic blocks (He et al. 2016)."""
     return ResNet(BasicBlock, (3, 4, 6, 3), num_classes)
 
 
 def resnet50(num_classes: int = 1000) -> ResNet:
-    """ResNet-50 v1.5 for 224x224 images, bottleneck blocks (He et al. 2016)."""
+    """Build ResNet-50 v1.5 for 224x224 images, bottleneck blocks (He et al. 2016)."""
     return ResNet(Bottleneck, (3, 4, 6, 3), num_classes)
 
 
 def resnet101(num_classes: int = 1000) -> ResNet:
-    """ResNet-101 v1.5 for 224x224 images, bottleneck blocks (He et al. 2016)."""
+    """Build ResNet-101 v1.5 for 224x224 images, bottleneck blocks (He et al. 2016)."""
     return ResNet(Bottleneck, (3, 4, 23, 3), num_classes)
 
 
 def resnet152(num_classes: int = 1000) -> ResNet:
-    """ResNet-152 v1.5 for 224x224 images, bottleneck blocks (He et al. 2016)."""
+    """Build ResNet-152 v1.5 for 224x224 images, bottleneck blocks (He et al. 2016)."""
     return ResNet(Bottleneck, (3, 8, 36, 3), num_classes)

@@ -47,7 +47,7 @@ class UNet(nn.Module):
 
 
 def unet_small(in_channels: int = 3, classes: int = 4, width: int = 8) -> UNet:
-    """A two-level U-Net, (N, in_channels, H, W) to (N, classes, H, W) (after Ronneberger et al. 2015).
+    """Build a two-level U-Net, (N, in_channels, H, W) to (N, classes, H, W) (after Ronneberger et al. 2015).
 
     H and W must be multiples of 4.
     """

@@ -35,7 +35,7 @@ def _initialise(network: nn.Module) -> None:
 
 
 def _features(in_channels: int, widths: Sequence[int], depths: Sequence[int], batch_norm: bool) -> nn.Sequential:
-    """One stage per width: `depth` convolutions, then a max-pooling that halves the image."""
+    """Build one stage per width: `depth` convolutions, then a max-pooling that halves the image."""
     layers: list[nn.Module] = []
     channels = in_channels
     for width, depth in zip(widths, depths, strict=True):
@@ -63,26 +63,26 @@ def _imagenet_vgg(depths: Sequence[int], num_classes: int, batch_norm: bool, in_
 
 
 def vgg11(num_classes: int = 1000, batch_norm: bool = False, in_channels: int = 3) -> VGG:
-    """VGG-11 (configuration A) for 224x224 images: 8 convolutions, 3 linear layers (Simonyan and Zisserman 2015)."""
+    """Build VGG-11 (configuration A) for 224x224 images: 8 convolutions and 3 linear layers."""
     return _imagenet_vgg((1, 1, 2, 2, 2), num_classes, batch_norm, in_channels)
 
 
 def vgg13(num_classes: int = 1000, batch_norm: bool = False, in_channels: int = 3) -> VGG:
-    """VGG-13 (configuration B) for 224x224 images: 10 convolutions, 3 linear layers (Simonyan and Zisserman 2015)."""
+    """Build VGG-13 (configuration B) for 224x224 images: 10 convolutions and 3 linear layers."""
     return _imagenet_vgg((2, 2, 2, 2, 2), num_classes, batch_norm, in_channels)
 
 
 def vgg16(num_classes: int = 1000, batch_norm: bool = False, in_channels: int = 3) -> VGG:
-    """VGG-16 (configuration D) for 224x224 images: 13 convolutions, 3 linear layers (Simonyan and Zisserman 2015)."""
+    """Build VGG-16 (configuration D) for 224x224 images: 13 convolutions and 3 linear layers."""
     return _imagenet_vgg((2, 2, 3, 3, 3), num_classes, batch_norm, in_channels)
 
 
 def vgg19(num_classes: int = 1000, batch_norm: bool = False, in_channels: int = 3) -> VGG:
-    """VGG-19 (configuration E) for 224x224 images: 16 convolutions, 3 linear layers (Simonyan and Zisserman 2015)."""
+    """Build VGG-19 (configuration E) for 224x224 images: 16 convolutions and 3 linear layers."""
     return _imagenet_vgg((2, 2, 4, 4, 4), num_classes, batch_norm, in_channels)
 
 
 def vgg_small(num_classes: int = 10, batch_norm: bool = False, in_channels: int = 3) -> VGG:
-    """A VGG-like network for 32x32 images: 6 convolutions, 2 linear layers (after Simonyan and Zisserman 2015)."""
+    """Build a VGG-like network for 32x32 images: 6 convolutions and 2 linear layers."""
     classifier = nn.Sequential(nn.Linear(64 * 4 * 4, 64), nn.ReLU(), nn.Dropout(0.5), nn.Linear(64, num_classes))
     return VGG(_features(in_channels, (16, 32, 64), (2, 2, 2), batch_norm), 4, classifier)

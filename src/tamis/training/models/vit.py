@@ -100,12 +100,12 @@ class VisionTransformer(nn.Module):
 
 
 def vit_s16(num_classes: int = 1000, image: int = 224) -> VisionTransformer:
-    """ViT-S/16: 12 blocks of dimension 384 with 6 heads (Dosovitskiy et al. 2021, Touvron et al. 2021)."""
+    """Build ViT-S/16: 12 blocks of dimension 384 with 6 heads (Dosovitskiy et al. 2021, Touvron et al. 2021)."""
     return VisionTransformer(image, patch=16, dim=384, depth=12, heads=6, num_classes=num_classes)
 
 
 def vit_tiny_test(
     image: int = 32, patch: int = 8, dim: int = 48, depth: int = 2, heads: int = 3, classes: int = 10
 ) -> VisionTransformer:
-    """A vision transformer that runs in milliseconds, for tests (Dosovitskiy et al. 2021)."""
+    """Build a vision transformer that runs in milliseconds, for tests (Dosovitskiy et al. 2021)."""
     return VisionTransformer(image, patch, dim, depth, heads, classes)

@@ -1,6 +1,6 @@
 """What each process of a team runs: `train` under the constraint; what it holds after every step goes into a folder.
 
-python ddp_within.py FOLDER
+python ddp_l1inf_constraint.py FOLDER
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from tamis.artifact import Masks
-from tamis.l1inf import L1Inf, Within
+from tamis.l1inf import L1Inf, L1InfConstraint
 from tamis.training import Settings, load_data, train
 from tamis.training.models import mlp
 
@@ -29,7 +29,7 @@ def small_mlp(seed: int = 0) -> nn.Module:
     return mlp((64, 12, 8, 10))
 
 
-class Watched(Within):
+class Watched(L1InfConstraint):
     """Notes the largest norm of a constrained column, and a digest of all weights, after every step."""
 
     def __init__(self, c: float) -> None:

@@ -1,0 +1,256 @@
+"""Datasets by name, by path or from Python, read into a `Data`."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tamis.errors import DataNotFound, InvalidInput
+from tamis.imports import attribute, import_named
+from tamis.training.collection import collect
+from tamis.training.data import Data
+from tamis.training.data_files import (
+    NPZ_CONTENT,
+    RawData,
+    Statistics,
+    class_names,
+    read_images,
+    read_npy,
+    read_npz,
+    read_statistics,
+)
+from tamis.training.data_spec import (
+    FOLDER_VARIABLE,
+    SPLITS,
+    Share,
+    Spec,
+    data_folder,
+    is_path,
+    list_datasets,
+    parse_spec,
+    refuse_malformed,
+)
+from tamis.training.digits import digits
+
+NORMALISATION: dict[str, Statistics] = {
+    # ImageNet's, because the published CIFAR-10 ResNets were trained with them.
+    "cifar10": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "mnist": ((0.1307,), (0.3081,)),
+    "fashion_mnist": ((0.2860,), (0.3530,)),
+}
+
+
+def load_data(spec: str, labelled: bool = True) -> Data:
+    """Load the dataset that a spec names; `tamis.training.data_spec` says how specs are written.
+
+    Args:
+        spec: the name or path, with a split and slices if wanted.
+        labelled: whether labels are needed; if not, an .npz file may hold x alone, and labels are 0.
+
+    CIFAR-10, MNIST and Fashion-MNIST, by name, are normalised by their usual mean and std per channel; digits are on
+    the scale 0..1, and so are images for which no mean and std is stored.
+
+    Raises:
+        DataNotFound: it is not there; the message says where it should be.
+        InvalidInput: the spec or the file is malformed.
+
+    Example:
+        >>> data = load_data("cifar10:test[:1000]")
+        >>> inputs, labels = data.batch(torch.arange(128))
+    """
+    named = parse_spec(spec)
+    stored, statistics = _read_source(named, labelled)
+    if labelled and not stored.has_labels:
+        raise InvalidInput(f"'{spec}' has no labels, which are needed here")
+    data = _to_data(stored, spec, _choose_statistics(named, stored, statistics))
+    if not named.cuts:
+        return replace(data, inputs=data.inputs.contiguous())
+    places = range(len(data))
+    for cut in named.cuts:
+        if isinstance(cut, slice):
+            places = places[cut]
+        else:
+            data = _take_share(data._select(places, spec), cut)
+            places = range(len(data))
+    return data._select(places, spec)
+
+
+def as_data(source: Any, called: str) -> Data:
+    """Return a dataset from its name, or from what a user has in Python, as `collect` takes it.
+
+    Args:
+        source: a spec, a `Data`, or tensors, a torch Dataset or a loader.
+        called: what to call it, where it has no name.
+
+    Example:
+        >>> as_data((inputs, labels), "mine").has_labels
+        True
+    """
+    if isinstance(source, Data):
+        return source
+    if isinstance(source, (str, Path)):
+        return load_data(str(source), labelled=False)
+    return _to_data(collect(source, called), called, ((), ()))
+
+
+def _to_data(stored: RawData, name: str, statistics: Statistics) -> Data:
+    return Data(stored.inputs, stored.labels, name, *statistics, stored.classes, stored.has_labels)
+
+
+def _take_share(data: Data, share: Share) -> Data:
+    held_out, rest = data.set_aside(share.part, share.seed)
+    return rest if share.name == "rest" else held_out
+
+
+def _choose_statistics(spec: Spec, stored: RawData, otherwise: Statistics) -> Statistics:
+    """Return mean and std as a spec says, one for all channels if it gives one, or else those that are known."""
+    if not spec.mean:
+        return otherwise
+    channels = stored.inputs.shape[1]
+    if stored.inputs.dtype is torch.uint8 and not all(0 <= mean <= 1 for mean in spec.mean):
+        raise InvalidInput(f"mean must be on the scale 0..1, that is of pixels / 255; got '{spec.text}'")
+    mean, std = (each * channels if len(each) == 1 else each for each in (spec.mean, spec.std))
+    return mean, std
+
+
+def _read_source(spec: Spec, labelled: bool) -> tuple[RawData, Statistics]:
+    source, path = spec.source, Path(os.path.expanduser(spec.source))
+    if source == "digits":
+        _refuse_resizing(spec)
+        inputs, labels = digits("test" if spec.split == "test" else "train")
+        return RawData(inputs, labels, classes=10), ((), ())
+    if not is_path(source) and (source in list_datasets(data_folder()) or not os.path.exists(path)):
+        _refuse_resizing(spec)
+        if spec.in_module:
+            return _read_from_module(spec), ((), ())
+        refuse_malformed(spec.text, source)
+        return _read_named(source, spec.split or "train")
+    stored = _read_path(spec, path, labelled)
+    return stored, _default_statistics(stored)
+
+
+def _refuse_resizing(spec: Spec) -> None:
+    if spec.resize is not None:
+        raise InvalidInput(f"'{spec.text}': only folders of images are resized, and '{spec.source}' is none")
+
+
+def _default_statistics(stored: RawData, known: Statistics = ((), ())) -> Statistics:
+    """Return the stored mean and std, or else, for images, the known ones, or those that keep the scale 0..1."""
+    if any(stored.statistics) or stored.inputs.dtype is not torch.uint8:
+        return stored.statistics
+    channels = stored.inputs.shape[1]
+    return known if any(known) else ((0.0,) * channels, (1.0,) * channels)
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+
+def _read_named(name: str, split: str) -> tuple[RawData, Statistics]:
+    folder = data_folder()
+    if not (folder / f"{name}_{split}.npz").is_file():
+        raise DataNotFound(_explain_missing(name, split, folder))
+    stored = _read_split(folder, f"{name}_", split)
+    return stored, _default_statistics(stored, NORMALISATION.get(name, ((), ())))
+
+
+def _read_split(folder: Path, prefix: str, split: str) -> RawData:
+    stored = read_npz(folder / f"{prefix}{split}.npz")
+    train = folder / f"{prefix}train.npz"
+    if split == "test" and not any(stored.statistics) and train.is_file():
+        return stored._replace(statistics=read_statistics(train, stored.inputs))
+    return stored
+
+
+def _explain_missing(name: str, split: str, folder: Path) -> str:
+    named = bool(os.environ.get(FOLDER_VARIABLE))
+    origin = f"which ${FOLDER_VARIABLE} names" if named else f"the default; ${FOLDER_VARIABLE} can name another"
+    names = list_datasets(folder)
+    parts = [
+        f"there is no dataset '{name}:{split}': no file {name}_{split}.npz in '{folder}' ({origin})",
+        f"it must hold {NPZ_CONTENT}",
+        f"datasets there: {', '.join(names) or 'none'}; digits ships with tamis",
+    ]
+    if name not in names and (similar := get_close_matches(name.lower(), [*names, "digits"])):
+        parts.append(f"did you mean {' or '.join(similar)}?")
+    if os.path.exists(f"{name}.py"):
+        parts.append(f"for what is in {name}.py, take another name than {split}, as {name}:{split}_loader")
+    return "; ".join(parts)
+
+
+# -- paths -------------------------------------------------------------------------------------------------------------
+
+
+def _read_path(spec: Spec, path: Path, labelled: bool) -> RawData:
+    if path.is_dir():
+        return _read_folder(spec, path)
+    _refuse_resizing(spec)
+    first, comma, second = spec.source.rpartition(",")
+    if comma and first.endswith(".npy") and second.endswith(".npy"):
+        inputs, labels = (Path(os.path.expanduser(each)) for each in (first, second))
+        return _read_file(spec, inputs, labelled, labels)
+    if os.path.exists(path):
+        return _read_file(spec, path, labelled)
+    without_split_and_slice = re.split(r"[:\[@]", path.name)[0]
+    if without_split_and_slice and os.path.exists(path.parent / without_split_and_slice):
+        refuse_malformed(spec.text, path.name)
+    raise DataNotFound(
+        f"there is no '{path.absolute()}': it must be an .npz file with {NPZ_CONTENT}, "
+        "or a folder with train.npz or test.npz, or with one sub-folder of images per class"
+    )
+
+
+def _read_file(spec: Spec, path: Path, labelled: bool, labels: Path | None = None) -> RawData:
+    if spec.split is not None:
+        raise InvalidInput(f"'{spec.text}': '{path}' is one file and has no splits; leave out :{spec.split}")
+    for each in (path, labels):
+        if each is not None and not each.exists():
+            raise DataNotFound(f"'{spec.text}' needs '{each.absolute()}', which is not there")
+    return read_npy(path, labels, labelled) if path.suffix == ".npy" else read_npz(path, labelled)
+
+
+def _read_folder(spec: Spec, folder: Path) -> RawData:
+    if any((folder / f"{each}.npz").is_file() for each in SPLITS):
+        _refuse_resizing(spec)
+        wanted = folder / f"{spec.split or 'train'}.npz"
+        if not wanted.is_file():
+            raise DataNotFound(f"'{spec.text}' needs '{wanted}', which is not there; it must hold {NPZ_CONTENT}")
+        return _read_split(folder, "", spec.split or "train")
+    parts = [folder / each for each in SPLITS if (folder / each).is_dir()]
+    if not parts:
+        if spec.split is not None:
+            problem = f"'{folder}' has neither train nor test in it; leave out :{spec.split}"
+            raise InvalidInput(f"'{spec.text}': {problem}")
+        return read_images(folder, class_names([folder]), spec.resize)
+    wanted = folder / (spec.split or "train")
+    if wanted not in parts:
+        raise DataNotFound(f"'{spec.text}' needs the folder '{wanted}', which is not there; '{parts[0]}' is")
+    return read_images(wanted, class_names(parts), spec.resize)
+
+
+# -- Python ------------------------------------------------------------------------------------------------------------
+
+
+def _read_from_module(spec: Spec) -> RawData:
+    """Collect what a Python module has under a name, or what the function of that name returns."""
+    module, _, path = spec.source.partition(":")
+    try:
+        found = attribute(import_named(module), path)
+    except InvalidInput as error:
+        raise InvalidInput(
+            f"there is no dataset '{module}' with a split '{path}', and nothing of that name in Python: {error}"
+        ) from error
+    if callable(found) and not isinstance(found, (Dataset, DataLoader, Data)):
+        try:
+            found = found()
+        except Exception as error:
+            raise InvalidInput(f"{spec.source}() failed: {type(error).__name__}: {error}") from error
+    if isinstance(found, Data):
+        return RawData(found.normalised(), found.labels, found.classes, has_labels=found.has_labels)
+    return collect(found, f"'{spec.source}'")
