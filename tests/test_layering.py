@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "tamis"
 ORDER = [
     {"errors", "citations", "progress", "rates"},
-    {"imports"},
+    {"imports", "settings"},
     {"graph"},
     {"paths"},
     {"bounds"},

@@ -10,7 +10,7 @@ import torch
 import tamis
 import tamis.errors
 from tamis.pruning.criterion import CRITERIA
-from tamis.pruning.prune import SCOPES
+from tamis.settings.pruning import SCOPES
 from tamis.training.models import digits_cnn, example_input
 
 WEIGHTS = 28_576  # of digits_cnn's convolutions and its classifier

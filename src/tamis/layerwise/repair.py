@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,11 @@ from tamis.layerwise.least_squares import DAMPING, fitted
 from tamis.layerwise.transform import described, transformed
 from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk, check_budget
 from tamis.progress import Listener
+from tamis.settings import Repair, documents
 from tamis.training import join_team
 
 
+@documents(Repair)
 @without_autocast()
 def repair(
     net: Network | nn.Module,
@@ -53,9 +54,7 @@ def repair(
         net: the original network, or a module, with an example of its input.
         small: the same network, compressed.
         calibration: inputs, as `tamis.quantize` takes them.
-        damping: how much weights are held to what they are: a ridge, as a fraction of the inputs' mean square.
-        bias_correction: whether biases, or batch-norm means, are fitted as well.
-        include, exclude: names or patterns of weights to refit; all by default.
+        <settings>
         directory: where each layer is left when it is finished, so that the same call goes on after a kill.
         activation_budget: bytes of activations to keep in memory; what is more goes to files.
         example: an input, if `net` is a module.
@@ -69,8 +68,7 @@ def repair(
         >>> small = tamis.prune(net, 0.7, by="magnitude")
         >>> small = tamis.repair(net, small, "cifar10:train[:5000]")
     """
-    if isinstance(damping, bool) or not isinstance(damping, Real) or not 0 < damping < math.inf:
-        raise InvalidInput(f"damping={damping!r} must be a positive number")
+    Repair(damping, bias_correction, include, exclude)
     if not isinstance(small, Compressed):
         raise InvalidInput(f"repair needs a Compressed, as tamis.prune gives it, got {type(small).__name__}")
     check_budget(activation_budget)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Mapping
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,11 +27,11 @@ from tamis.pruning.criterion import OBS, Criterion, criterion_name, criterion_of
 from tamis.pruning.obs import BrainSurgeon
 from tamis.pruning.prunable_weights import candidates
 from tamis.pruning.selection import Sweep, Visitor, keep_all_but_smallest
+from tamis.settings import Pruning, documents
 from tamis.training import join_team
 
-SCOPES = ("global", "layer")
 
-
+@documents(Pruning)
 def prune(
     net: Network | Compressed | nn.Module,
     amount: Amount,
@@ -58,18 +57,7 @@ def prune(
     Args:
         net: a network; one that is compressed already, whose pruned weights stay pruned and of whose remaining weights
             `amount` is pruned; or a module, with an example of its input.
-        amount: a fraction (float) or a count (int) of weights, exact to one weight; or a dict of these for some
-            layers, by name or pattern, the others being left whole. Of equal scores, the first by name and index go.
-        by: the criterion: "phi" (Φ-cost: invariant under rescaling, for ReLU networks), "magnitude", "random", "obs"
-            (optimal brain surgeon: from calibration data, the weights that others can make up for best, which are then
-            refitted layer by layer, without training), or a function of your own, as `Criterion` describes it.
-        scope: "global" compares weights across layers, "layer" prunes `amount` of each. With "obs", "global" shares
-            the amount out among layers as magnitudes would.
-        include, exclude: names or patterns ("layer1", "*.conv1.*") of parameters or of the modules they are in.
-        biases: whether biases of linear and convolution layers are pruned as well.
-        seed: of the random criterion.
-        halve_final: prune the last layer's weights at half the rate (with scope "global": as many weights as that makes
-            in all), as the thesis does in appendix E.1.
+        <settings>
         calibration, directory, activation_budget, progress: for "obs", as `tamis.quantize` takes them.
         example: an input, if `net` is a module.
 
@@ -82,10 +70,7 @@ def prune(
     """
     criterion = criterion_of(by)
     _check_calibration(by, calibration, biases)
-    if scope not in SCOPES:
-        raise InvalidInput(f"scope={scope!r} must be one of: {', '.join(SCOPES)}")
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or not 0 <= seed < 2**63:
-        raise InvalidInput(f"seed={seed!r} must be a whole number from 0 to 2⁶³ − 1")
+    Pruning(amount, by, scope, include, exclude, biases, seed, halve_final)
     check_budget(activation_budget)
     amount, seed = plain(amount), int(seed)
     include, exclude = lasting(include), lasting(exclude)

@@ -31,6 +31,7 @@ from tamis.quantization.layer_quantizer import LayerQuantizer
 from tamis.quantization.problem import Order
 from tamis.quantization.quantizer import Quantizer, quantizer_of
 from tamis.quantization.units import Per
+from tamis.settings import Quantization, documents
 from tamis.training import join_team
 
 # Candidates for C_α where it is searched for, from binary levels to those of many bits.
@@ -38,6 +39,7 @@ FRACTIONS_OF_RADIUS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25)  # of 
 MULTIPLES = (1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.5, 10.0)
 
 
+@documents(Quantization)
 @without_autocast()
 def quantize(
     net: Network | Compressed | nn.Module,
@@ -74,23 +76,9 @@ def quantize(
         net: a network; one that is compressed already, whose pruned weights stay pruned; or a module, with an example.
         calibration: inputs, some hundreds or thousands: a tensor (a tuple for a network of several inputs), a dataset
             or its name ("cifar10:train[:5000]", "images.npz"), or a DataLoader.
-        levels: how many levels (3 unless `bits` is given), a sorted list of them as they are meant, or an `Alphabet`.
-        method: "optq" (recommended: drift correction, error feedback, scales fitted by least squares, coordinate
-            descent), "gpfq" (the paper's), "msq" (nearest level), or an object of your own: see `Quantizer`.
-        per: "channel" for a scale for each output channel, "layer" for one in all.
-        c_alpha: C_α, one or several to choose from on held-out calibration data; None: chosen from a list of ours. The
-            scales of "optq" are fitted afterwards unless C_α is one number.
-        search: "layer" lets each unit take the C_α that does best for its layer, from the same Gram matrices; "global"
-            takes one for the whole network, by quantizing it with each (see `tamis.quantization.cross_validation`).
-        bits: instead of `levels`, for 2^bits of them.
-        radius: what α is C_α times of: "median", "max", or "least_squares" (best for nearest rounding).
-        conv: a convolution's weights jointly over input channels, or one 2-D kernel at a time ("per_channel").
-        order: in which a neuron's weights are chosen: "natural", or "norm": largest inputs first. None: the method's.
-        biases: whether biases are quantized as well, as weights of an input that is always 1.
-        bias_correction: whether biases, or batch-norm means, keep the mean of every output. None: as the method does.
+        <settings>
         pruned: the same network, pruned: its pruned weights stay zero, and what is left is first fitted to the original
             outputs by least squares. So prune, repair and quantize are one call.
-        include, exclude: names or patterns ("layer1", "*.conv1.*") of weights or of the modules they are in.
         directory: where each layer is left when it is finished, so that the same call goes on after a kill.
         activation_budget: bytes of activations to keep in memory; what is more goes to files.
         example: an input, if `net` is a module.
@@ -108,7 +96,9 @@ def quantize(
     Reference: lybrand2021gpfq, frantar2023optq.
     """
     chosen = quantizer_of(method)
-    _check(per, order, conv, search, biases)
+    Quantization(
+        levels, method, per, c_alpha, search, bits, radius, conv, order, biases, bias_correction, include, exclude
+    )
     check_budget(activation_budget)
     alphabet = alphabet_of(3 if levels is None and bits is None else levels, bits, radius)
     multiples = _multiples(c_alpha, alphabet)
@@ -152,17 +142,6 @@ def quantize(
         alphabet.tensor(original.params[layer.weight])  # levels that its dtype cannot tell apart are refused now
     walk = Walk(original, before.params, calibration, len(multiples) > 1, activation_budget, team)
     return transformed(walk, layers, quantizer, before, step, directory, progress)
-
-
-def _check(per: str, order: str | None, conv: str, search: str, biases: bool) -> None:
-    if per not in ("layer", "channel"):
-        raise InvalidInput(f"per={per!r} must be 'layer' or 'channel'")
-    if order not in (None, "natural", "norm"):
-        raise InvalidInput(f"order={order!r} must be 'natural' or 'norm'")
-    if search not in ("layer", "global"):
-        raise InvalidInput(f"search={search!r} must be 'layer' or 'global'")
-    if biases and conv == "per_channel":
-        raise InvalidInput("biases=True needs conv='joint': a bias belongs to no single 2-D kernel")
 
 
 def _multiples(c_alpha: float | Iterable[float] | None, alphabet: Alphabet) -> tuple[float, ...]:

@@ -6,7 +6,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from tamis.settings import default_of, help_of
 
 if TYPE_CHECKING:  # whoever only reads recipes needs no torch
     from torch import Tensor, nn
@@ -22,6 +24,15 @@ def needs_all_weights(pruned: str) -> dict[str, str]:
     """What may not come before a step that begins with every weight, in float; `pruned` says why it needs every one."""
     none_gone = {"prune": pruned, "l1inf": pruned, "search": pruned}
     return {**none_gone, "quantize": QUANTIZED, "binarize": BINARY, "kronecker": FACTORS}
+
+
+def key(settings: type, name: str, **constraints: Any) -> Any:
+    """Make the field of a step that stands for a setting of a method: its default and its help are the setting's.
+
+    With `default=None` a recipe that leaves it out stays without it, and the method's own default holds: so are keys
+    that came later, since lock files and unfinished runs of before do not have them.
+    """
+    return Field(**{"default": default_of(settings, name), "description": help_of(settings, name), **constraints})
 
 
 class Section(BaseModel):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from tamis.recipes.quantities import without_percent
-from tamis.recipes.steps.base import BINARY, FACTORS, Step
+from tamis.recipes.steps.base import BINARY, FACTORS, Step, key
+from tamis.settings import Pruning
 
 if TYPE_CHECKING:
     from tamis.recipes.state import Context, State
@@ -38,14 +39,14 @@ class Prune(Step):
     amount: Annotated[
         int | float | dict[str, int | float],
         BeforeValidator(_amount, json_schema_input_type=int | float | str | dict[str, int | float | str]),
-    ] = Field(description="A fraction (0.8), a percentage (80%) or a count (1000) of weights; or these by layer.")
-    by: Literal["phi", "magnitude", "random", "obs"] = Field("phi", description="What weights are compared by.")
-    scope: Literal["global", "layer"] = Field("global", description="Across layers, or within each.")
-    include: list[str] | None = Field(None, description="Prune only these parameters or modules.")
-    exclude: list[str] | None = Field(None, description="Leave these parameters or modules whole.")
-    biases: bool = Field(False, description="Prune biases, too.")
-    halve_final: bool = Field(False, description="Prune the last layer at half the rate.")
-    seed: int = Field(0, ge=0, description="Of `by: random`.")
+    ] = key(Pruning, "amount")
+    by: Literal["phi", "magnitude", "random", "obs"] = key(Pruning, "by")
+    scope: Literal["global", "layer"] = key(Pruning, "scope")
+    include: list[str] | None = key(Pruning, "include")
+    exclude: list[str] | None = key(Pruning, "exclude")
+    biases: bool = key(Pruning, "biases")
+    halve_final: bool = key(Pruning, "halve_final")
+    seed: int = key(Pruning, "seed", ge=0)
 
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tamis.recipes.steps.base import BINARY, FACTORS, Step
+from tamis.recipes.steps.base import BINARY, FACTORS, Step, key
+from tamis.settings import Quantization
 
 if TYPE_CHECKING:
     from tamis.recipes.state import Context, State
@@ -24,20 +25,21 @@ class Quantize(Step):
     not_after: ClassVar[Mapping[str, str]] = {"binarize": BINARY, "kronecker": FACTORS}
 
     step: Literal["quantize"]
-    levels: Annotated[int, Field(ge=2, le=65536)] | Annotated[list[float], Field(min_length=2)] | None = Field(
-        None, description="How many (3, unless `bits` is given), or which."
+    levels: Annotated[int, Field(ge=2, le=65536)] | Annotated[list[float], Field(min_length=2)] | None = key(
+        Quantization, "levels"
     )
-    bits: int | None = Field(None, ge=1, le=16, description="Instead of `levels`, for 2^bits of them.")
-    method: Literal["optq", "gpfq", "msq"] = Field("optq", description="How levels are chosen.")
-    per: Literal["channel", "layer"] = Field("channel", description="What has a scale of its own.")
-    c_alpha: Positive | list[Positive] | None = Field(
-        None, description="The largest level, in medians of the weights, or several to choose from."
-    )
-    conv: Literal["joint", "per_channel"] = Field("joint", description="A filter at once, or a 2-D kernel at a time.")
-    order: Literal["natural", "norm"] | None = Field(None, description="Of a neuron's weights.")
-    biases: bool = Field(False, description="Quantize biases, too.")
-    include: list[str] | None = Field(None, description="Quantize only these parameters or modules.")
-    exclude: list[str] | None = Field(None, description="Leave these parameters or modules as they are.")
+    bits: int | None = key(Quantization, "bits", ge=1, le=16)
+    method: Literal["optq", "gpfq", "msq"] = key(Quantization, "method")
+    per: Literal["channel", "layer"] = key(Quantization, "per")
+    c_alpha: Positive | list[Positive] | None = key(Quantization, "c_alpha")
+    search: Literal["layer", "global"] | None = key(Quantization, "search", default=None)
+    radius: Literal["median", "max", "least_squares", "given"] | None = key(Quantization, "radius", default=None)
+    conv: Literal["joint", "per_channel"] = key(Quantization, "conv")
+    order: Literal["natural", "norm"] | None = key(Quantization, "order")
+    biases: bool = key(Quantization, "biases")
+    bias_correction: bool | None = key(Quantization, "bias_correction")
+    include: list[str] | None = key(Quantization, "include")
+    exclude: list[str] | None = key(Quantization, "exclude")
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field
-
-from tamis.recipes.steps.base import BINARY, FACTORS, Step
+from tamis.recipes.steps.base import BINARY, FACTORS, Step, key
+from tamis.settings import Repair as RepairSettings
 
 if TYPE_CHECKING:
     from tamis.recipes.state import Context, State
@@ -20,9 +19,10 @@ class Repair(Step):
     only_after: ClassVar[tuple[str, ...]] = ("prune", "l1inf", "search", "quantize")
 
     step: Literal["repair"]
-    damping: float | None = Field(None, gt=0, description="How much weights are held to what they are.")
-    include: list[str] | None = Field(None, description="Refit only these parameters or modules.")
-    exclude: list[str] | None = Field(None, description="Leave these parameters or modules as they are.")
+    damping: float | None = key(RepairSettings, "damping", default=None, gt=0)
+    bias_correction: bool | None = key(RepairSettings, "bias_correction", default=None)
+    include: list[str] | None = key(RepairSettings, "include")
+    exclude: list[str] | None = key(RepairSettings, "exclude")
 
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace

@@ -1,0 +1,83 @@
+"""One setting of a method: a dataclass field with its help, and what a command needs to read it from a text."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+WIDTH = 100  # of the lines of generated docstrings
+PLACE = "<settings>"  # where the settings go in a docstring
+
+Documented = TypeVar("Documented", bound=Callable[..., Any])
+
+
+def setting(
+    help: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    typed: type = str,
+    metavar: str | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare a field of a settings object.
+
+    Args:
+        help: what it means, in whole sentences that hold in Python, on the command line and in a recipe alike.
+        default: its default; a setting without one must be given.
+        typed: what it is on the command line: str, int, float, bool for a flag, or list for an option to be repeated.
+        metavar: what stands for the value in a command's help; choices stand for themselves.
+        choices: the names that it may be.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Rounding:
+        ...     digits: int = setting("How many digits stay.", 3, typed=int, metavar="N")
+    """
+    metadata = {"help": help, "typed": typed, "metavar": metavar or "|".join(choices) or None, "choices": choices}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def help_of(settings: type, name: str) -> str:
+    """Return the help of one setting."""
+    return str(_field(settings, name).metadata["help"])
+
+
+def default_of(settings: type, name: str) -> Any:
+    """Return the default of one setting; `...` where it must be given."""
+    default = _field(settings, name).default
+    return ... if default is dataclasses.MISSING else default
+
+
+def choices_of(settings: type, name: str) -> tuple[str, ...]:
+    """Return the names that a setting may be; none where it is no choice among names."""
+    return tuple(_field(settings, name).metadata["choices"])
+
+
+def _field(settings: type, name: str) -> dataclasses.Field[Any]:
+    return {field.name: field for field in dataclasses.fields(settings)}[name]
+
+
+def documents(settings: type) -> Callable[[Documented], Documented]:
+    """Put the help of every setting into the docstring of a call, in the place of its line `<settings>`.
+
+    Example:
+        >>> @documents(Pruning)
+        ... def prune(net, amount, by="phi"): ...
+    """
+
+    def documented(call: Documented) -> Documented:
+        lines = (call.__doc__ or "").splitlines()
+        place = next(number for number, line in enumerate(lines) if line.strip() == PLACE)
+        indent = lines[place].partition(PLACE)[0]
+        entries = [_entry(field, indent) for field in dataclasses.fields(settings)]
+        call.__doc__ = "\n".join([*lines[:place], *entries, *lines[place + 1 :]])
+        return call
+
+    return documented
+
+
+def _entry(field: dataclasses.Field[Any], indent: str) -> str:
+    text = f"{field.name}: {field.metadata['help']}"
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}    ")

@@ -1,0 +1,38 @@
+"""The settings of `tamis.repair`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Real
+
+from tamis.errors import InvalidInput
+from tamis.settings.field import setting
+
+
+@dataclass(frozen=True)
+class Repair:
+    """How to refit what pruning and quantization left: the settings of `tamis.repair`."""
+
+    damping: float = setting(
+        "How much weights are held to what they are: a ridge, as a fraction of the inputs' mean square.",
+        0.01,
+        typed=float,
+        metavar="FRACTION",
+    )
+    bias_correction: bool = setting("Fit biases, or batch-norm means, as well.", True, typed=bool)
+    include: str | Iterable[str] | None = setting(
+        "Refit only these parameters or modules: names or patterns, as layer1 or *.conv1.*.",
+        None,
+        typed=list,
+        metavar="PATTERN",
+    )
+    exclude: str | Iterable[str] | None = setting(
+        "Leave these parameters or modules as they are.", None, typed=list, metavar="PATTERN"
+    )
+
+    def __post_init__(self) -> None:
+        damping = self.damping
+        if isinstance(damping, bool) or not isinstance(damping, Real) or not 0 < damping < math.inf:
+            raise InvalidInput(f"damping={damping!r} must be a positive number")
