@@ -30,9 +30,9 @@ from torch import nn
 
 import tamis
 from tamis.artifact import Codes
-from tamis.certificates.samples import BATCH
 from tamis.training import load_data
 from tamis.training.models import resnet20
+from tamis.verification.samples import BATCH
 
 PRETRAINED = Path(__file__).parents[1].parent / "shared" / "models" / "resnet20_cifar10.safetensors"
 WEIGHTS = (4096, 4096)

@@ -22,10 +22,10 @@ from safetensors.torch import load_file
 
 import tamis
 from tamis.bounds import log_at_least
-from tamis.certificates.unseen import CHANCE
 from tamis.graph import NOTHING_SEEN, SeenSamples
 from tamis.training import load_data
 from tamis.training.models import resnet20
+from tamis.verification.unseen import CHANCE
 
 PRETRAINED = Path(__file__).parents[1].parent / "shared" / "models" / "resnet20_cifar10.safetensors"
 CALIBRATION, HELD_OUT, LEVELS = "cifar10:train[:5000]", 10_000, 3

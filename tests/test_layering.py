@@ -22,6 +22,7 @@ ORDER = [
     {"layerwise"},
     {"pruning", "quantization", "binary", "kronecker", "l1inf", "bayes"},
     {"architecture"},
+    {"verification"},
     {"certificates"},
     {"reports"},
     {"recipes"},

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
     from tamis.artifact import Compressed as Compressed
     from tamis.artifact import Masks as Masks
     from tamis.artifact import load as load
-    from tamis.certificates import Certificate as Certificate
     from tamis.certificates import certify as certify
-    from tamis.certificates import rebuilt_for as rebuilt_for
-    from tamis.certificates.verify import verify as verify
     from tamis.graph import Network as Network
     from tamis.graph import normalize as normalize
     from tamis.graph import rescale as rescale
@@ -44,6 +41,8 @@ if TYPE_CHECKING:
     from tamis.quantization import quantize as quantize
     from tamis.recipes import compress as compress
     from tamis.reports import report as report
+    from tamis.verification import Certificate as Certificate
+    from tamis.verification import verify as verify
 
 __version__ = "0.1.0"
 
@@ -55,10 +54,7 @@ _HOMES = {
     "Compressed": "artifact",
     "Masks": "artifact",
     "load": "artifact",
-    "Certificate": "certificates",
     "certify": "certificates",
-    "rebuilt_for": "certificates",
-    "verify": "certificates",
     "Network": "graph",
     "normalize": "graph",
     "rescale": "graph",
@@ -78,6 +74,8 @@ _HOMES = {
     "quantize": "quantization",
     "compress": "recipes",
     "report": "reports",
+    "Certificate": "verification",
+    "verify": "verification",
 }
 __all__ = [*_PACKAGES, *_HOMES]
 

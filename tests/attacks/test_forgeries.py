@@ -17,9 +17,9 @@ from attacks.attack_size import TIMES
 from torch import Tensor, nn
 
 import tamis
-from tamis.certificates import Certificate
-from tamis.certificates.certificate import digest_of
 from tamis.errors import TamisError
+from tamis.verification import Certificate
+from tamis.verification.certificate import digest_of
 
 CHANGES = 2 * TIMES  # of each field
 NAMES = {(part, "name") for part in ("file", "network", "data", "training")}

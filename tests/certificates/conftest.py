@@ -1,43 +1,5 @@
-"""A trained network, its small versions in files, and the data they are compared on."""
+"""The fixtures of `certified_digits`, under their own names."""
 
-from pathlib import Path
+from certified_digits import cert, data, file, model, net
 
-import pytest
-import torch
-from torch import nn
-
-import tamis
-from tamis.training import Data, Settings, load_data, train
-from tamis.training.models import digits_cnn
-
-TRAIN = load_data("digits:train[:600]")
-
-
-@pytest.fixture(scope="session")
-def model() -> nn.Module:
-    torch.manual_seed(0)
-    settings = Settings(epochs=6, batch=50, optimizer="adamw", learning_rate=0.01)
-    return train(digits_cnn(6), TRAIN, settings, progress=False).model
-
-
-@pytest.fixture(scope="session")
-def net(model: nn.Module) -> tamis.Network:
-    return tamis.trace(model, TRAIN.example)
-
-
-@pytest.fixture(scope="session")
-def data() -> Data:
-    return load_data("digits:test[:300]")
-
-
-@pytest.fixture(scope="session")
-def file(net: tamis.Network, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("small") / "small.tamis"
-    small = tamis.quantize(tamis.prune(net, 0.5, by="magnitude"), TRAIN, levels=4, progress=False)
-    small.save(path)
-    return path
-
-
-@pytest.fixture(scope="session")
-def cert(net: tamis.Network, file: Path, data: Data) -> tamis.Certificate:
-    return tamis.certify(net, file, data)
+__all__ = ["cert", "data", "file", "model", "net"]

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.bounds import Bound, accuracy_change, deviation_quantile, disagreement, error_rate
-from tamis.certificates.claim import amount, percent
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.training import Data
+from tamis.verification.wording import format_bound, format_rate
 
 STATISTICAL = ("disagreement", "accuracy_change", "error_rate", "deviation")
 
@@ -56,7 +56,7 @@ def test_sentences_carry_the_number(cert: tamis.Certificate) -> None:
     claim = cert["disagreement"]
     assert claim.sentence.startswith(
         "With 95% confidence, on inputs drawn like these, the small network answers differently from the original on "
-        f"at most {percent(claim.bound.value)} of them"
+        f"at most {format_rate(claim.bound.value)} of them"
     )
     for claim in cert.claims:
         assert claim.sentence.endswith(".") and claim.sentence in " ".join(str(cert).split())
@@ -268,7 +268,7 @@ def test_outputs_that_are_not_finite_are_refused(net: tamis.Network, data: Data,
 
 @pytest.mark.parametrize(("rate", "text"), [(0.0, "0.00%"), (0.0123, "1.23%"), (0.01230001, "1.24%"), (1.0, "100.00%")])
 def test_rates_are_rounded_up(rate: float, text: str) -> None:
-    assert percent(rate) == text
+    assert format_rate(rate) == text
 
 
 @pytest.mark.parametrize(
@@ -285,4 +285,4 @@ def test_rates_are_rounded_up(rate: float, text: str) -> None:
 )
 def test_amounts_are_rounded_up(value: float, text: str) -> None:
     log = math.log(value) if value else -math.inf
-    assert amount(Bound(value, log, True, "gonon2024thesis, Theorem 3.4.1")) == text
+    assert format_bound(Bound(value, log, True, "gonon2024thesis, Theorem 3.4.1")) == text

@@ -14,9 +14,9 @@ from torch import nn
 import tamis
 from tamis.bounds import difference_at_any_time, rate_at_any_time
 from tamis.bounds.confidence_sequence import rank_at_any_time
-from tamis.certificates.certificate import Certificate, digest_of
 from tamis.errors import CorruptArtifact, InvalidInput, VerificationFailed
 from tamis.training import Data, load_data
+from tamis.verification.certificate import Certificate, digest_of
 
 TRAIN = load_data("digits:train[:600]")  # what the network of these tests was trained on
 LOOKS = ", however often one looks, "

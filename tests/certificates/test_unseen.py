@@ -14,16 +14,18 @@ from torch import nn
 import tamis
 from tamis.artifact import Compressed
 from tamis.bounds import accuracy_change, deviation_quantile, disagreement
-from tamis.certificates.certificate import Certificate
-from tamis.certificates.evidence import Evidence, gather_evidence
-from tamis.certificates.issuing import file_facts, read_once
-from tamis.certificates.notes import notes_of
-from tamis.certificates.unseen import CHANCE, refuse_seen, refuse_training
 from tamis.errors import AssumptionViolated, VerificationFailed
 from tamis.graph import NOTHING_SEEN, SeenSamples
 from tamis.reports import report
 from tamis.training import Data, Settings, load_data, train
 from tamis.training.models import digits_cnn
+from tamis.verification.arguments import open_file
+from tamis.verification.certificate import Certificate
+from tamis.verification.evidence import Evidence
+from tamis.verification.facts import file_facts
+from tamis.verification.measurement import gather_evidence
+from tamis.verification.notes import notes_of
+from tamis.verification.unseen import CHANCE, refuse_seen, refuse_training
 
 TRAIN = load_data("digits:train[:600]")  # what the network of the fixtures was trained and calibrated on
 
@@ -109,10 +111,10 @@ def test_verify_refuses_what_certify_would(net: tamis.Network, file: Path, tmp_p
     forgotten.save(path)
     content = tamis.certify(forgetful(net), path, TRAIN).content
     small.save(path)
-    content |= {"file": file_facts(read_once(path))}
+    content |= {"file": file_facts(open_file(path))}
     content.pop("digest")
     with pytest.raises(AssumptionViolated, match=r"held-out samples were used to make 'small\.tamis'"):
-        tamis.verify(Certificate.issued(content), path, forgetful(net), TRAIN)
+        tamis.verify(Certificate.with_digest(content), path, forgetful(net), TRAIN)
 
 
 def test_a_filter_full_of_others_refuses_new_data_as_seldom_as_it_says() -> None:
@@ -177,7 +179,7 @@ def test_twenty_samples_many_times_are_twenty(net: tamis.Network, data: Data, tm
     forged["data"]["samples"] = forged["data"]["given"]
     forged.pop("digest")
     with pytest.raises(VerificationFailed, match=r"the samples is 20, and the certificate says 1000"):
-        tamis.verify(Certificate.issued(forged), path, forgetful(net), twenty[torch.arange(20).repeat(50)])
+        tamis.verify(Certificate.with_digest(forged), path, forgetful(net), twenty[torch.arange(20).repeat(50)])
 
 
 def some_evidence(copies: list[int], seed: int) -> tuple[Evidence, Evidence, Evidence]:
@@ -251,9 +253,9 @@ def test_a_network_that_was_just_made_is_said_to_guess(data: Data, tmp_path: Pat
     assert "cannot be told from guessing" in (tmp_path / "page.html").read_text()
     silent = {name: value for name, value in cert.content.items() if name != "digest"} | {"notes": []}
     with pytest.raises(VerificationFailed, match="the notes do not follow from the data"):
-        tamis.verify(Certificate.issued(silent), path, net, data)
+        tamis.verify(Certificate.with_digest(silent), path, net, data)
     with pytest.raises(VerificationFailed, match="the certificate says no accuracy, and its data has labels"):
-        tamis.verify(Certificate.issued(silent | {"accuracy": None}), path, net, data)
+        tamis.verify(Certificate.with_digest(silent | {"accuracy": None}), path, net, data)
 
 
 def test_a_trained_network_has_no_notes(cert: tamis.Certificate) -> None:

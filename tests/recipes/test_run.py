@@ -19,12 +19,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tamis
 import tamis.recipes.run
-from tamis.certificates import Certificate
 from tamis.errors import AssumptionViolated, CorruptArtifact, DataNotFound, InvalidInput, TamisError
 from tamis.layerwise.journal import Journal
 from tamis.recipes.catalogue import recipe_path, shipped
 from tamis.recipes.lock import Lock
-from tamis.recipes.run import CERTIFICATE, LOCK, REPORT, SMALL, architecture_of, compress
+from tamis.recipes.run import CERTIFICATE, LOCK, REPORT, SMALL, compress
 from tamis.recipes.schema import Recipe, read_recipe, recipe_of
 from tamis.recipes.splits import Splits
 from tamis.recipes.workspace import FOLDER, Workspace
@@ -32,6 +31,7 @@ from tamis.recipes.yaml_document import RecipeError
 from tamis.training import as_data, load_data
 from tamis.training.checkpoint import RunDirectory as Checkpoints
 from tamis.training.models import digits_cnn, mlp
+from tamis.verification import Certificate
 
 CHAIN: dict[str, Any] = {
     "steps": [
@@ -587,8 +587,7 @@ def test_every_recipe_runs_on_the_digits(entry: Any) -> None:
     assert names("out") == FILES
     inputs = tamis.recipes.run._load(Recipe.model_validate(done.lock.content["recipe"]), {}).test
     assert tamis.verify("out/certificate.json", "out/small.tamis", network, inputs=inputs).ok
-    architecture = architecture_of(network, recipe, inputs.example)
-    assert tamis.load("out/small.tamis", architecture).nbytes == len(content("out", SMALL))
+    assert tamis.load("out/small.tamis", network).nbytes == len(content("out", SMALL))
     again = compress(network, "out/recipe.lock.yaml", out="again", progress=False)
     assert content("again", SMALL) == content("out", SMALL)
     assert again.small.nbytes < tamis.Compressed(tamis.trace(network, inputs.example)).nbytes

@@ -15,13 +15,13 @@ from torch import nn
 
 import tamis
 import tamis.sweeps.run
-from tamis.certificates import Certificate
 from tamis.errors import InvalidInput
 from tamis.recipes import compress, load_splits
 from tamis.sweeps.evaluation import Bench
 from tamis.sweeps.pareto_front import on_front
 from tamis.sweeps.run import Swept, as_plain_data, sweep
 from tamis.sweeps.study import Study
+from tamis.verification import Certificate
 
 TRAIN, TEST = "digits:train[:200]", "digits:test[:100]"
 SPEC: dict[str, Any] = {

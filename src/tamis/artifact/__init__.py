@@ -11,7 +11,6 @@ from tamis.artifact.codes import storable as storable
 from tamis.artifact.compressed import Compressed as Compressed
 from tamis.artifact.compressed import compressed_of as compressed_of
 from tamis.artifact.compressed import load as load
-from tamis.artifact.compressed import recipe_of as recipe_of
 from tamis.artifact.export import example_inputs as example_inputs
 from tamis.artifact.export import write_program as write_program
 from tamis.artifact.file import File as File
@@ -24,6 +23,8 @@ from tamis.artifact.json_file import read_object as read_object
 from tamis.artifact.masks import Hold as Hold
 from tamis.artifact.masks import Masks as Masks
 from tamis.artifact.masks import named_parameters as named_parameters
+from tamis.artifact.rebuild import rebuild_layers as rebuild_layers
+from tamis.artifact.rebuild import rebuilds_layers as rebuilds_layers
 from tamis.artifact.summary import NOTHING as NOTHING
 from tamis.artifact.summary import errors_of as errors_of
 from tamis.artifact.summary import weights_of as weights_of
@@ -53,7 +54,8 @@ __all__ = [
     "message",
     "named_parameters",
     "read_object",
-    "recipe_of",
+    "rebuild_layers",
+    "rebuilds_layers",
     "replacing",
     "save_weights",
     "seen_filter",

@@ -21,6 +21,7 @@ from tamis.artifact.file import File
 from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.float_layers import Untouched, untouched
 from tamis.artifact.masks import Masks
+from tamis.artifact.rebuild import rebuild_layers, rebuilds_layers
 from tamis.artifact.summary import summary_of, weights_of
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
 from tamis.graph import Network, SeenSamples, remember, tied_names, trace, trace_as
@@ -30,7 +31,6 @@ LARGEST_INPUT = 2**26  # numbers in the inputs that a file may ask us to trace a
 REALS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool)
 INPUTS = (*REALS, *WHOLE, torch.complex64, torch.complex128)  # dtypes of inputs of networks
-REBUILDING = ("binarize", "kronecker")  # steps after which a model has other layers
 
 
 class Compressed:
@@ -178,24 +178,35 @@ class Compressed:
         return state | {alias: state[name] for alias, name in self.aliases.items()}
 
     def apply_to(self, model: nn.Module) -> nn.Module:
-        """A copy of the user's module with the small network's weights.
+        """Return a copy of the user's module with the small network's weights.
 
         Args:
-            model: a module of the same architecture, on any device; it is left as it is.
+            model: a module of the same architecture, or the one that the network began with, whose layers are rebuilt
+                in the copy as the recipe rebuilt them. It may be on any device, and is left as it is.
         """
         if not isinstance(model, nn.Module):
             raise InvalidInput(f"apply_to needs a torch.nn.Module, got {type(model).__name__}")
         # What a hook computes from parameters (torch.nn.utils.prune's) is no leaf, and torch copies leaves only.
         computed = [v for module in model.modules() for v in vars(module).values() if isinstance(v, Tensor)]
         copy = deepcopy(model, {id(value): value.detach().clone() for value in computed if not value.is_leaf})
-        unmade = _is_unmade(copy)  # a module without weights takes ours
-        own = {name: value for name, value in copy.state_dict().items() if not isinstance(value, Tensor)}
         try:
-            copy.load_state_dict(self.state_dict() | own, assign=unmade)  # what get_extra_state gives stays its own
+            self._fill(copy)
         except RuntimeError as error:
-            raise InvalidParameters(f"the compressed network does not fit {type(model).__name__}: {error}") from error
+            if (rebuilt := self._rebuild(model)) is model:
+                message = f"the compressed network does not fit {type(model).__name__}: {error}"
+                raise InvalidParameters(message) from error
+            self._fill(copy := rebuilt)
         remember(copy, self.seen)
         return copy
+
+    def _fill(self, module: nn.Module) -> None:
+        """Load the small network's weights into a module of our own; one without weights takes ours."""
+        extra = {name: value for name, value in module.state_dict().items() if not isinstance(value, Tensor)}
+        module.load_state_dict(self.state_dict() | extra, assign=_is_unmade(module))  # get_extra_state's stays its own
+
+    def _rebuild(self, model: nn.Module) -> nn.Module:
+        device = next((value.device for value in model.parameters()), torch.device("cpu"))
+        return rebuild_layers(model, self.recipe, _zeros(self._about["graph"], device), repr(self))
 
     def to_module(self) -> nn.Module:
         """The small network as a plain module of its own, for which neither tamis nor the user's model is needed.
@@ -254,6 +265,8 @@ def load(path: str | Path | File, model: nn.Module | Network) -> Compressed:
     Args:
         path: the file, or what `File.read` read of it.
         model: the architecture: a module, or a traced network. Its own weights do not matter, and it is left as it is.
+            A file whose layers were rebuilt (made binary, or products of factors) is read for the module that it was
+            made of as well: the layers are rebuilt in a copy, as the file's recipe says.
 
     Returns:
         What was saved, bit for bit, with parameters where the model's own are (CPU, GPU).
@@ -270,48 +283,53 @@ def load(path: str | Path | File, model: nn.Module | Network) -> Compressed:
         raise InvalidInput(
             f"load needs the model that '{path}' is for, a module or a Network, got {type(model).__name__}"
         )
-    own, aliases = _tensors_of(model)
-    path = File.read(path)
+    file = File.read(path)
     try:
-        contents = format.read(path, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
+        return _load_for(file, model)  # as it is, first: it may have the file's layers already
     except InvalidParameters as error:
-        if _rebuilt_layers(path, model):
-            raise InvalidParameters(
-                f"{error}. Layers were rebuilt on the way: tamis.rebuilt_for makes the model that this file is for, of "
-                "the module that it began with"
-            ) from error
-        raise
+        architecture = _rebuild_for(file, model, error)
+    return _load_for(file, architecture)
+
+
+def _load_for(file: File, model: nn.Module | Network) -> Compressed:
+    """Read a file for a model that has its layers."""
+    own, aliases = _tensors_of(model)
+    contents = format.read(file, {name: (tuple(value.shape), value.dtype) for name, value in own.items()})
     places = {name: torch.device("cpu") if value.is_meta else value.device for name, value in own.items()}
     params = {name: contents.tensors[name].to(place) for name, place in places.items()}  # in the model's order
     masks = Masks({name: mask.to(places[name]) for name, mask in contents.masks.items()})
     codes = {name: code.to(places[name]) for name, code in contents.codes.items()}
-    graph, recipe = _checked_about(path, contents.about)
-    seen = seen_filter.read(path, contents.about.get("seen"))
+    graph, recipe = _checked_about(file, contents.about)
+    seen = seen_filter.read(file, contents.about.get("seen"))
     if isinstance(model, nn.Module):
-        source = _Untraced(model, graph, MappingProxyType(params), aliases, str(path), seen)
+        source = _Untraced(model, graph, MappingProxyType(params), aliases, str(file), seen)
         return Compressed._sound(source, masks, codes, recipe)
-    _compare_graphs(path, graph, model)
+    _compare_graphs(file, graph, model)
     return Compressed._sound(model.replaced(params=params, seen=seen), masks, codes, recipe)
 
 
-def recipe_of(path: str | Path | File, model: nn.Module | Network) -> tuple[list[dict[str, Any]], tuple[Tensor, ...]]:
-    """How a file's network came about, and inputs of zeros for it: what tells how to build the model that it is for.
+def _rebuild_for(file: File, model: nn.Module | Network, misfit: InvalidParameters) -> nn.Module:
+    """Rebuild the layers of a module as the recipe of a file says.
 
-    Args:
-        path: a `.tamis` file.
-        model: one with about as many tensors as the file has; one that says more than theirs can need is refused.
+    Raises:
+        InvalidParameters: `misfit`, which says why the file is not for the model itself, where nothing can be rebuilt.
     """
     own, _ = _tensors_of(model)
-    graph, recipe = _checked_about(path, format.about(path, own))
-    return recipe, _zeros(graph, next((value.device for value in own.values()), torch.device("cpu")))
-
-
-def _rebuilt_layers(path: str | Path | File, model: nn.Module | Network) -> bool:
     try:
-        recipe, _ = recipe_of(path, model)
-    except TamisError:  # what is wrong with it is said already
-        return False
-    return any(step.get("step") in REBUILDING for step in recipe)
+        graph, recipe = _checked_about(file, format.about(file, own))
+    except TamisError:  # what is wrong with the file is less than that it is for another model
+        raise misfit from None
+    if not rebuilds_layers(recipe):
+        raise misfit
+    if isinstance(model, Network):
+        raise InvalidParameters(
+            f"{misfit}. Layers of it were rebuilt, and a traced network has none to rebuild: pass the module that "
+            f"'{file}' was made of"
+        ) from misfit
+    example = _zeros(graph, next((value.device for value in own.values()), torch.device("cpu")))
+    if (rebuilt := rebuild_layers(model, recipe, example, f"'{file}'")) is model:
+        raise misfit
+    return rebuilt
 
 
 def _under_first_names(net: Network, values: Mapping[str, T]) -> dict[str, T]:

@@ -16,6 +16,7 @@ from tamis.binary.packed_layers import packed_layers as packed_layers
 from tamis.binary.packed_network import pack_network as pack_network
 from tamis.binary.packed_network import pack_traced as pack_traced
 from tamis.binary.packed_network import packed as packed
+from tamis.binary.rebuilding import rebuild_binary_layers as rebuild_binary_layers
 from tamis.binary.sparse_scales import scale_penalty as scale_penalty
 from tamis.binary.sparse_scales import shrink_scales as shrink_scales
 from tamis.binary.two_stage import ACTIVATIONS as ACTIVATIONS
@@ -39,6 +40,7 @@ __all__ = [
     "pack_traced",
     "packed",
     "packed_layers",
+    "rebuild_binary_layers",
     "scale_penalty",
     "shrink_scales",
     "thresholds",

@@ -31,12 +31,12 @@ def pack_network(
         model: one with binary layers; it is left as it is.
         example: an input, or a tuple of inputs, to trace it with.
         recipe: what the file says of how it came about; by default that, and how, layers were made binary, of which
-            `tamis.rebuilt_for` makes them again.
+            `tamis.load` makes them again.
 
     Example:
         >>> pack_network(trained.model, data.example).save("small.tamis")
-        >>> fresh = binarize(vgg_small(batch_norm=True), example=data.example)
-        >>> fast = compile(tamis.load("small.tamis", fresh).apply_to(fresh))
+        >>> model = vgg_small(batch_norm=True)
+        >>> fast = compile(tamis.load("small.tamis", model).apply_to(model))
 
     Reference: chee2021xnor.
     """

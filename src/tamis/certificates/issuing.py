@@ -1,10 +1,10 @@
-"""`certify`: compare a small network's file with the original, and say what can be said."""
+"""`certify`: compare a small network's file with the original, and state what can be said of the two."""
 
 from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,49 @@ from torch import Tensor, nn
 
 from tamis import __version__
 from tamis.artifact import Compressed, File, fingerprint, fingerprint_of_values
-from tamis.certificates.certificate import Certificate
-from tamis.certificates.claim import Case, Settings, checked_settings, short_form
-from tamis.certificates.claims import kinds_of
-from tamis.certificates.claims.boxes import check_boxes
-from tamis.certificates.evidence import Evidence, Team, gather_evidence
-from tamis.certificates.notes import notes_of
-from tamis.certificates.rebuilt import load_beside
-from tamis.certificates.requirements import asked_for, judge, refuse_without_classes, what_needs_labels
-from tamis.certificates.samples import Inputs, as_tensor, first_of, name_of, said_of
-from tamis.certificates.schema import VERSION, printable
-from tamis.certificates.shares import share_out
-from tamis.certificates.signature import private_key
-from tamis.certificates.unseen import refuse_seen, refuse_training
+from tamis.certificates.signing import sign_digest
 from tamis.errors import AssumptionViolated, InvalidInput
-from tamis.graph import Network, trace, without_autocast
+from tamis.graph import Network, without_autocast
 from tamis.progress import Listener, reporting
+from tamis.verification import (
+    VERSION,
+    Case,
+    Certificate,
+    Evidence,
+    Inputs,
+    Settings,
+    Team,
+    accuracy_facts,
+    as_network,
+    check_boxes,
+    check_prior_kind,
+    check_unseen,
+    data_facts,
+    file_facts,
+    gather_evidence,
+    gather_training_evidence,
+    judge,
+    kinds_of,
+    load_small,
+    make_settings,
+    name_of,
+    network_facts,
+    notes_of,
+    open_file,
+    printable,
+    quote_name,
+    read_private_key,
+    refuse_without_classes,
+    required_bounds,
+    requirement_of_labels,
+    share_out,
+)
 
 
 @without_autocast()
 def certify(
     original: Network | nn.Module,
-    file: str | Path,
+    file: str | Path | File,
     inputs: Inputs,
     labels: Any = None,
     delta: float = 0.05,
@@ -66,14 +87,15 @@ def certify(
 
     Args:
         original: the network before, or its module.
-        file: the `.tamis` file of the network after. What counts is what is in it.
+        file: the `.tamis` file of the network after, or what `artifact.File.read` read of it. What counts is what is
+            in it.
         inputs: held-out data, which neither network was made with: a tensor or array (a tuple of them for several
             inputs), a DataLoader, a dataset or its name ("cifar10:test"). The last three bring their labels.
         labels: the class number of each input, if it is known.
         delta: the probability that any of the claims may be wrong.
-        rebuilt: the architecture of the file, a network or its module, where it is not that of the original: binarized,
-            or of structured factors. Then claims that compare weight with weight are not made. The module of the
-            original will do where `rebuilt_for` makes the architecture of it, and is taken where it is the original.
+        rebuilt: the module that `tamis.load` reads the file for, where the original is a traced network and layers of
+            the file were rebuilt: made binary, or products of factors. Not needed where the original is a module. Of
+            rebuilt layers, claims that compare weight with weight are not made.
         training: what the networks were trained on, without augmentation, for the bound from the code length: data that
             brings its labels, or a pair of inputs and labels.
         prior: the network as it was known before any data, with seeded or analytic weights: what is still the same in
@@ -111,27 +133,30 @@ def certify(
         >>> cert["disagreement"].sentence
         >>> cert.save("small.json")
     """
-    settings = checked_settings(delta, candidates, coverage, radius, boxed, sequential)
+    settings = make_settings(delta, candidates, coverage, radius, boxed, sequential)
     required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
-    asked = asked_for(**required)
+    asked = required_bounds(**required)
     if sign is not None:
-        private_key(sign)  # a key that cannot be read should be known before the work, not after it
+        read_private_key(sign)  # a key that cannot be read should be known before the work, not after it
     net = as_network(original, example, inputs, "certify")
     refuse_without_classes(net, **required)
-    stored = read_once(file)
-    small = load_beside(original, net, stored, rebuilt)
+    stored = open_file(file)
+    small = load_small(stored, net, original, rebuilt)
     if settings.radius is not None:
         if fingerprint(small.network) != fingerprint(net):
             raise InvalidInput(f"radius = {radius} bounds networks of one graph, and '{file}' has another one")
         check_boxes(net)
     _check_prior(prior, net, small)
     team = _team(net)
-    said = {"called": said_of(inputs, "inputs", data_called), "needs_labels": what_needs_labels(max_accuracy_drop)}
+    said = {
+        "called": quote_name(inputs, "inputs", data_called),
+        "needs_labels": requirement_of_labels(max_accuracy_drop),
+    }
     held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, said, team, progress)
-    check_unseen(held_out, trained, net, small, file)
+    check_unseen(held_out, trained, net, small, stored.path)
     seen = data_facts(held_out)
     case = Case(net, small, settings, seen["largest_input"], held_out, trained, prior)
-    claims = claims_of(case)
+    claims = _make_claims(case)
     content = {
         "certificate": VERSION,
         "made_by": f"tamis {__version__}",
@@ -151,16 +176,16 @@ def certify(
         "prior": None if prior is None else fingerprint_of_values(prior.params),
         "claims": claims,
     }
-    return Certificate.issued({**content, "notes": notes_of(content)}, sign)
+    return _issue({**content, "notes": notes_of(content)}, sign)
 
 
-def check_unseen(
-    held_out: Evidence, trained: Evidence | None, net: Network, small: Compressed, file: str | Path
-) -> None:
-    """Raise AssumptionViolated where held-out data was used to make either network, as far as that is known."""
-    if trained is not None:
-        refuse_training(held_out.digests, trained.digests)
-    refuse_seen(held_out.digests, {f"'{Path(file).name}'": small.seen, "the original network": net.seen})
+def _issue(content: Mapping[str, Any], sign: str | Path | None) -> Certificate:
+    """Make a certificate of its content, with its digest and, if there is a key, a signature."""
+    certificate = Certificate.with_digest(content)
+    if sign is None:
+        return certificate
+    whole = certificate.content
+    return Certificate({**whole, "signature": sign_digest(whole["digest"], sign)})
 
 
 def _evidence(
@@ -174,7 +199,7 @@ def _evidence(
     team: Team | None,
     progress: Listener,
 ) -> tuple[Evidence, Evidence | None]:
-    """What both networks do on the held-out data and on the training data, with a report of how far it is.
+    """Run both networks on the held-out data and on the training data, with a report of how far it is.
 
     `said` is what `gather_evidence` needs to say what is wrong with the held-out data.
     """
@@ -184,103 +209,24 @@ def _evidence(
         keep = settings.boxed if settings.radius is not None else 1
         held_out = gather_evidence(net, small, inputs, labels, keep=keep, team=team, report=report, **said)
         done = held_out.given
-        return held_out, training_evidence(net, small, training, team, lambda samples: report(done + samples))
+        return held_out, gather_training_evidence(net, small, training, team, lambda samples: report(done + samples))
 
 
-def claims_of(case: Case) -> list[dict[str, Any]]:
-    """Every claim that can be made, δ shared out among them."""
+def _make_claims(case: Case) -> list[dict[str, Any]]:
+    """Make every claim that can be made, with δ shared out among them."""
     kinds = [kind for kind in kinds_of(VERSION) if kind.available(case) and kind.applies(case)]
     shares = share_out(case.settings.delta, kinds, case.settings.candidates)
     measured = {kind.name: kind.measure(case, shares[kind.name]) for kind in kinds}
     return [kind.claim(measured[kind.name], case.settings, shares[kind.name]).as_json() for kind in kinds]
 
 
-def training_evidence(
-    net: Network,
-    small: Network,
-    training: Any,
-    team: Team | None = None,
-    report: Callable[[int], None] = lambda samples: None,
-) -> Evidence | None:
-    """What both networks do on the training data; None where there is none."""
-    if training is None:
-        return None
-    pair = isinstance(training, tuple)
-    if pair and len(training) != 2:
-        raise InvalidInput(f"training must be data with labels, or a pair of inputs and labels; got {training!r:.80}")
-    inputs, labels = training if pair else (training, None)
-    called, why = said_of(inputs, "training"), "the bound from the code length"
-    return gather_evidence(net, small, inputs, labels, called, team=team, report=report, needs_labels=why)
-
-
-# -- facts -------------------------------------------------------------------------------------------------------------
-
-
-def network_facts(net: Network) -> dict[str, Any]:
-    """What says which network the original is."""
-    size = sum(value.numel() * value.element_size() for value in net.params.values())
-    return {"graph": fingerprint(net), "values": fingerprint_of_values(net.params), "bytes": size}
-
-
-def read_once(file: str | Path) -> File:
-    """The bytes of a file, which are then hashed and decoded."""
-    if isinstance(file, Compressed):
-        raise InvalidInput("what is certified is a file, read back: save the network, and give the path of its file")
-    return File.read(file)
-
-
-def file_facts(file: File) -> dict[str, Any]:
-    """What says which file it is."""
-    return {"name": printable(file.path.name), "sha256": file.sha256, "bytes": file.nbytes}
-
-
-def data_facts(evidence: Evidence) -> dict[str, Any]:
-    """What says which data it is, and how large its entries are, rounded up to what has few digits."""
-    return {
-        "samples": evidence.samples,
-        "given": evidence.given,
-        "inputs": evidence.inputs,
-        "labels": evidence.labels,
-        "largest_input": max(evidence.largest_input, short_form(evidence.largest_input)),
-    }
-
-
-def accuracy_facts(evidence: Evidence) -> dict[str, float] | None:
-    """Which part of the held-out data each network gets right, and who always says the same; None without labels."""
-    if evidence.known is None:
-        return None
-    (before, _), (after, _) = evidence.right(0), evidence.right(1)
-    right = {"before": before, "after": after, "guessing": evidence.most_frequent()}
-    return {name: count / evidence.given for name, count in right.items()}
-
-
 def _name_of_network(original: Network | nn.Module, rebuilt: Network | nn.Module | None) -> str:
-    """The class of the module, where there is one; a graph alone is called by its size."""
+    """Return the class of the module, where there is one; a graph alone is called by its size."""
     module = original if isinstance(original, nn.Module) else rebuilt
     return type(module).__name__ if isinstance(module, nn.Module) else repr(original)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
-
-
-def as_network(original: Network | nn.Module, example: Any, inputs: Inputs, call: str) -> Network:
-    """The original as a network; a module is traced with the example, or else with the first of the inputs."""
-    if isinstance(original, Network):
-        return original
-    if not isinstance(original, nn.Module):
-        raise InvalidInput(f"{call} needs the original network or module, got {type(original).__name__}")
-    example = first_of(inputs) if example is None else example
-    if example is None:
-        raise InvalidInput(f"{call} needs an example of the input of {type(original).__name__}: pass example=")
-    taken = next((value for value in original.parameters() if value.is_floating_point()), torch.zeros(()))
-    each = [as_tensor(value, "example") for value in (example if isinstance(example, tuple) else (example,))]
-    return trace(original, tuple(v.to(taken.device, taken.dtype if v.is_floating_point() else v.dtype) for v in each))
-
-
-def check_prior_kind(prior: Any) -> None:
-    """Raise InvalidInput for a prior that is no network."""
-    if not (prior is None or isinstance(prior, Network)):
-        raise InvalidInput(f"prior must be a Network, as tamis.trace gives it, got {type(prior).__name__}")
 
 
 def _check_prior(prior: Network | None, net: Network, small: Compressed) -> None:
@@ -294,7 +240,7 @@ def _check_prior(prior: Network | None, net: Network, small: Compressed) -> None
 
 
 def _length(inputs: Any) -> int:
-    """How many samples there are, where it is known in advance."""
+    """Return how many samples there are, where it is known in advance; otherwise 0."""
     if isinstance(inputs, tuple):
         return _length(inputs[0]) if inputs else 0
     if isinstance(inputs, (Tensor, np.ndarray)):
@@ -303,10 +249,10 @@ def _length(inputs: Any) -> int:
 
 
 def _team(net: Network) -> Team | None:
-    """The processes that share the work, where torchrun started several."""
+    """Join the processes that share the work, where torchrun started several."""
     if "WORLD_SIZE" not in os.environ and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None
-    from tamis.training import join_team  # whoever verifies does it alone
+    from tamis.training import join_team  # only where there are several processes
 
     # Every process has its networks where the user put them; the type says how they talk.
     return join_team(torch.device(net.device.type))

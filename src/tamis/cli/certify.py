@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from tamis.certificates import certify as certify_network
-from tamis.certificates import first_of
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
@@ -18,6 +17,7 @@ from tamis.cli.model_argument import draws_weights, load_network, warn_of_drawn_
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.training import load_data
+from tamis.verification import first_input
 
 
 def certify(
@@ -41,7 +41,7 @@ def certify(
     options |= check_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
     with Console(stderr=True).status(Text(f"tracing {model}")):
         inputs = load_data(data, labelled=False)
-        loaded = load_network(model, weights, shape, trust, team.device, first_of(inputs))
+        loaded = load_network(model, weights, shape, trust, team.device, first_input(inputs))
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}
     options |= {"just_initialised": draws_weights(model, weights)}

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from tamis.artifact import Compressed, save_weights, write_program
-from tamis.certificates import Certificate, certify, verify
+from tamis.certificates import certify
 from tamis.cli.display import console, from_logarithm, table
 from tamis.cli.inspect import inspection, show
 from tamis.graph import Network, quietly, rescale, trace
@@ -26,6 +26,7 @@ from tamis.quantization import quantize
 from tamis.reports import report
 from tamis.training import Data, Settings, load_data, train
 from tamis.training.models import digits_cnn
+from tamis.verification import Certificate, verify
 
 SEED = 0
 SETTINGS = Settings(

@@ -15,7 +15,6 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from tamis.artifact import Compressed, load, weights_of
-from tamis.certificates import load_rebuilding
 from tamis.cli.weights_file import PICKLES, load_weights
 from tamis.errors import InvalidInput, TraceError, UntrustedFile
 from tamis.graph import Network, load_program, trace
@@ -78,7 +77,9 @@ def load_network(
     if weights is not None and _is_compressed(weights):
         if shape is not None:
             raise InvalidInput(f"--shape goes with other weights; '{weights}' has its own shape")
-        compressed, module = load_rebuilding(weights, _build(model, SEED).to(device))
+        built = _build(model, SEED).to(device)
+        compressed = load(weights, built)
+        module = compressed.apply_to(built)  # with its layers, where the file's were rebuilt
         return LoadedModel(compressed.network, _described(weights, compressed), compressed, module)
     sizes = None if shape is None else _parse_shape(shape)
     loaded = load_module(model, weights)
@@ -106,7 +107,7 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
     if weights is None:
         return LoadedModule(built, f"as the factory draws them with seed {seed}")
     if _is_compressed(weights):
-        compressed, built = load_rebuilding(weights, built)
+        compressed = load(weights, built)
         return LoadedModule(compressed.apply_to(built), _described(weights, compressed), compressed)
     return LoadedModule(built, load_weights(built, weights))
 

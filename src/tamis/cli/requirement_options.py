@@ -6,7 +6,7 @@ from typing import Any
 
 import typer
 
-from tamis.certificates import rate_of
+from tamis.verification import parse_rate
 
 FAILED = 3  # the exit code: all was done and written, and the certified bounds are larger than required
 
@@ -15,7 +15,7 @@ def check_requirements(**options: str | None) -> dict[str, Any]:
     """The rates that were given, by argument and as they are written, which messages repeat, once they are some."""
     given = {name: text for name, text in options.items() if text is not None}
     for name, text in given.items():
-        rate_of(text, f"--{name.replace('_', '-')}")
+        parse_rate(text, f"--{name.replace('_', '-')}")
     return given
 
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tamis.certificates import percent
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.compress import model_of
 from tamis.cli.device_argument import parse_device
@@ -33,6 +32,7 @@ from tamis.sweeps import (
     sweep,
     work,
 )
+from tamis.verification import format_rate
 
 MOST_ROWS = 40
 
@@ -129,11 +129,11 @@ def _figure(row: Row, name: str) -> str:
         return f"{value:,}"
     if name == "latency":
         return f"{1e3 * value:.3g} ms"
-    return percent(value) if name == "disagreement" else f"{value:.2%}"  # a bound, rounded up, and a measured rate
+    return format_rate(value) if name == "disagreement" else f"{value:.2%}"  # a bound, rounded up, and a measured rate
 
 
 def _certified(row: Row) -> str:
     if row.certificate is None:
         return ""
-    bound = percent(row.certificate["disagreement"].bound.value)
+    bound = format_rate(row.certificate["disagreement"].bound.value)
     return bound if row.certificate.passed is None else f"{bound} {'PASS' if row.certificate.passed else 'FAIL'}"

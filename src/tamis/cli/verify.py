@@ -10,12 +10,12 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from tamis.certificates import Certificate, check_signer, first_of
-from tamis.certificates import verify as verify_certificate
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import load_network
 from tamis.training import load_data
+from tamis.verification import Certificate, check_signer, first_input
+from tamis.verification import verify as verify_certificate
 
 
 def verify(
@@ -39,7 +39,7 @@ def verify(
         # calls itself cryptography.
         check_signer(stated.content, signed_by)
         inputs = None if data is None else load_data(data, labelled=False)
-        loaded = load_network(model, weights, shape, trust, where, first_of(inputs))
+        loaded = load_network(model, weights, shape, trust, where, first_input(inputs))
         examples = None if training is None else load_data(training)
         found = verify_certificate(
             stated,

@@ -27,6 +27,7 @@ from tamis.kronecker.pattern import as_chain as as_chain
 from tamis.kronecker.pattern import is_dense as is_dense
 from tamis.kronecker.pattern import nonzeros as nonzeros
 from tamis.kronecker.pattern import product_density as product_density
+from tamis.kronecker.rebuilding import rebuild_kronecker_layers as rebuild_kronecker_layers
 from tamis.kronecker.replace import patterns_of as patterns_of
 from tamis.kronecker.replace import replace as replace
 from tamis.kronecker.suggest import Suggestion as Suggestion
@@ -58,6 +59,7 @@ __all__ = [
     "nonzeros",
     "patterns_of",
     "product_density",
+    "rebuild_kronecker_layers",
     "replace",
     "suggest",
     "tuning",

@@ -15,7 +15,6 @@ from tamis.recipes.run import CERTIFICATE as CERTIFICATE
 from tamis.recipes.run import REPORT as REPORT
 from tamis.recipes.run import SMALL as SMALL
 from tamis.recipes.run import Compression as Compression
-from tamis.recipes.run import architecture_of as architecture_of
 from tamis.recipes.run import check_plan as check_plan
 from tamis.recipes.run import code_named_in as code_named_in
 from tamis.recipes.run import compress as compress
@@ -61,7 +60,6 @@ __all__ = [
     "Splits",
     "State",
     "Workspace",
-    "architecture_of",
     "as_bytes",
     "as_fraction",
     "blamed",

@@ -15,8 +15,6 @@ import torch
 
 from tamis.artifact import Compressed, load, read_object, replacing
 from tamis.bounds import disagreement
-from tamis.certificates import VERSION, part, percent, share_out
-from tamis.certificates.claims import kinds_of
 from tamis.errors import InvalidInput
 from tamis.graph import Network, SeenSamples, compare_outputs
 from tamis.layerwise import ACTIVATION_BUDGET, Walk, find_layers, transformed
@@ -26,6 +24,7 @@ from tamis.recipes.starting_points import Start, begin, of_start, probed
 from tamis.recipes.state import DELTA, Context, State
 from tamis.recipes.steps.base import Step
 from tamis.training import Data, join_team
+from tamis.verification import format_rate, format_share, share_of_disagreement
 
 MOST_CORRECTIONS = 4  # of the guess of how large a file will be
 DOUBT = 0.2  # how often the test data may differ on more than the held-out data makes us expect
@@ -192,12 +191,12 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
     Raises:
         InvalidInput: there is too little data to say so of any network, or none is good enough.
     """
-    held_out, test, said = len(context.data.searched), len(context.data.test), part(Decimal(repr(most)))
-    share = share_of_disagreement(context.data.test_has_labels)
+    held_out, test, said = len(context.data.searched), len(context.data.test), format_share(Decimal(repr(most)))
+    share = share_of_disagreement(DELTA, context.data.test_has_labels)
     if (least := promised(0, held_out, test, share)) > most:
         raise InvalidInput(
             f"{held_out:,} held-out and {test:,} test samples are too few for a disagreement of at most {said}: "
-            f"even without a single different answer the bound to expect is {percent(least)}; allow more, or name "
+            f"even without a single different answer the bound to expect is {format_rate(least)}; allow more, or name "
             "more data"
         )
 
@@ -217,7 +216,7 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
         bound = promised(closest.different, held_out, test, share)
         raise InvalidInput(
             f"no file was found with a disagreement of at most {said}: the closest, of {closest.bytes:,} bytes"
-            f"{_begun(closest, starts)}, has a bound to expect of {percent(bound)}; allow more, or begin otherwise"
+            f"{_begun(closest, starts)}, has a bound to expect of {format_rate(bound)}; allow more, or begin otherwise"
         )
     return _taken(best, everything, context)
 
@@ -278,12 +277,6 @@ def _taken(chosen: tuple[Trials, Trial], everything: Sequence[Trials], context: 
     with replacing(context.notes) as part:
         part.write_text(json.dumps({"held_out": len(context.data.searched), "tried": tried}))
     return chosen[0].read(chosen[1])
-
-
-def share_of_disagreement(labelled: bool) -> float:
-    """The part of δ that a certificate has for the rate of different answers, with or without labels of the data."""
-    there = ("inputs", "labels") if labelled else ("inputs",)
-    return share_out(DELTA, [kind for kind in kinds_of(VERSION) if kind.needs in there])["disagreement"]
 
 
 def promised(different: int, held_out: int, test: int, delta: float) -> float:

@@ -12,7 +12,7 @@ import torch
 
 from tamis.artifact import load
 from tamis.errors import CorruptArtifact, TamisError
-from tamis.graph import Network, trace
+from tamis.graph import Network
 from tamis.progress import Listener, Progress
 from tamis.recipes.splits import Splits
 from tamis.recipes.state import Context, State
@@ -52,7 +52,7 @@ def run_plan(
             with _placed(f"{at}[{number - 1}]", step):
                 step.run(state, Context(original, data, directory, notes, device, listener)).small.save(path)
         # Always from the file: a run that goes on begins with the same as one that was never broken off.
-        state = _read(path, step, before, data)
+        state = _read(path, step, before)
         space.tidy(number, step.step)
     return state
 
@@ -68,17 +68,16 @@ def _placed(where: str, step: Step) -> Iterator[None]:
         raise
 
 
-def _read(path: Path, step: Step, before: State, data: Splits) -> State:
+def _read(path: Path, step: Step, before: State) -> State:
     """What a step has left in its file."""
-    module, network = before.module, before.small.network
-    if step.rebuilds and module is not None:
-        example = data.train.example
-        module = step.rebuilt(module, example).eval()
-        network = trace(module, example)
+    module = before.module
+    rebuilds = step.rebuilds and module is not None
     try:
-        small = load(path, network)
+        small = load(path, module if module is not None and rebuilds else before.small.network)
     except CorruptArtifact as error:
         raise CorruptArtifact(f"{error}; delete it to have it made again") from error
+    if module is not None and rebuilds:
+        module = small.apply_to(module).eval()
     return State(small, small.network if step.renews else before.reference, module)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.artifact import Compressed, load, read_object
-from tamis.certificates import REQUIRED, Certificate, asked_for, certify, network_facts, rate_of, what_needs_labels
+from tamis.certificates import certify
 from tamis.errors import CorruptArtifact, InvalidInput, TraceError
 from tamis.graph import Network, trace
 from tamis.progress import Listener
@@ -30,6 +30,14 @@ from tamis.recipes.workspace import Workspace
 from tamis.recipes.yaml_document import Document
 from tamis.reports import Candidate, report
 from tamis.training import Data, as_data, check_fits, parse_spec
+from tamis.verification import (
+    REQUIRED,
+    Certificate,
+    network_facts,
+    parse_rate,
+    required_bounds,
+    requirement_of_labels,
+)
 
 SMALL, CERTIFICATE, REPORT, LOCK = "small.tamis", "certificate.json", "report.html", "recipe.lock.yaml"
 IN_PYTHON = "given in Python"  # what a lock file says of data that has no name
@@ -213,9 +221,9 @@ def requirements_of(
 ) -> dict[str, float | None]:
     """What is required of a certificate, as `certify` takes it, if the test data can tell; known before the work."""
     if max_accuracy_drop is not None and not data.test_has_labels:
-        raise InvalidInput(f"'{data.test.name}' has no labels, which {what_needs_labels(max_accuracy_drop)} needs")
+        raise InvalidInput(f"'{data.test.name}' has no labels, which {requirement_of_labels(max_accuracy_drop)} needs")
     given = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
-    return {name: None if value is None else rate_of(value, name) for name, value in given.items()}
+    return {name: None if value is None else parse_rate(value, name) for name, value in given.items()}
 
 
 def _named_data(
@@ -417,10 +425,9 @@ def _finished(
     old = Lock.read(folder / LOCK)
     if lock.differs(old) or old.content.get("result", {}).get("sha256") != sha256_of(folder / SMALL):
         return None
-    rebuilt = None
-    if any(step.rebuilds for step in recipe.plan) and module is not None:
-        rebuilt = architecture_of(module, recipe, data.train.example)
-    small = load(folder / SMALL, net if rebuilt is None else rebuilt)
+    rebuilds = module is not None and any(step.rebuilds for step in recipe.plan)
+    small = load(folder / SMALL, module if module is not None and rebuilds else net)
+    rebuilt = small.apply_to(module).eval() if module is not None and rebuilds else None
     certificate = _certificate_of(folder, net, asked)
     if certificate is None or not (folder / REPORT).exists():
         with _threads(old.threads):
@@ -442,22 +449,8 @@ def _certificate_of(folder: Path, net: Network, asked: Mapping[str, Any]) -> Cer
     known = {**network_facts(net), "just_initialised": asked["just_initialised"]}
     own = said["file"]["sha256"] == sha256_of(folder / SMALL) and known.items() <= said["network"].items()
     required = {each["claim"]: each["at_most"] for each in said.get("requirements", ())}
-    wanted = asked_for(**{name: asked[name] for name in REQUIRED})
+    wanted = required_bounds(**{name: asked[name] for name in REQUIRED})
     return certificate if own and required == wanted else None
-
-
-def architecture_of(module: nn.Module, recipe: Recipe, example: Tensor) -> nn.Module:
-    """The architecture that a recipe's file is for: `tamis.load(file, architecture_of(...))` reads it.
-
-    It differs from the model where a step rebuilds layers: binarize, kronecker. The weights are of no account.
-
-    Example:
-        >>> binary = architecture_of(digits_cnn(), read_recipe("out/recipe.yaml"), data.example)
-        >>> small = tamis.load("out/small.tamis", binary)
-    """
-    for step in recipe.plan:
-        module = step.rebuilt(module, example)
-    return module.eval()
 
 
 # -- the machine -------------------------------------------------------------------------------------------------------

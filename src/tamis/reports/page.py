@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from tamis.artifact import Compressed, File, replacing, sentences
-from tamis.certificates import Certificate, as_network, in_words, load_beside, network_facts, part, percent, verdict
 from tamis.citations import cite, reference
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph import Network
@@ -24,6 +23,16 @@ from tamis.reports.comparison import certified_rows, counted_rows, measured_rows
 from tamis.reports.drawing import Bars, Point, bar_strips, cloud, named_points
 from tamis.reports.figures import some_points
 from tamis.reports.layers import Layer, layers_of
+from tamis.verification import (
+    Certificate,
+    as_network,
+    describe_requirement,
+    format_rate,
+    format_share,
+    load_small,
+    network_facts,
+    verdict,
+)
 
 MOST_POINTS = 2_000  # of the cloud, so that the page stays small
 
@@ -93,7 +102,7 @@ def report(
         net = as_network(original, example, None, "report")
         _same_network(content, net)
         stored = _file_of(certificate, content, file)
-        parts |= _about_networks(net, load_beside(original, net, stored, rebuilt), stored, batch)
+        parts |= _about_networks(net, load_small(stored, net, original, rebuilt), stored, batch)
     if tried:
         parts["figures"].append(_front(tried, tried_by))
     text = _rendered(content, parts, reproduce)
@@ -271,12 +280,12 @@ def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: S
             first=informative[0]["sentence"] if informative else "",
             headline=headline(content),
             passed=verdict(requirements),
-            required=[(each["holds"], in_words(each, claims)) for each in requirements],
+            required=[(each["holds"], describe_requirement(each, claims)) for each in requirements],
             holds={each["claim"]: each["holds"] for each in requirements},
-            confidence=part(1 - Decimal(repr(content["settings"]["delta"]))),
+            confidence=format_share(1 - Decimal(repr(content["settings"]["delta"]))),
             references=list(dict.fromkeys(reference(claim["source"].split(",")[0]) for claim in claims)),
             cite=cite,
-            percent=percent,
+            percent=format_rate,
             reproduce=list(reproduce),
             **parts,
         )

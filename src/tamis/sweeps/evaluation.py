@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from tamis.artifact import Compressed, load, replacing
 from tamis.bounds import disagreement
-from tamis.certificates import classes_of, gather_evidence
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph import Network, SeenSamples
 from tamis.recipes import (
@@ -28,7 +27,6 @@ from tamis.recipes import (
     Splits,
     State,
     Workspace,
-    architecture_of,
     check_plan,
     device_for,
     load_splits,
@@ -39,6 +37,7 @@ from tamis.recipes import (
 )
 from tamis.reports import latencies
 from tamis.sweeps.workers import held
+from tamis.verification import classes_of, gather_evidence
 
 FIGURES, RECIPE_FILE, BUSY = "figures.json", "recipe.yaml", ".lock"
 
@@ -147,11 +146,9 @@ class Bench:
                 figures = self._measure(self._read(recipe, folder), recipe, folder)
         return Made(folder, figures)
 
-    def architecture(self, recipe: Recipe) -> nn.Module | None:
-        """That of a candidate's file, where it is not the model's."""
-        if self.module is None or not any(step.rebuilds for step in recipe.plan):
-            return None
-        return architecture_of(self.module, recipe, self.data.train.example)
+    def rebuilt_module(self, recipe: Recipe) -> nn.Module | None:
+        """Return the module that a candidate's file is read for, where its layers were rebuilt."""
+        return self.module if any(step.rebuilds for step in recipe.plan) else None
 
     def _make(self, recipe: Recipe, lock: Lock, folder: Path) -> dict[str, Any]:
         space = Workspace(folder)
@@ -174,9 +171,9 @@ class Bench:
 
     def _read(self, recipe: Recipe, folder: Path) -> State:
         """The network that was made."""
-        rebuilt = self.architecture(recipe)
+        rebuilt = self.rebuilt_module(recipe)
         small = load(folder / SMALL, self.net if rebuilt is None else rebuilt)
-        return State(small, small.network, self.module if rebuilt is None else rebuilt)
+        return State(small, small.network, self.module if rebuilt is None else small.apply_to(rebuilt).eval())
 
     def _measure(self, state: State, recipe: Recipe, folder: Path) -> dict[str, Any]:
         """The numbers of the file that was made of a network, as they are written beside it."""

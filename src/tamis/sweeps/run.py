@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.artifact import replacing
-from tamis.certificates import Certificate, certify
+from tamis.certificates import certify
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph import Network
 from tamis.progress import Listener, reporting
@@ -29,6 +29,7 @@ from tamis.sweeps.space import Point, described
 from tamis.sweeps.spec import Sweep, read_sweep
 from tamis.sweeps.study import ERROR, FIGURES, POINT, Study, database_url, shown
 from tamis.sweeps.workers import Workers
+from tamis.verification import Certificate
 
 CANDIDATES, WORKERS, RESULTS = "candidates", ".workers", "results.json"
 PAUSE = 0.5  # seconds between two looks at what others are at
@@ -278,7 +279,7 @@ class _Session:
         compared = self.study.certify([each.figures["sha256"] for each in made.values()])
         with reporting(self.progress, "certify", len(made)) as tell:
             for count, (place, each) in enumerate(made.items(), 1):
-                rebuilt = self.bench.architecture(recipes[place])
+                rebuilt = self.bench.rebuilt_module(recipes[place])
                 certificate = certify(
                     self.bench.net,
                     each.file,
@@ -297,7 +298,7 @@ class _Session:
                 each.folder / CERTIFICATE,
                 each.folder / REPORT,
                 original=self.bench.net,
-                rebuilt=self.bench.architecture(recipes[place]),
+                rebuilt=self.bench.rebuilt_module(recipes[place]),
                 tried=_tried(rows, place),
                 reproduce=[self._repeating(each, asked)],
             )

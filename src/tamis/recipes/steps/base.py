@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from tamis.settings import default_of, help_of
 
 if TYPE_CHECKING:  # whoever only reads recipes needs no torch
-    from torch import Tensor, nn
-
     from tamis.recipes.state import Context, State
 
 QUANTIZED = "weights would leave the levels that they were put on"
@@ -50,7 +48,6 @@ class Step(Section):
         followed_by: a step that must come later, with the reason; None: none need to.
         trains: whether it trains, and so needs a module and labels.
         renews: whether what it makes is what later steps fit weights to.
-        rebuilds: whether it makes another graph.
     """
 
     not_after: ClassVar[Mapping[str, str]] = {}
@@ -58,7 +55,6 @@ class Step(Section):
     followed_by: ClassVar[tuple[str, str] | None] = None
     trains: ClassVar[bool] = False
     renews: ClassVar[bool] = False
-    rebuilds: ClassVar[bool] = False
 
     step: str
 
@@ -66,9 +62,12 @@ class Step(Section):
     def run(self, state: State, context: Context) -> State:
         """Do it. What is passed in is left as it is."""
 
-    def rebuilt(self, module: nn.Module, example: Tensor) -> nn.Module:
-        """The architecture after the step, with any weights; of a step that rebuilds nothing, the same."""
-        return module
+    @property
+    def rebuilds(self) -> bool:
+        """Return whether it rebuilds layers, so that its file is for another architecture."""
+        from tamis.artifact import rebuilds_layers
+
+        return rebuilds_layers([{"step": self.step}])
 
     def chosen(self) -> dict[str, Any]:
         """Its settings but for those that are left at None."""

@@ -11,8 +11,6 @@ from tamis.recipes.steps.base import needs_all_weights
 from tamis.recipes.steps.training import TrainingStep
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
     from tamis.recipes.state import Context, State
 
 PRUNED = "pruned weights would come back: a binary weight is +1 or −1"
@@ -23,7 +21,6 @@ class Binarize(TrainingStep):
 
     not_after: ClassVar[Mapping[str, str]] = needs_all_weights(PRUNED)
     renews: ClassVar[bool] = True
-    rebuilds: ClassVar[bool] = True
 
     step: Literal["binarize"]
     scale: Literal["rank_one", "spatial", "full", "channel", "analytic"] = Field(
@@ -37,19 +34,14 @@ class Binarize(TrainingStep):
         None, ge=0, description="Epochs of the first stage, with real weights; 0 leaves it out. Default: as `epochs`."
     )
 
-    def rebuilt(self, module: nn.Module, example: Tensor) -> nn.Module:
-        from tamis.binary import binarize
-
-        return binarize(module, tuple(self.keep), example, self.scale, self.estimator)
-
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace
 
-        from tamis.binary import pack_traced, train_binary
+        from tamis.binary import binarize, pack_traced, train_binary
         from tamis.graph import trace
 
         settings, example = self.settings(), context.data.train.example
-        binary = self.rebuilt(state.trainable(), example)
+        binary = binarize(state.trainable(), tuple(self.keep), example, self.scale, self.estimator)
         first_epochs = settings.epochs if self.activation_epochs is None else self.activation_epochs
         trained = train_binary(
             binary,

@@ -10,7 +10,7 @@ from pydantic import Field
 from tamis.recipes.steps.base import BINARY, QUANTIZED, Step
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from tamis.recipes.state import Context, State
 
@@ -29,7 +29,6 @@ class Kronecker(Step):
         "kronecker": "the layers have factors already",
     }
     renews: ClassVar[bool] = True
-    rebuilds: ClassVar[bool] = True
 
     step: Literal["kronecker"]
     density: float = Field(0.25, gt=0, le=1, description="The most weights of a layer's factors, as a part of its own.")
@@ -43,9 +42,6 @@ class Kronecker(Step):
     )
     refine: int = Field(0, ge=0, description="Steps of refinement of the factorization.")
     seed: int = Field(0, ge=0, description="Of what is drawn.")
-
-    def rebuilt(self, module: nn.Module, example: Tensor) -> nn.Module:
-        return self._replaced(module, "scratch")
 
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace
