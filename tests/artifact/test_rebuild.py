@@ -10,7 +10,7 @@ import tamis
 from tamis.artifact import File, fingerprint_of_values, format, rebuilds_layers
 from tamis.artifact.compressed import _graph
 from tamis.artifact.rebuild import REBUILDERS, rebuild_layers
-from tamis.binary import binarize, packed
+from tamis.binary import binarize, pack_network
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.kronecker import monarch, patterns_of, replace
 from tamis.training.models import digits_cnn, example_input
@@ -49,7 +49,7 @@ def test_binary_layers_are_rebuilt_as_they_were(
 ) -> None:
     path = tmp_path / "binary.tamis"
     binary = binarize(model, ("last",), X, scale, estimator).eval()
-    packed(binary, X).save(path)
+    pack_network(binary, X).save(path)
     before, drawn = fingerprint_of_values(model.state_dict()), torch.get_rng_state()
     small = tamis.load(path, model)
     again = small.apply_to(model).eval()

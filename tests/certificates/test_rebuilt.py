@@ -7,7 +7,7 @@ import torch
 
 import tamis
 from tamis.artifact import File
-from tamis.binary import binarize, packed
+from tamis.binary import binarize, pack_network
 from tamis.errors import InvalidInput, InvalidParameters, VerificationFailed
 from tamis.training import load_data
 from tamis.training.models import digits_cnn, example_input
@@ -35,7 +35,7 @@ def binary(model: torch.nn.Module) -> torch.nn.Module:
 @pytest.fixture(scope="module")
 def file(binary: torch.nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("binary") / "small.tamis"
-    packed(binary, X).save(path)
+    pack_network(binary, X).save(path)
     return path
 
 
@@ -93,6 +93,6 @@ def test_boxes_are_refused(net, binary, file) -> None:
 def test_another_file_is_found_out(net, binary, cert, tmp_path: Path) -> None:
     torch.manual_seed(1)
     other = binarize(digits_cnn(8), example=X).eval()
-    packed(other, X).save(tmp_path / "small.tamis")
+    pack_network(other, X).save(tmp_path / "small.tamis")
     with pytest.raises(VerificationFailed, match="sha256"):
         tamis.verify(cert, tmp_path / "small.tamis", net, TEST, rebuilt=binary)
