@@ -48,7 +48,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune as torch_prune
 
 import tamis
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.training import load_data
 from tamis.training.models import resnet20, resnet32
 
@@ -380,7 +380,7 @@ def write_tables(rows: list[dict[str, Any]]) -> None:
         start = text.index("\n", text.index("| --- |", text.index(heading))) + 1
         stop = text.index("\n\n", start)
         text = text[:start] + table([row for row in rows if row["network"] == network]) + text[stop:]
-    with replacing(PAGE) as part:
+    with replace_file(PAGE) as part:
         part.write_text(text, encoding="utf-8")
 
 

@@ -26,7 +26,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import tamis
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.recipes import Compression, shipped
 from tamis.training import Settings, load_data, train
 from tamis.training.models import digits_cnn, resnet20
@@ -109,7 +109,7 @@ def main() -> None:
         if not kept.exists() and arguments.only in name:
             test = "digits:test" if name.startswith("digits") else CIFAR["test"]
             row = measured(make, arguments.folder / name, test)
-            with replacing(kept) as part:
+            with replace_file(kept) as part:
                 part.write_text(json.dumps(row, indent=1), encoding="utf-8")
         if kept.exists():
             row = figures[name] = json.loads(kept.read_text(encoding="utf-8"))

@@ -51,7 +51,7 @@ from experiments.l1inf_synthetic import (
     regression,
 )
 from experiments.record import keep
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 
 Figures = Mapping[str, Any]
 PARTS = ("regression", "classification", "fresh", "regularizers", "folds", "columns", "cifar")
@@ -136,7 +136,7 @@ def _draw_columns(pictures: Mapping[str, Tensor], path: Path) -> None:
         axis.set(title=title, xlabel="input", ylabel="unit, by influence")
         axis.set_xticks([0, 3, shares.shape[1] - 1], ["1", "4", str(shares.shape[1])])
     figure.colorbar(image, label="√ of the share of the unit's norm")
-    with replacing(path) as part:
+    with replace_file(path) as part:
         figure.savefig(part, format="png", dpi=80)
 
 

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from io import BytesIO
 from pathlib import Path
 
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.errors import InvalidInput
 from tamis.reports import line_panels
 from tamis.reports.figures import Panel
@@ -50,7 +50,7 @@ def draw(drawing: Callable[[Path], object], path: Path) -> None:
         print(f"no picture was drawn: {error}")
         return
     text = path.read_text(encoding="utf-8")
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_text(shorten(text), encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.errors import InvalidInput
 
 WIDTH = 120  # characters of a line
@@ -38,7 +38,7 @@ def environment() -> dict[str, Any]:
 def store(path: str | Path, figures: Any) -> None:
     """Write figures with their environment as JSON, whole or not at all."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_text(json_text({"environment": environment(), "figures": figures}) + "\n")
 
 

@@ -55,7 +55,7 @@ from experiments.short_codes_randomised_training import (
 )
 from experiments.short_codes_search import chernoff
 from experiments.short_codes_training import spread_bank
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.bounds import Bound, log_of
 from tamis.bounds.binomial import largest_rate, log_factorial
 from tamis.bounds.bound import EPSILON, above
@@ -198,7 +198,7 @@ def bounded(shape: Shape, laws: Mapping[str, Tensor], errors: int, draws: int, n
 def save_laws(path: Path, odds: Mapping[str, Tensor]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {name: stored_odds(values).numpy() for name, values in odds.items()}
-    with replacing(path) as part, part.open("wb") as file:
+    with replace_file(path) as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)
 
 

@@ -15,13 +15,13 @@ import pytest
 import torch
 from safetensors import SafetensorError
 
-from tamis.artifact.atomic_file import replacing
+from tamis.artifact.atomic_file import replace_file
 
 
 def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     for content in (b"first", b"second, and longer"):
-        with replacing(path) as part:
+        with replace_file(path) as part:
             assert part.parent == Path(os.path.realpath(tmp_path)) and part != path
             assert not path.exists() or path.read_bytes() == b"first"
             part.write_bytes(content)
@@ -32,7 +32,7 @@ def test_the_new_content_takes_the_place_of_the_old(tmp_path: Path) -> None:
 def test_an_error_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "x.bin"
     path.write_bytes(b"old")
-    with pytest.raises(KeyboardInterrupt), replacing(str(path)) as part:
+    with pytest.raises(KeyboardInterrupt), replace_file(str(path)) as part:
         part.write_bytes(b"half of the ne")
         raise KeyboardInterrupt
     assert path.read_bytes() == b"old"
@@ -40,9 +40,9 @@ def test_an_error_leaves_the_old_content_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
-    with pytest.raises(IsADirectoryError), replacing(tmp_path):
+    with pytest.raises(IsADirectoryError), replace_file(tmp_path):
         pytest.fail("a directory was opened for writing")
-    with pytest.raises(FileNotFoundError, match="no such directory"), replacing(tmp_path / "absent" / "x"):
+    with pytest.raises(FileNotFoundError, match="no such directory"), replace_file(tmp_path / "absent" / "x"):
         pytest.fail("a file was opened in a directory that is not there")
     assert list(tmp_path.iterdir()) == []
 
@@ -65,20 +65,20 @@ def by_safetensors() -> None:
     "write", [lambda: Full().write(b"x"), lambda: torch.save(torch.zeros(9), Full()), by_safetensors]
 )
 def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, write: Callable[[], object]) -> None:
-    with pytest.raises(OSError, match=r"No space left on device: '.*x\.bin'$"), replacing(tmp_path / "x.bin"):
+    with pytest.raises(OSError, match=r"No space left on device: '.*x\.bin'$"), replace_file(tmp_path / "x.bin"):
         write()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_other_errors_are_passed_on(tmp_path: Path) -> None:
     for error in (ValueError("wrong"), FileNotFoundError(errno.ENOENT, "no such file", "elsewhere")):
-        with pytest.raises(type(error)) as raised, replacing(tmp_path / "x.bin"):
+        with pytest.raises(type(error)) as raised, replace_file(tmp_path / "x.bin"):
             raise error
         assert raised.value is error
 
 
 def replace(path: Path, content: bytes) -> Path:
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_bytes(content)
     return part
 
@@ -108,7 +108,7 @@ def test_what_is_no_regular_file_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     for path in (tmp_path / "pipe", tmp_path / "to a pipe", tmp_path / "loop", Path("/dev/null")):
         before = identity(path)
-        with pytest.raises(OSError, match=re.escape(str(path))), replacing(path):
+        with pytest.raises(OSError, match=re.escape(str(path))), replace_file(path):
             pytest.fail(f"{path} was to be replaced")
         assert identity(path) == before
     assert {entry.name for entry in tmp_path.iterdir()} == {"pipe", "to a pipe", "loop"}
@@ -119,7 +119,7 @@ def test_a_replaced_file_passes_its_permissions_on(tmp_path: Path, mode: int) ->
     path = tmp_path / "x.bin"
     path.write_bytes(b"old")
     path.chmod(mode)
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_bytes(b"new")
         assert part.stat().st_mode & 0o077 & ~mode == 0, "the content was open to others than the old one"
     assert path.stat().st_mode & 0o777 == mode

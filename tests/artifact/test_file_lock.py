@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tamis.artifact.file_lock import sole_holder
+from tamis.artifact.file_lock import try_lock
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
     with (tmp_path / "held").open("a") as first, (tmp_path / "held").open("a") as second:
-        assert sole_holder(first) and not sole_holder(second)
+        assert try_lock(first) and not try_lock(second)
         first.close()
-        assert sole_holder(second)
+        assert try_lock(second)
 
 
 def test_where_there_are_no_locks_everybody_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,4 +23,4 @@ def test_where_there_are_no_locks_everybody_holds_it(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr("fcntl.flock", refused)
     with (tmp_path / "held").open("a") as file:
-        assert sole_holder(file)
+        assert try_lock(file)

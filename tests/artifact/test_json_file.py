@@ -2,13 +2,13 @@
 
 import pytest
 
-from tamis.artifact.json_file import read_object
+from tamis.artifact.json_file import read_json_object
 from tamis.errors import CorruptArtifact
 
 
 def test_an_object_is_read(tmp_path):
     (tmp_path / "a.json").write_text('{"é": [1, null]}', encoding="utf-8")
-    assert read_object(tmp_path / "a.json", "delete it") == {"é": [1, None]}
+    assert read_json_object(tmp_path / "a.json", "delete it") == {"é": [1, None]}
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_an_object_is_read(tmp_path):
 def test_anything_else_is_refused_in_one_line(tmp_path, content, reason):
     (tmp_path / "a.json").write_bytes(content)
     with pytest.raises(CorruptArtifact) as caught:
-        read_object(tmp_path / "a.json", "delete it")
+        read_json_object(tmp_path / "a.json", "delete it")
     message = str(caught.value)
     assert message.startswith(f"{tmp_path / 'a.json'} is damaged: {reason}") and message.endswith("; delete it")
     assert "\n" not in message and len(message) < 500

@@ -5,17 +5,17 @@ import zipfile
 import pytest
 import torch
 
-from tamis.artifact.torch_archive import check_stored, load_archive
+from tamis.artifact.torch_archive import check_uncompressed, load_archive
 from tamis.cli.weights_file import load_weights
 from tamis.errors import CorruptArtifact
 
 
 def test_files_of_torch_are_read(tmp_path):
     torch.save({"a": torch.arange(3)}, tmp_path / "a.pt")
-    check_stored(tmp_path / "a.pt")
+    check_uncompressed(tmp_path / "a.pt")
     assert torch.equal(load_archive(tmp_path / "a.pt")["a"], torch.arange(3))
     torch.save({"a": 1}, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    check_stored(tmp_path / "old.pt")
+    check_uncompressed(tmp_path / "old.pt")
 
 
 def test_compressed_parts_are_refused_before_they_are_read(tmp_path):
@@ -26,7 +26,7 @@ def test_compressed_parts_are_refused_before_they_are_read(tmp_path):
     ):
         for name in plain.namelist():
             small.writestr(name, plain.read(name))
-    for call in (check_stored, load_archive):
+    for call in (check_uncompressed, load_archive):
         with pytest.raises(CorruptArtifact, match=r"b\.pt' was not written by torch\.save: .* is compressed"):
             call(tmp_path / "b.pt")
 
@@ -38,6 +38,6 @@ def test_archives_that_python_cannot_open_are_errors_of_tamis(tmp_path, offset, 
     content = bytearray(path.read_bytes())
     content[content.index(b"PK\x01\x02") + offset] = value
     path.write_bytes(content)
-    for call in (check_stored, load_archive, lambda path: load_weights(torch.nn.Linear(1, 1), path)):
+    for call in (check_uncompressed, load_archive, lambda path: load_weights(torch.nn.Linear(1, 1), path)):
         with pytest.raises(CorruptArtifact, match=r"a\.pt' was not written by torch\.save"):
             call(path)

@@ -15,7 +15,7 @@ from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
 from tamis.cli.prune import as_plain_data, parse_amount, pruning
 from tamis.errors import InvalidInput
-from tamis.layerwise.journal import Journal
+from tamis.layerwise.journal import LayerJournal
 from tamis.training.models import MODELS
 
 MLP = "tamis.training.models:mlp"
@@ -181,15 +181,15 @@ def test_pruning_by_data_is_that_of_the_library(net: tamis.Network) -> None:
 
 def test_pruning_by_data_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = (MLP, "--by", "obs", "--amount", "0.5", "--calibration", "digits:train[:150]", "--json")
-    original = Journal.record
+    original = LayerJournal.record
 
-    def record(journal: Journal, number: int, *rest: Any) -> None:
+    def record(journal: LayerJournal, number: int, *rest: Any) -> None:
         original(journal, number, *rest)
         if number == 0:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "record", record)
+        patch.setattr(LayerJournal, "record", record)
         assert invoke(*arguments, "-o", "small.tamis").exit_code == 130
     result = invoke(*arguments, "-o", "small.tamis")
     assert result.stderr.startswith("going on from small.tamis.partial, where 1 layer is finished\n")

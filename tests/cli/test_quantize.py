@@ -20,7 +20,7 @@ from tamis.cli.model_argument import load_network
 from tamis.cli.quantize import parse_c_alpha, parse_levels
 from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput
-from tamis.layerwise.journal import Journal
+from tamis.layerwise.journal import LayerJournal
 from tamis.training import join_team, load_data
 from tamis.training.models import MODELS
 
@@ -220,10 +220,10 @@ def test_biases_have_rows_without_an_error() -> None:
 
 
 def record_that_raises(error: BaseException, after: int) -> Any:
-    """`Journal.record` that keeps so many layers and then raises."""
-    original = Journal.record
+    """`LayerJournal.record` that keeps so many layers and then raises."""
+    original = LayerJournal.record
 
-    def record(journal: Journal, number: int, *arguments: Any) -> None:
+    def record(journal: LayerJournal, number: int, *arguments: Any) -> None:
         if number < after:
             original(journal, number, *arguments)
         if number >= after - 1:
@@ -240,7 +240,7 @@ def test_a_file_that_is_replaced_is_said_to_be() -> None:
 def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     run_quantize(MLP, "--calibration", DATA, "-o", "whole.tamis")
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "record", record_that_raises(KeyboardInterrupt(), after=2))
+        patch.setattr(LayerJournal, "record", record_that_raises(KeyboardInterrupt(), after=2))
         assert invoke(MLP, *QUICK).exit_code == 130
     finished = sorted(path.name for path in Path("small.tamis.partial").glob("layer_*"))
     assert len(finished) == 2 and not Path("small.tamis").exists()
@@ -257,13 +257,13 @@ def test_a_kill_loses_no_finished_layer() -> None:
     script = f"""
 import os, sys
 from tamis.cli.main import main
-from tamis.layerwise.journal import Journal
-original = Journal.record
+from tamis.layerwise.journal import LayerJournal
+original = LayerJournal.record
 def record(journal, number, *arguments):
     original(journal, number, *arguments)
     if number == 0:
         os.kill(os.getpid(), {int(signal.SIGKILL)})
-Journal.record = record
+LayerJournal.record = record
 sys.argv = ["tamis", "quantize", {MLP!r}, *{QUICK!r}]
 main()
 """
@@ -278,7 +278,7 @@ main()
 
 def test_another_command_does_not_go_on_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "record", record_that_raises(KeyboardInterrupt(), after=1))
+        patch.setattr(LayerJournal, "record", record_that_raises(KeyboardInterrupt(), after=1))
         assert invoke(MLP, *QUICK).exit_code == 130
     result = invoke(MLP, *QUICK, "--method", "msq")
     assert result.exit_code == 2
@@ -291,7 +291,7 @@ def test_another_command_does_not_go_on_there(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_finished_no_layer_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "record", record_that_raises(KeyboardInterrupt(), after=0))
+        patch.setattr(LayerJournal, "record", record_that_raises(KeyboardInterrupt(), after=0))
         assert invoke(MLP, *QUICK).exit_code == 130
     assert list(Path().iterdir()) == []
     Path("small.tamis.partial").mkdir()
@@ -300,7 +300,7 @@ def test_what_finished_no_layer_is_in_nobodys_way(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_error_on_the_way_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Journal, "record", record_that_raises(InvalidInput("not finite"), after=2))
+    monkeypatch.setattr(LayerJournal, "record", record_that_raises(InvalidInput("not finite"), after=2))
     assert invoke(MLP, *QUICK).stderr.endswith("error: not finite\n")
     assert list(Path().iterdir()) == []
 
@@ -339,13 +339,13 @@ def test_what_a_journal_did_not_write_outlives_it(name: str) -> None:
 
 def test_it_outlives_a_run_that_goes_on_and_one_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "record", record_that_raises(KeyboardInterrupt(), after=1))
+        patch.setattr(LayerJournal, "record", record_that_raises(KeyboardInterrupt(), after=1))
         assert invoke(MLP, *QUICK).exit_code == 130
     Path("small.tamis.partial/thesis.txt").write_text("mine")
     assert "where 1 layer is finished" in invoke(MLP, *QUICK).stderr and Path("small.tamis").exists()
     assert contents("small.tamis.partial") == {"thesis.txt": "mine"}
     Path("small.tamis.partial/origin.json").write_text("{}")
-    monkeypatch.setattr(Journal, "record", record_that_raises(InvalidInput("not finite"), after=1))
+    monkeypatch.setattr(LayerJournal, "record", record_that_raises(InvalidInput("not finite"), after=1))
     assert invoke(MLP, *QUICK).stderr.endswith("error: not finite\n")
     assert contents("small.tamis.partial") == {"thesis.txt": "mine"}
 

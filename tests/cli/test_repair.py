@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import tamis
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
-from tamis.layerwise.journal import Journal
+from tamis.layerwise.journal import LayerJournal
 from tamis.training import load_data
 from tamis.training.models import MODELS
 
@@ -130,15 +130,15 @@ def test_json_says_the_same(net: tamis.Network, half: tamis.Compressed, repaired
 
 
 def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Journal.record
+    original = LayerJournal.record
 
-    def record(journal: Journal, number: int, *arguments: Any) -> None:
+    def record(journal: LayerJournal, number: int, *arguments: Any) -> None:
         original(journal, number, *arguments)
         if number == 1:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "record", record)
+        patch.setattr(LayerJournal, "record", record)
         assert invoke(*QUICK).exit_code == 130
     result = invoke(*QUICK)
     assert result.stderr.startswith("going on from repaired.tamis.partial, where 2 layers are finished\n")

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tamis.layerwise.activation_store import Frontier, Values, size_of
+from tamis.layerwise.activation_store import ActivationStore, Values, count_bytes
 
 CPU = torch.device("cpu")
 EVERYTHING_IN_MEMORY = 2**40
@@ -35,7 +35,7 @@ def inputs(batches: int = 4) -> Iterator[Values]:
 
 def passed_through(budget: int, passes: int = 4) -> list[Values]:
     """Some passes, in each of which something is added, dropped or changed in one of the networks."""
-    with Frontier(inputs(), budget, CPU) as frontier:
+    with ActivationStore(inputs(), budget, CPU) as frontier:
         for turn in range(passes):
             for number, values in frontier:
                 x, small = values["x"]
@@ -70,7 +70,7 @@ def test_files_and_memory_give_the_same(budget: int) -> None:
 @pytest.mark.parametrize("budget", [0, EVERYTHING_IN_MEMORY])
 def test_what_both_networks_share_is_one_object(budget: int) -> None:
     """By that the walk knows that a node need not run twice; integers beyond 256 are objects, too."""
-    with Frontier(inputs(), budget, CPU) as frontier:
+    with ActivationStore(inputs(), budget, CPU) as frontier:
         for number, values in frontier:
             size = 1000 + number
             parts = [torch.zeros(2), torch.ones(3)]
@@ -84,7 +84,7 @@ def test_what_both_networks_share_is_one_object(budget: int) -> None:
 
 def test_batches_come_in_order_with_their_numbers() -> None:
     for budget in (0, 30, EVERYTHING_IN_MEMORY):
-        with Frontier(inputs(), budget, CPU) as frontier:
+        with ActivationStore(inputs(), budget, CPU) as frontier:
             for _ in range(3):
                 assert [(n, int(values["x"][0][0, 0])) for n, values in frontier] == [(n, n) for n in range(4)]
 
@@ -97,7 +97,7 @@ def test_inputs_are_taken_as_they_are_asked_for() -> None:
             taken.append(number)
             yield values
 
-    with Frontier(noted(), EVERYTHING_IN_MEMORY, CPU) as frontier:
+    with ActivationStore(noted(), EVERYTHING_IN_MEMORY, CPU) as frontier:
         assert taken == []
         for number, _ in frontier:
             assert taken == list(range(number + 1))
@@ -105,13 +105,13 @@ def test_inputs_are_taken_as_they_are_asked_for() -> None:
 
 def test_only_what_exceeds_the_budget_goes_to_files(folder: Path) -> None:
     x = next(inputs())["x"][0]
-    with Frontier(inputs(), 2 * x.nbytes, CPU) as frontier:
+    with ActivationStore(inputs(), 2 * x.nbytes, CPU) as frontier:
         for _ in frontier:
             pass
         assert sorted(path.name for path in files(folder)) == ["2.pt", "3.pt"]
         for _, values in frontier:  # now they all fit
             values["x"] = (values["x"][0][:1],) * 2
-    with Frontier(inputs(), EVERYTHING_IN_MEMORY, CPU) as frontier:
+    with ActivationStore(inputs(), EVERYTHING_IN_MEMORY, CPU) as frontier:
         for _ in frontier:
             pass
         assert not files(folder)
@@ -120,7 +120,7 @@ def test_only_what_exceeds_the_budget_goes_to_files(folder: Path) -> None:
 def test_memory_that_is_given_back_can_be_used_again(folder: Path) -> None:
     """However often batches are taken out and put back, what fits stays in memory."""
     x = next(inputs())["x"][0]
-    with Frontier(inputs(), 4 * x.nbytes, CPU) as frontier:
+    with ActivationStore(inputs(), 4 * x.nbytes, CPU) as frontier:
         for _ in range(5):
             for _ in frontier:
                 pass
@@ -128,7 +128,7 @@ def test_memory_that_is_given_back_can_be_used_again(folder: Path) -> None:
 
 
 def test_files_are_removed(folder: Path) -> None:
-    with Frontier(inputs(), 0, CPU) as frontier:
+    with ActivationStore(inputs(), 0, CPU) as frontier:
         for _ in frontier:
             pass
         assert len(files(folder)) == 4
@@ -136,7 +136,7 @@ def test_files_are_removed(folder: Path) -> None:
 
 
 def test_files_are_removed_after_an_error(folder: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Frontier(inputs(), 0, CPU) as frontier:
+    with pytest.raises(ZeroDivisionError), ActivationStore(inputs(), 0, CPU) as frontier:
         for _ in frontier:
             pass
         for number, _ in frontier:
@@ -149,7 +149,7 @@ def test_views_do_not_drag_what_they_are_cut_from(folder: Path) -> None:
     whole = torch.randn(100_000)
     cut = whole[:10]
     parts = list(whole[:20].split(5))
-    with Frontier([{"x": (cut, whole[10:20]), "parts": (parts, parts)}], 0, CPU) as frontier:
+    with ActivationStore([{"x": (cut, whole[10:20]), "parts": (parts, parts)}], 0, CPU) as frontier:
         for _ in frontier:
             pass
         (path,) = files(folder)
@@ -161,7 +161,7 @@ def test_views_do_not_drag_what_they_are_cut_from(folder: Path) -> None:
 
 def test_sizes_count_shared_tensors_once() -> None:
     x, y = torch.zeros(10), torch.zeros(4, dtype=torch.float64)
-    assert size_of({}) == 0
-    assert size_of({"x": (x, x)}) == 40
-    assert size_of({"x": (x, y), "again": (y, x), "size": (3, 3)}) == 40 + 32
-    assert size_of({"parts": ((x, [y]), (x, [y]))}) == 40 + 32
+    assert count_bytes({}) == 0
+    assert count_bytes({"x": (x, x)}) == 40
+    assert count_bytes({"x": (x, y), "again": (y, x), "size": (3, 3)}) == 40 + 32
+    assert count_bytes({"parts": ((x, [y]), (x, [y]))}) == 40 + 32

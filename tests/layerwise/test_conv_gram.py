@@ -9,14 +9,14 @@ from draws import normal
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tamis.layerwise.conv_gram import Lagged
-from tamis.layerwise.layer_matrices import Convolution, Geometry
+from tamis.layerwise.conv_gram import ConvRowBatch
+from tamis.layerwise.layer_matrices import ConvolutionLayout, Geometry
 
 quickly = settings(max_examples=80, deadline=None)
 
 
 @st.composite
-def layers(draw: Any) -> tuple[Convolution, tuple[int, ...]]:
+def layers(draw: Any) -> tuple[ConvolutionLayout, tuple[int, ...]]:
     """A convolution to which lags apply, and a shape of its inputs."""
     rank = draw(st.integers(1, 3))
     groups, each = draw(st.integers(1, 3)), draw(st.integers(1, 2))
@@ -31,7 +31,7 @@ def layers(draw: Any) -> tuple[Convolution, tuple[int, ...]]:
     sizes = [max(1, n - sum(side)) + draw(st.integers(0, 2)) for n, side in zip(least, sides, strict=True)]
     padding = tuple(part for side in reversed(sides) for part in side)
     geometry = Geometry(stride, padding, dilation)
-    form = Convolution.of((groups, each, *window), groups, geometry, draw(st.booleans()))
+    form = ConvolutionLayout.of((groups, each, *window), groups, geometry, draw(st.booleans()))
     batch = [draw(st.integers(1, 2))] if draw(st.booleans()) else []
     return form, (*batch, groups * each, *sizes)
 
@@ -42,9 +42,9 @@ def test_products_and_sums_are_those_of_the_patches(drawn: Any, seed: int) -> No
     form, shape = drawn
     generator = torch.Generator().manual_seed(seed)
     x, y = normal(generator, *shape), normal(generator, *shape)
-    assert Lagged.applies(form, x)
-    lagged, other = Lagged(form, x, torch.float64), Lagged(form, y, torch.float64)
-    rows, others = form.rows(x), form.rows(y)
+    assert ConvRowBatch.is_applicable(form, x)
+    lagged, other = ConvRowBatch(form, x, torch.float64), ConvRowBatch(form, y, torch.float64)
+    rows, others = form.to_rows(x), form.to_rows(y)
     assert lagged.count == rows.shape[1]
     torch.testing.assert_close(lagged.sums(), rows.sum(1))
     torch.testing.assert_close(lagged.gram(), rows.mT @ rows)
@@ -60,8 +60,8 @@ def test_features_that_are_always_zero_have_zeros_exactly(drawn: Any, dtype: tor
     x = normal(torch.Generator().manual_seed(0), *shape).to(dtype)
     channels = x if form.has_batch(x) else x[None]
     channels[:, 0] = 0
-    dead = ~form.rows(x).any(1)
-    lagged = Lagged(form, x, dtype)
+    dead = ~form.to_rows(x).any(1)
+    lagged = ConvRowBatch(form, x, dtype)
     gram, sums = lagged.gram(), lagged.sums()
     assert dead.any()
     assert not gram[dead].any() and not gram.mT[dead].any() and not sums[dead].any()
@@ -69,12 +69,12 @@ def test_features_that_are_always_zero_have_zeros_exactly(drawn: Any, dtype: tor
 
 
 def test_where_lags_apply() -> None:
-    def form(window: tuple[int, ...], stride: int, dilation: int, side: int = 0) -> Convolution:
+    def form(window: tuple[int, ...], stride: int, dilation: int, side: int = 0) -> ConvolutionLayout:
         geometry = Geometry((stride, 1), (0, 0, side, side), (dilation, 1))
-        return Convolution.of((1, 1, *window), 1, geometry, False)
+        return ConvolutionLayout.of((1, 1, *window), 1, geometry, False)
 
     def applies(rows: int, *args: Any, **kwargs: Any) -> bool:
-        return Lagged.applies(form(*args, **kwargs), torch.zeros(1, rows, 4))
+        return ConvRowBatch.is_applicable(form(*args, **kwargs), torch.zeros(1, rows, 4))
 
     assert applies(5, (3, 3), 1, 1) and not applies(4, (3, 3), 1, 1) and applies(3, (3, 3), 1, 1, side=1)
     assert applies(9, (3, 1), 1, 2) and not applies(8, (3, 1), 1, 2)

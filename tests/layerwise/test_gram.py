@@ -14,34 +14,40 @@ from torch import Tensor
 
 from tamis.layerwise import gram as module
 from tamis.layerwise.gram import Gram
-from tamis.layerwise.layer_matrices import Convolution, Dense, Form, Geometry, TransposedConvolution
+from tamis.layerwise.layer_matrices import (
+    ConvolutionLayout,
+    DenseLayout,
+    Geometry,
+    MatrixLayout,
+    TransposedConvolutionLayout,
+)
 
 CPU = torch.device("cpu")
 quickly = settings(max_examples=15, deadline=None)
 SQUARE = Geometry((1, 1), (1, 1, 1, 1), (1, 1))
-LAYERS: dict[str, tuple[Form, tuple[int, ...]]] = {
-    "linear": (Dense.of((3, 5), transposed=False), (5,)),
-    "tokens": (Dense.of((5, 3), transposed=True), (4, 5)),
-    "lagged": (Convolution.of((4, 2, 3, 3), 1, SQUARE, False), (2, 6, 5)),
-    "groups": (Convolution.of((4, 1, 3, 3), 2, SQUARE, False), (2, 6, 5)),
-    "per channel": (Convolution.of((4, 3, 3, 3), 1, SQUARE, True), (3, 5, 5)),
-    "strides": (Convolution.of((4, 2, 3, 3), 1, Geometry((2, 2), (0,) * 4, (1, 1)), False), (2, 6, 5)),
+LAYERS: dict[str, tuple[MatrixLayout, tuple[int, ...]]] = {
+    "linear": (DenseLayout.of((3, 5), transposed=False), (5,)),
+    "tokens": (DenseLayout.of((5, 3), transposed=True), (4, 5)),
+    "lagged": (ConvolutionLayout.of((4, 2, 3, 3), 1, SQUARE, False), (2, 6, 5)),
+    "groups": (ConvolutionLayout.of((4, 1, 3, 3), 2, SQUARE, False), (2, 6, 5)),
+    "per channel": (ConvolutionLayout.of((4, 3, 3, 3), 1, SQUARE, True), (3, 5, 5)),
+    "strides": (ConvolutionLayout.of((4, 2, 3, 3), 1, Geometry((2, 2), (0,) * 4, (1, 1)), False), (2, 6, 5)),
     "transposed": (
-        TransposedConvolution.of((2, 3, 2, 2), 1, Geometry((1, 1), (1,) * 4, (1, 1)), (2, 2), False),
+        TransposedConvolutionLayout.of((2, 3, 2, 2), 1, Geometry((1, 1), (1,) * 4, (1, 1)), (2, 2), False),
         (2, 3, 3),
     ),
 }
 
 
-def literal(form: Form, original: Tensor, small: Tensor) -> Gram:
+def literal(form: MatrixLayout, original: Tensor, small: Tensor) -> Gram:
     """G, E and the sums by their definitions."""
-    y, small_rows = form.rows(original.double()), form.rows(small.double())
+    y, small_rows = form.to_rows(original.double()), form.to_rows(small.double())
     drift = y - small_rows
     squares = (small_rows.mT @ small_rows, small_rows.mT @ drift)
     return Gram(*squares, small_rows.sum(1), drift.sum(1), small_rows.shape[1])
 
 
-def drawn_inputs(name: str, samples: int, seed: int = 0) -> tuple[Form, Tensor, Tensor]:
+def drawn_inputs(name: str, samples: int, seed: int = 0) -> tuple[MatrixLayout, Tensor, Tensor]:
     """A form, with inputs of its layer in both networks, whose means are not zero."""
     form, shape = LAYERS[name]
     generator = torch.Generator().manual_seed(seed)
@@ -49,10 +55,10 @@ def drawn_inputs(name: str, samples: int, seed: int = 0) -> tuple[Form, Tensor, 
     return form, original, original + 0.1 * normal(generator, samples, *shape) - 0.05
 
 
-def summed(form: Form, pairs: list[tuple[Tensor, Tensor]]) -> Gram:
+def summed(form: MatrixLayout, pairs: list[tuple[Tensor, Tensor]]) -> Gram:
     total = Gram.empty(form, CPU)
     for original, small in pairs:
-        total = total.added(form, small, original - small)
+        total = total.add_batch(form, small, original - small)
     return total
 
 
@@ -79,7 +85,7 @@ def test_sums_are_the_products_of_all_rows_however_they_are_cut(name: str, cuts:
 @pytest.mark.parametrize("name", LAYERS)
 def test_without_drift_there_is_none(name: str) -> None:
     form, original, _ = drawn_inputs(name, 3)
-    gram = Gram.empty(form, CPU).added(form, original, None)
+    gram = Gram.empty(form, CPU).add_batch(form, original, None)
     assert_equal(gram, literal(form, original, original))
     assert not gram.drift.any() and not gram.drift_sums.any()
 
@@ -89,7 +95,7 @@ def test_without_a_batch(name: str) -> None:
     form, original, small = drawn_inputs(name, 1)
     if name != "tokens":  # whose first axis is one of samples
         assert not form.has_batch(original[0])
-    gram = Gram.empty(form, CPU).added(form, small[0], original[0] - small[0])
+    gram = Gram.empty(form, CPU).add_batch(form, small[0], original[0] - small[0])
     assert_equal(gram, literal(form, original, small))
 
 
@@ -97,7 +103,7 @@ def test_without_a_batch(name: str) -> None:
 def test_pieces_of_a_batch(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that take too much memory come a few samples at a time."""
     form, original, small = drawn_inputs(name, 7)
-    monkeypatch.setattr(module, "LARGEST_CHUNK", 2 * form.rows(small[:1]).nbytes)
+    monkeypatch.setattr(module, "LARGEST_CHUNK", 2 * form.to_rows(small[:1]).nbytes)
     assert_equal(summed(form, [(original, small)]), literal(form, original, small))
     monkeypatch.setattr(module, "LARGEST_CHUNK", 1)
     assert_equal(summed(form, [(original, small)]), literal(form, original, small))
@@ -110,10 +116,10 @@ def test_panels(name: str, panel: int, monkeypatch: pytest.MonkeyPatch) -> None:
     form, original, small = drawn_inputs(name, 7)
     gram = summed(form, [(original, small)])
     assert_equal(gram, literal(form, original, small))
-    rows = form.rows(small)
+    rows = form.to_rows(small)
     torch.testing.assert_close(module.symmetric_product(rows), rows.mT @ rows)
     torch.testing.assert_close(
-        module.lower_product(rows, form.rows(original)).tril(), (rows.mT @ form.rows(original)).tril()
+        module.lower_product(rows, form.to_rows(original)).tril(), (rows.mT @ form.to_rows(original)).tril()
     )
 
 
@@ -125,9 +131,9 @@ def test_lower_precision(name: str, dtype: torch.dtype, monkeypatch: pytest.Monk
     original, small = original.to(dtype), small.to(dtype)
     drift = original - small
     expected = literal(form, (small.double() + drift.double()), small)
-    assert_equal(Gram.empty(form, CPU).added(form, small, drift), expected, rtol=1e-12, atol=1e-12)
+    assert_equal(Gram.empty(form, CPU).add_batch(form, small, drift), expected, rtol=1e-12, atol=1e-12)
     monkeypatch.setattr(module, "SMALL_PRODUCT", 0)
-    found = Gram.empty(form, CPU).added(form, small, drift)
+    found = Gram.empty(form, CPU).add_batch(form, small, drift)
     scale = float(expected.inputs.abs().max())
     assert_equal(found, expected, rtol=0, atol=1e-5 * scale)
     assert not torch.equal(found.inputs, expected.inputs) or dtype is not torch.float32
@@ -144,28 +150,30 @@ def test_float64_stays_float64(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_centred(name: str) -> None:
     """The same as of rows minus their means."""
     form, original, small = drawn_inputs(name, 9)
-    y, rows = form.rows(original), form.rows(small)
+    y, rows = form.to_rows(original), form.to_rows(small)
     y, rows = (each - each.mean(1, keepdim=True) for each in (y, rows))
-    centred = summed(form, [(original, small)]).centred()
+    centred = summed(form, [(original, small)]).centre()
     torch.testing.assert_close(centred.inputs, rows.mT @ rows)
     torch.testing.assert_close(centred.drift, rows.mT @ (y - rows))
     nothing = Gram.empty(form, CPU)
-    assert nothing.centred() is nothing
+    assert nothing.centre() is nothing
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_means(name: str) -> None:
     form, original, small = drawn_inputs(name, 9)
     means = summed(form, [(original, small)]).means()
-    torch.testing.assert_close(means.original, form.rows(original).mean(1))
-    torch.testing.assert_close(means.small, form.rows(small).mean(1))
+    torch.testing.assert_close(means.original, form.to_rows(original).mean(1))
+    torch.testing.assert_close(means.small, form.to_rows(small).mean(1))
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_with_a_constant(name: str) -> None:
     """The same as of rows with a 1 at their end, in both networks."""
     form, original, small = drawn_inputs(name, 9)
-    y, rows = (torch.cat([each, torch.ones_like(each[..., :1])], 2) for each in (form.rows(original), form.rows(small)))
+    y, rows = (
+        torch.cat([each, torch.ones_like(each[..., :1])], 2) for each in (form.to_rows(original), form.to_rows(small))
+    )
     found = summed(form, [(original, small)]).with_constant()
     drift = y - rows
     assert_equal(found, Gram(rows.mT @ rows, rows.mT @ drift, rows.sum(1), drift.sum(1), rows.shape[1]))
@@ -177,8 +185,10 @@ def test_in_another_order(name: str) -> None:
     form, original, small = drawn_inputs(name, 9)
     generator = torch.Generator().manual_seed(1)
     places = torch.stack([torch.randperm(form.features, generator=generator) for _ in range(form.problems)])
-    y, rows = (each.gather(2, places[:, None, :].expand_as(each)) for each in (form.rows(original), form.rows(small)))
-    found = summed(form, [(original, small)]).in_order(places)
+    y, rows = (
+        each.gather(2, places[:, None, :].expand_as(each)) for each in (form.to_rows(original), form.to_rows(small))
+    )
+    found = summed(form, [(original, small)]).reorder(places)
     drift = y - rows
     assert_equal(found, Gram(rows.mT @ rows, rows.mT @ drift, rows.sum(1), drift.sum(1), rows.shape[1]))
 
@@ -186,7 +196,7 @@ def test_in_another_order(name: str) -> None:
 def test_of_constant_inputs_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the products are taken in: what never varies has no variance, from which scales would be fitted."""
     monkeypatch.setattr(module, "SMALL_PRODUCT", 0)
-    form = Convolution.of((4, 8, 3, 3), 1, SQUARE, False)
+    form = ConvolutionLayout.of((4, 8, 3, 3), 1, SQUARE, False)
     inputs = torch.full((20, 8, 20, 20), 0.37)
-    inner = Convolution.of((4, 8, 3, 3), 1, Geometry((1, 1), (0,) * 4, (1, 1)), False)
-    assert not Gram.empty(form, CPU).added(inner, inputs, None).centred().inputs.any()
+    inner = ConvolutionLayout.of((4, 8, 3, 3), 1, Geometry((1, 1), (0,) * 4, (1, 1)), False)
+    assert not Gram.empty(form, CPU).add_batch(inner, inputs, None).centre().inputs.any()

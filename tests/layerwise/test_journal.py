@@ -15,7 +15,7 @@ import tamis
 from tamis.artifact import Codes
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.graph import Network
-from tamis.layerwise.journal import ORIGIN, Journal, Outcome
+from tamis.layerwise.journal import ORIGIN, LayerJournal, LayerOutcome
 from tamis.progress import Progress
 from tamis.training import Team
 
@@ -108,7 +108,7 @@ def test_a_finished_run_is_read_again(
 ) -> None:
     run = run_of(kind)
     expected = run(net, x, directory=tmp_path / "deep" / "er", progress=False)
-    monkeypatch.setattr(Journal, "record", None)  # nothing is left to record
+    monkeypatch.setattr(LayerJournal, "record", None)  # nothing is left to record
     assert_same(run(net, x, directory=str(tmp_path / "deep" / "er"), progress=False), expected)
 
 
@@ -179,7 +179,7 @@ def test_masks_count_even_where_the_values_are_the_same(x: Tensor, tmp_path: Pat
 def test_layers_without_an_origin_are_refused(net: Network, x: Tensor, tmp_path: Path) -> None:
     run_of("repair")(net, x, directory=tmp_path, progress=False)
     (tmp_path / ORIGIN).unlink()
-    with pytest.raises(InvalidInput, match=r"layer_0000.pt' stands there without origin.json; name another place by"):
+    with pytest.raises(InvalidInput, match=r"has 'layer_0000.pt' but no origin.json; name another place by"):
         run_of("repair")(net, x, directory=tmp_path, progress=False)
 
 
@@ -194,7 +194,9 @@ def test_damaged_layers(net: Network, x: Tensor, number: int, content: bytes | N
     path = tmp_path / f"layer_{number:04d}.pt"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if content is None else content)
-    with pytest.raises(CorruptArtifact, match=rf"layer_000{number}.pt' is damaged .*; delete it to have it made again"):
+    with pytest.raises(
+        CorruptArtifact, match=rf"layer_000{number}.pt' is damaged .*; delete it, and the layer is computed again"
+    ):
         run(net, x, directory=tmp_path, progress=False)
     path.unlink()
     assert_same(run(net, x, directory=tmp_path, progress=False), expected)
@@ -223,7 +225,9 @@ def test_layers_that_say_something_else(net: Network, x: Tensor, content: Any, t
 def test_layers_that_were_exchanged(net: Network, x: Tensor, tmp_path: Path) -> None:
     run_of("repair")(net, x, directory=tmp_path, progress=False)
     (tmp_path / "layer_0001.pt").replace(tmp_path / "layer_0002.pt")
-    with pytest.raises(CorruptArtifact, match=r"layer_0002.pt' is damaged \(it is about '4.weight', not '6.weight'\)"):
+    with pytest.raises(
+        CorruptArtifact, match=r"layer_0002.pt' is damaged \(it holds the layer of '4.weight', not of '6.weight'\)"
+    ):
         run_of("repair")(net, x, directory=tmp_path, progress=False)
 
 
@@ -246,14 +250,14 @@ def test_origins_that_say_something_else(net: Network, x: Tensor, content: str, 
 
 def test_outcomes_come_back_whole(tmp_path: Path) -> None:
     codes = Codes(torch.ones(2, 3, dtype=torch.uint8), torch.tensor([-1.0, 1.0]), torch.tensor([[0.5]]))
-    outcome = Outcome(
+    outcome = LayerOutcome(
         {"w": torch.randn(2, 3), "b": torch.randn(2)}, {"w": codes}, {"w": torch.ones(2, 3) > 0}, {"zeros": 0.5}
     )
-    journal = Journal(tmp_path, {"step": "test"}, TEAM)
+    journal = LayerJournal(tmp_path, {"step": "test"}, TEAM)
     journal.begin("data")
-    assert journal.finished(0, "w") is None
+    assert journal.read(0, "w") is None
     journal.record(0, "w", outcome)
-    found = Journal(tmp_path, {"step": "test"}, TEAM).finished(0, "w")
+    found = LayerJournal(tmp_path, {"step": "test"}, TEAM).read(0, "w")
     assert found is not None and found.figures == outcome.figures
     assert all(torch.equal(found.params[name], value) for name, value in outcome.params.items())
     assert torch.equal(found.masks["w"], outcome.masks["w"])
@@ -263,7 +267,7 @@ def test_outcomes_come_back_whole(tmp_path: Path) -> None:
 
 
 def test_without_a_directory_nothing_is_kept() -> None:
-    journal = Journal(None, {"step": "test"}, TEAM)
+    journal = LayerJournal(None, {"step": "test"}, TEAM)
     journal.begin("data")
-    journal.record(0, "w", Outcome({}))
-    assert journal.finished(0, "w") is None
+    journal.record(0, "w", LayerOutcome({}))
+    assert journal.read(0, "w") is None

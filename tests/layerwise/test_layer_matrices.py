@@ -16,7 +16,14 @@ from torch.utils import _pytree as pytree
 
 from tamis.artifact import Codes
 from tamis.graph import Network, Node, Ref
-from tamis.layerwise.layer_matrices import Convolution, Dense, Form, Geometry, TransposedConvolution, patches
+from tamis.layerwise.layer_matrices import (
+    ConvolutionLayout,
+    DenseLayout,
+    Geometry,
+    MatrixLayout,
+    TransposedConvolutionLayout,
+    patches,
+)
 from tamis.layerwise.layers import Kernels, find_layers
 
 aten = torch.ops.aten
@@ -48,34 +55,34 @@ def one_node(target: Any, weight: Tensor, x: Tensor, *settings_: Any) -> tuple[N
     return net, target(x, weight, *settings_)
 
 
-def form_of(net: Network, conv: Kernels) -> Form:
+def form_of(net: Network, conv: Kernels) -> MatrixLayout:
     (layer,) = find_layers(net, None, None, conv, done="tested")
-    return layer.form
+    return layer.layout
 
 
 def check(net: Network, conv: Kernels, weight: Tensor, x: Tensor, outputs: Tensor, channel_axis: int) -> None:
     """All that a form promises, for one layer."""
     form = form_of(net, conv)
-    matrix, rows = form.matrix(weight), form.rows(x)
+    matrix, rows = form.to_matrix(weight), form.to_rows(x)
     assert matrix.shape == (form.problems, form.neurons, form.features)
     assert rows.shape[0] == form.problems and rows.shape[2] == form.features
-    assert torch.equal(form.tensor(matrix), weight)
+    assert torch.equal(form.to_weight(matrix), weight)
     products = (rows @ matrix.mT).reshape(form.groups, -1, rows.shape[1], form.neurons).sum(1)
     expected = outputs.movedim(channel_axis, -1).reshape(-1, form.groups, form.neurons).transpose(0, 1)
     torch.testing.assert_close(products, expected)
     check_channels(form, weight, outputs.shape[channel_axis])
 
 
-def check_channels(form: Form, weight: Tensor, channels: int) -> None:
+def check_channels(form: MatrixLayout, weight: Tensor, channels: int) -> None:
     """A number for each output channel: on its neurons, back again, and as scales of codes."""
     assert form.channels == channels
     values = torch.arange(1.0, channels + 1, dtype=weight.dtype)
-    spread = form.of_channel(values)
+    spread = form.spread_channels(values)
     assert spread.shape == (form.problems, form.neurons)
-    assert torch.equal(form.by_channel(spread), values * (form.problems // form.groups))
+    assert torch.equal(form.sum_by_channel(spread), values * (form.problems // form.groups))
     indices = torch.ones(weight.shape, dtype=torch.uint8)
     codes = Codes(indices, torch.tensor([0.0, 1.0], dtype=weight.dtype), values.reshape(form.channel_shape))
-    assert torch.equal(form.matrix(codes.values()), spread[:, :, None].expand(-1, -1, form.features))
+    assert torch.equal(form.to_matrix(codes.values()), spread[:, :, None].expand(-1, -1, form.features))
 
 
 # -- linear --------------------------------------------------------------------------------------------------------
@@ -95,8 +102,8 @@ def test_linear_layers(neurons: int, features: int, before: list[int], transpose
     for conv in KERNELS:
         check(net, conv, weight, x, outputs, -1)
     form = form_of(net, "joint")
-    assert isinstance(form, Dense) and form.overlap == 1 and form.has_batch(x) is (len(before) > 0)
-    assert form.tensor(form.matrix(weight)).is_contiguous()
+    assert isinstance(form, DenseLayout) and form.overlap == 1 and form.has_batch(x) is (len(before) > 0)
+    assert form.to_weight(form.to_matrix(weight)).is_contiguous()
 
 
 # -- convolutions --------------------------------------------------------------------------------------------------
@@ -172,7 +179,7 @@ def test_transposed_convolutions(drawn: Any, conv: Kernels) -> None:
     weight, x = normal(generator, *shape), normal(generator, *of_x)
     net, outputs = one_node(TRANSPOSED[len(shape) - 2], weight, x, *settings_)
     check(net, conv, weight, x, outputs, 1 if batched else 0)
-    assert isinstance(form_of(net, conv), TransposedConvolution) and form_of(net, conv).has_batch(x) is batched
+    assert isinstance(form_of(net, conv), TransposedConvolutionLayout) and form_of(net, conv).has_batch(x) is batched
 
 
 def test_settings_given_once_hold_for_every_axis() -> None:
@@ -200,11 +207,11 @@ def test_inputs_that_are_views() -> None:
 def test_masks_and_indices_have_matrices_too(dtype: torch.dtype) -> None:
     values = torch.arange(2 * 3 * 2 * 2).reshape(6, 2, 2, 1).to(dtype)
     for form in (
-        Convolution.of((6, 2, 2, 1), 2, Geometry((1, 1), (0,) * 4, (1, 1)), False),
-        TransposedConvolution.of((6, 2, 2, 1), 3, Geometry((1, 1), (0,) * 4, (1, 1)), (2, 2), True),
+        ConvolutionLayout.of((6, 2, 2, 1), 2, Geometry((1, 1), (0,) * 4, (1, 1)), False),
+        TransposedConvolutionLayout.of((6, 2, 2, 1), 3, Geometry((1, 1), (0,) * 4, (1, 1)), (2, 2), True),
     ):
-        matrix = form.matrix(values)
-        assert matrix.dtype is dtype and torch.equal(form.tensor(matrix), values)
+        matrix = form.to_matrix(values)
+        assert matrix.dtype is dtype and torch.equal(form.to_weight(matrix), values)
 
 
 def test_patches_are_a_view() -> None:

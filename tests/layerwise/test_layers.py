@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.errors import InvalidInput
 from tamis.graph import Network, Node
-from tamis.layerwise.layer_matrices import Convolution, Dense, TransposedConvolution
+from tamis.layerwise.layer_matrices import ConvolutionLayout, DenseLayout, TransposedConvolutionLayout
 from tamis.layerwise.layers import Layer, Shift, find_layers
 from tamis.training.models import MODELS, example_input
 
@@ -82,8 +82,8 @@ def test_every_weight_of_the_models_is_found(name: str) -> None:
     places = {node.name: place for place, node in enumerate(net.nodes)}
     assert [places[layer.node.name] for layer in layers] == sorted(places[layer.node.name] for layer in layers)
     for layer in layers:
-        assert layer.form.shape == tuple(net.params[layer.weight].shape)
-        assert math.prod(layer.form.shape) == layer.form.problems * layer.form.neurons * layer.form.features
+        assert layer.layout.shape == tuple(net.params[layer.weight].shape)
+        assert math.prod(layer.layout.shape) == layer.layout.problems * layer.layout.neurons * layer.layout.features
 
 
 @pytest.mark.slow
@@ -94,9 +94,9 @@ def test_every_weight_of_large_models_is_found(name: str) -> None:
 
 
 def test_kinds_of_layers() -> None:
-    kinds = {layer.weight: type(layer.form) for layer in layers_of(traced("unet_small")[1])}
-    assert set(kinds.values()) == {Convolution, TransposedConvolution}
-    depthwise = [layer.form for layer in layers_of(traced("mobilenet_small")[1])]
+    kinds = {layer.weight: type(layer.layout) for layer in layers_of(traced("unet_small")[1])}
+    assert set(kinds.values()) == {ConvolutionLayout, TransposedConvolutionLayout}
+    depthwise = [layer.layout for layer in layers_of(traced("mobilenet_small")[1])]
     assert any(form.groups > 1 and form.shape[1] == 1 for form in depthwise)
 
 
@@ -115,9 +115,9 @@ def test_per_channel_changes_convolutions_only() -> None:
     _, net = traced("digits_cnn")
     for joint, apart in zip(layers_of(net), layers_of(net, conv="per_channel"), strict=True):
         assert (joint.weight, joint.shift) == (apart.weight, apart.shift)
-        shape = joint.form.shape
-        assert apart.form.features == (shape[1] if len(shape) == 2 else math.prod(shape[2:]))
-        assert joint.form.features == math.prod(shape[1:])
+        shape = joint.layout.shape
+        assert apart.layout.features == (shape[1] if len(shape) == 2 else math.prod(shape[2:]))
+        assert joint.layout.features == math.prod(shape[1:])
 
 
 # -- operations ----------------------------------------------------------------------------------------------------
@@ -126,12 +126,14 @@ def test_per_channel_changes_convolutions_only() -> None:
 @pytest.mark.parametrize("shape", [(4,), (4, 4, 4)], ids=str)
 def test_matmul(shape: tuple[int, ...]) -> None:
     (layer,) = found(Of(lambda x, w: x @ w, w=(4, 3)), torch.zeros(2, *shape))
-    assert isinstance(layer.form, Dense) and layer.form.transposed and layer.bias is None and layer.shift is None
+    assert (
+        isinstance(layer.layout, DenseLayout) and layer.layout.transposed and layer.bias is None and layer.shift is None
+    )
 
 
 def test_addmm() -> None:
     (layer,) = found(Of(lambda x, b, w: torch.addmm(b, x, w), b=(3,), w=(4, 3)), torch.zeros(2, 4))
-    assert (layer.weight, layer.bias, layer.shift) == ("w", "b", Shift("b", 1)) and layer.form.features == 4
+    assert (layer.weight, layer.bias, layer.shift) == ("w", "b", Shift("b", 1)) and layer.layout.features == 4
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 3)], ids=str)
@@ -155,7 +157,7 @@ def test_a_bias_without_a_number_for_each_output_takes_up_nothing(shape: tuple[i
     ],
 )
 def test_what_is_no_layer(function: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"there is nothing to be tested: .* no linear or convolution layer"):
+    with pytest.raises(InvalidInput, match=r"nothing can be tested: .* no linear or convolution layer"):
         found(Of(function, b=(4,), w=(4, 4)), torch.zeros(2, 4))
 
 
@@ -280,7 +282,7 @@ def normed(channels: int, kind: type[nn.Module] = nn.BatchNorm2d) -> nn.Module:
 
 def moved_and_undone(net: Network, layer: Layer) -> tuple[Network, Network]:
     """The network with a constant added to each output channel of a layer; and with the shift set to take it up."""
-    constant = normal(torch.Generator().manual_seed(0), layer.form.channels)
+    constant = normal(torch.Generator().manual_seed(0), layer.layout.channels)
     assert layer.shift is not None
 
     def moved(*args: Any, **kwargs: Any) -> Tensor:

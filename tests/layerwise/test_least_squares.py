@@ -14,7 +14,7 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.layerwise import least_squares as module
 from tamis.layerwise.gram import Gram
-from tamis.layerwise.least_squares import DAMPING, System, fitted, fitted_with_saliencies, with_ridge
+from tamis.layerwise.least_squares import DAMPING, NormalEquations, add_ridge, fit_weights, fit_with_saliencies
 
 quickly = settings(max_examples=60, deadline=None)
 
@@ -59,7 +59,7 @@ def test_normal_equations_hold_on_the_support(drawn: Any, damping: float) -> Non
     """(G_SS + εI) v_S = ((G + E) w)_S + ε v₀_S, and nothing outside."""
     original, small, w, present, keep = drawn
     gram = gram_of(original, small)
-    found = fitted(w, present, keep, gram, damping)
+    found = fit_weights(w, present, keep, gram, damping)
     assert not found[~keep].any()
     mean = gram.inputs.diagonal(dim1=1, dim2=2).mean(1)
     ridge = torch.where(mean > 0, damping * mean, 1.0)
@@ -76,7 +76,7 @@ def test_the_error_never_grows(drawn: Any, damping: float, has_offset: bool) -> 
     original, small, w, present, keep = drawn
     offset = normal(torch.Generator().manual_seed(0), *w.shape[:2]) * original.abs().max() if has_offset else None
     before = error(original, small, w, present, offset)
-    found = fitted(w, present, keep, gram_of(original, small), damping, offset)
+    found = fit_weights(w, present, keep, gram_of(original, small), damping, offset)
     whole = error(original, small, w, 0 * w, offset)
     assert (error(original, small, w, found, offset) <= before + 1e-10 * (before + whole)).all()
 
@@ -88,9 +88,9 @@ def test_a_support_of_everything_is_none(drawn: Any) -> None:
     gram, everything = gram_of(original, small), torch.ones_like(keep)
     apart = everything.clone()
     apart[0, 0, 0] = False
-    assert torch.equal(fitted(w, present, everything, gram), fitted(w, present, None, gram))
-    piecewise = fitted(w, present, apart, gram)[0, 1:]  # the other neurons keep all, and are solved one by one
-    torch.testing.assert_close(piecewise, fitted(w, present, None, gram)[0, 1:])
+    assert torch.equal(fit_weights(w, present, everything, gram), fit_weights(w, present, None, gram))
+    piecewise = fit_weights(w, present, apart, gram)[0, 1:]  # the other neurons keep all, and are solved one by one
+    torch.testing.assert_close(piecewise, fit_weights(w, present, None, gram)[0, 1:])
 
 
 @given(problems())
@@ -99,8 +99,8 @@ def test_what_fits_already_stays_bit_for_bit(drawn: Any) -> None:
     """Same inputs, same weights: also where G is singular, or not quite symmetric by rounding."""
     original, _, w, _, keep = drawn
     gram = gram_of(original, original)
-    assert torch.equal(fitted(w, w, None, gram), w)
-    assert torch.equal(fitted(w * keep, w * keep, keep, gram), w * keep)
+    assert torch.equal(fit_weights(w, w, None, gram), w)
+    assert torch.equal(fit_weights(w * keep, w * keep, keep, gram), w * keep)
 
 
 def test_weights_that_the_data_says_nothing_about_stay() -> None:
@@ -108,7 +108,7 @@ def test_weights_that_the_data_says_nothing_about_stay() -> None:
     rows = normal(generator, 1, 9, 4)
     rows[:, :, 1] = 0
     w, present = normal(generator, 1, 3, 4), normal(generator, 1, 3, 4)
-    found = fitted(w, present, None, gram_of(rows, rows))
+    found = fit_weights(w, present, None, gram_of(rows, rows))
     assert torch.equal(found[:, :, 1], present[:, :, 1]) and (found[:, :, 0] != present[:, :, 0]).all()
 
 
@@ -131,7 +131,7 @@ def minimum(gram: Gram, w: Tensor, anchor: Tensor, support: Tensor, ridge: float
 
 
 def saliencies(original: Tensor, present: Tensor, keep: Tensor, gram: Gram) -> Tensor:
-    return fitted_with_saliencies(original, present, keep, gram, System.of(gram))[1]
+    return fit_with_saliencies(original, present, keep, gram, NormalEquations.of(gram))[1]
 
 
 @given(problems())
@@ -169,9 +169,9 @@ def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     original, small, w = normal(generator, 2, 30, 6), normal(generator, 2, 30, 6), normal(generator, 2, 9, 6)
     keep = torch.rand(w.shape, generator=generator) < 0.5
     gram = gram_of(original, small)
-    whole = fitted(w, w * keep, keep, gram), saliencies(w, w * keep, keep, gram)
+    whole = fit_weights(w, w * keep, keep, gram), saliencies(w, w * keep, keep, gram)
     monkeypatch.setattr(module, "CACHED_SYSTEMS", 8 * 36 * 2)
-    torch.testing.assert_close(fitted(w, w * keep, keep, gram), whole[0])
+    torch.testing.assert_close(fit_weights(w, w * keep, keep, gram), whole[0])
     torch.testing.assert_close(saliencies(w, w * keep, keep, gram), whole[1])
 
 
@@ -180,8 +180,8 @@ def test_pieces_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_fits_with_saliencies_are_the_fits(drawn: Any) -> None:
     original, small, w, present, keep = drawn
     gram = gram_of(original, small)
-    weights, _ = fitted_with_saliencies(w, present, keep, gram, System.of(gram))
-    torch.testing.assert_close(weights, fitted(w, present, keep, gram))
+    weights, _ = fit_with_saliencies(w, present, keep, gram, NormalEquations.of(gram))
+    torch.testing.assert_close(weights, fit_weights(w, present, keep, gram))
 
 
 @given(problems(), st.sampled_from([1e-3, DAMPING, 10.0]))
@@ -190,14 +190,14 @@ def test_by_way_of_what_is_gone_or_of_what_is_kept(drawn: Any, damping: float) -
     """The two ways to the same solutions, for all neurons alike; no support and a whole one among them."""
     original, small, w, present, keep = drawn
     gram = gram_of(original, small)
-    system, found = System.of(gram, damping), []
-    assert all(system.tame)
+    system, found = NormalEquations.of(gram, damping), []
+    assert all(system.well_conditioned)
     for few in (-1.0, 1.0):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "FEW", few)
-            parts = [type(part).__name__ for _, _, part in system.parts(keep)]
-            assert set(parts) == {"_Kept" if few < 0 else "_Gone"}
-            found.append(fitted_with_saliencies(w, present, keep, gram, system))
+            parts = [type(part).__name__ for _, _, part in system.factorize(keep)]
+            assert set(parts) == {"_SupportSystem" if few < 0 else "_ComplementSystem"}
+            found.append(fit_with_saliencies(w, present, keep, gram, system))
     size = float(found[0][0].abs().max())
     torch.testing.assert_close(found[1][0], found[0][0], rtol=1e-9, atol=1e-10 * size)
     torch.testing.assert_close(found[1][1], found[0][1], rtol=1e-7, atol=1e-9 * size**2 * float(system.square.max()))
@@ -208,10 +208,10 @@ def test_whole_supports_share_a_factorisation(monkeypatch: pytest.MonkeyPatch) -
     generator = torch.Generator().manual_seed(0)
     rows, w = normal(generator, 1, 30, 6), normal(generator, 1, 100, 6)
     gram, keep = gram_of(rows, rows), torch.ones(1, 100, 6, dtype=torch.bool)
-    system = System.of(gram)
+    system = NormalEquations.of(gram)
     sizes, factorise = [], torch.linalg.cholesky
     monkeypatch.setattr(torch.linalg, "cholesky", lambda matrix: sizes.append(matrix.numel()) or factorise(matrix))
-    fitted_with_saliencies(w, w, keep, gram, system)
+    fit_with_saliencies(w, w, keep, gram, system)
     assert sum(sizes) == 36
 
 
@@ -222,7 +222,7 @@ def test_the_ridge_is_a_fraction_of_the_mean_square() -> None:
     square = normal(torch.Generator().manual_seed(0), 2, 8, 4)
     inputs = torch.stack([square[0].T @ square[0], torch.zeros(4, 4, dtype=torch.float64)])
     expected = inputs[0] + 0.25 * inputs[0].diagonal().mean() * torch.eye(4, dtype=torch.float64)
-    found = with_ridge(inputs, 0.25)
+    found = add_ridge(inputs, 0.25)
     torch.testing.assert_close(found[0], expected)
     assert torch.equal(found[1], torch.eye(4, dtype=torch.float64))
 
@@ -233,12 +233,12 @@ def test_the_ridge_outweighs_rounding(noise: float) -> None:
     generator = torch.Generator().manual_seed(0)
     wrong = noise * normal(generator, 3, 6, 6).abs()
     inputs = wrong + wrong.mT
-    factors = torch.linalg.cholesky_ex(with_ridge(inputs))
+    factors = torch.linalg.cholesky_ex(add_ridge(inputs))
     assert not factors.info.any()
     gram = Gram(inputs, 0 * inputs, inputs[:, 0], inputs[:, 0], 5)
     w = normal(generator, 3, 2, 6)
     keep = torch.rand(w.shape, generator=generator) < 0.5
-    assert fitted(w, w * keep, keep, gram).isfinite().all() and fitted(w, 0 * w, None, gram).isfinite().all()
+    assert fit_weights(w, w * keep, keep, gram).isfinite().all() and fit_weights(w, 0 * w, None, gram).isfinite().all()
     assert (saliencies(w, w * keep, keep, gram)[keep] >= 0).all()
 
 
@@ -249,9 +249,11 @@ def test_hardly_any_damping(damping: float) -> None:
     rows = normal(generator, 1, 4, 8)
     w, keep = normal(generator, 1, 3, 8), torch.ones(1, 3, 8, dtype=torch.bool)
     keep[:, :, 0] = False
-    found = fitted(w, w * keep, keep, gram_of(rows, rows), damping)
+    found = fit_weights(w, w * keep, keep, gram_of(rows, rows), damping)
     torch.testing.assert_close(rows @ found.mT, rows @ w.mT, rtol=1e-4, atol=1e-4)
-    assert System.of(gram_of(rows, rows), damping).tame == [False]  # where an inverse would be mostly rounding error
+    assert NormalEquations.of(gram_of(rows, rows), damping).well_conditioned == [
+        False
+    ]  # where an inverse would be mostly rounding error
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
@@ -259,9 +261,9 @@ def test_inputs_that_are_not_finite(value: float) -> None:
     inputs = torch.eye(3, dtype=torch.float64).repeat(2, 1, 1)
     inputs[1, 2, 2] = value
     with pytest.raises(InvalidInput, match="NaN or infinite: look for such values"):
-        with_ridge(inputs)
+        add_ridge(inputs)
 
 
 def test_a_ridge_that_underflows_is_raised_all_the_same() -> None:
     inputs = torch.full((1, 3, 3), 1e-30, dtype=torch.float64)
-    assert not torch.linalg.cholesky_ex(with_ridge(inputs, 1e-300)).info.any()
+    assert not torch.linalg.cholesky_ex(add_ridge(inputs, 1e-300)).info.any()

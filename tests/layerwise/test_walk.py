@@ -17,8 +17,8 @@ from torch import Tensor, nn
 import tamis
 from tamis.errors import InvalidInput
 from tamis.graph import Network, Node, resolve
-from tamis.layerwise.bias_correction import shifted
-from tamis.layerwise.journal import Journal, Outcome
+from tamis.layerwise.bias_correction import correct_bias
+from tamis.layerwise.journal import LayerJournal, LayerOutcome
 from tamis.layerwise.layers import Layer, find_layers
 from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk
 from tamis.training import Team
@@ -38,12 +38,12 @@ class Coarse:
     def takes_rows(self, layer: Layer) -> bool:
         return False
 
-    def __call__(self, layer: Layer, seen: Any, params: Mapping[str, Tensor]) -> Outcome:
-        sums = seen.sums()
+    def __call__(self, layer: Layer, seen: Any, params: Mapping[str, Tensor]) -> LayerOutcome:
+        sums = seen.grams()
         self.shown[layer.weight] = (sums, dict(params))
         weight = (4 * params[layer.weight]).round() / 4
-        moved = shifted(layer, sums.all.means(), self.original, weight) if self.corrects else {}
-        return Outcome({layer.weight: weight, **moved}, figures={"zeros": 0.0})
+        moved = correct_bias(layer, sums.all.means(), self.original, weight) if self.corrects else {}
+        return LayerOutcome({layer.weight: weight, **moved}, figures={"zeros": 0.0})
 
 
 def layers_of(net: Network) -> tuple[Layer, ...]:
@@ -60,7 +60,7 @@ def walked(
     hold_out: bool = False,
 ) -> tuple[Walk, dict[str, dict[str, Any]]]:
     walk = Walk(net, small, calibration, hold_out, budget, TEAM)
-    treated = walk.treat(layers_of(net) if layers is None else layers, treatment, Journal(None, {}, TEAM))
+    treated = walk.transform(layers_of(net) if layers is None else layers, treatment, LayerJournal(None, {}, TEAM))
     return walk, {layer.weight: outcome.figures for layer, outcome in treated}
 
 
@@ -181,7 +181,7 @@ def check_sums(net: Network, layers: tuple[Layer, ...], treatment: Coarse, x: tu
     for layer in layers:
         sums, params = treatment.shown[layer.weight]
         small = all_values(net, params, *x)
-        rows, y = layer.form.rows(small[layer.inputs]), layer.form.rows(original[layer.inputs])
+        rows, y = layer.layout.to_rows(small[layer.inputs]), layer.layout.to_rows(original[layer.inputs])
         assert sums.all.count == rows.shape[1]
         tolerance = {"rtol": 1e-9, "atol": 1e-9 * float(1 + rows.square().sum(1).max() + y.square().sum(1).max())}
         torch.testing.assert_close(sums.all.inputs, rows.mT @ rows, **tolerance)
@@ -299,7 +299,7 @@ def test_one_batch_in_five_is_held_out(net: Network, x: Tensor) -> None:
     held_out = torch.cat([x[2:4], x[12:14]])
     chosen_from = torch.cat([x[:2], x[4:12], x[14:22]])
     for gram, data in ((sums.held_out, held_out), (sums.chosen_from, chosen_from)):
-        rows = layer.form.rows(data)
+        rows = layer.layout.to_rows(data)
         assert gram.count == rows.shape[1]
         torch.testing.assert_close(gram.inputs, rows.mT @ rows)
     treatment = Coarse(net.params)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.kernels import Grid
-from tamis.layerwise import Gram, with_ridge
+from tamis.layerwise import Gram, add_ridge
 from tamis.layerwise.least_squares import DAMPING
 from tamis.quantization.feedback import chosen
 from tamis.quantization.msq import msq
@@ -70,7 +70,7 @@ def test_corrected_weights_solve_least_squares(seed: int, size: tuple[int, ...])
     weights, y, moved = layer(seed, *size)
     gram = gram_of(y, moved)
     corrected = optq(weights, gram).target
-    ridge = (with_ridge(gram.inputs) - gram.inputs).diagonal(dim1=1, dim2=2)[:, None, :]
+    ridge = (add_ridge(gram.inputs) - gram.inputs).diagonal(dim1=1, dim2=2)[:, None, :]
     residual = y @ weights.mT - moved @ corrected.mT
     gradient = -(moved.mT @ residual).mT + ridge * (corrected - weights)
     assert gradient.abs().max() < 1e-9 * (gram.inputs.abs().max() + 1) * (weights.abs().max() + 1)
@@ -85,7 +85,7 @@ def test_without_drift_nothing_is_corrected() -> None:
 @given(seeds, st.integers(1, 3), st.integers(1, 70))
 def test_the_factor_is_lower_triangular_and_a_root(seed: int, problems: int, features: int) -> None:
     rows = normal(torch.Generator().manual_seed(seed), problems, features + 3, features)
-    matrix = with_ridge(rows.mT @ rows)
+    matrix = add_ridge(rows.mT @ rows)
     factor = lower_factor(matrix)
     assert torch.equal(factor, factor.tril()) and (factor.diagonal(dim1=1, dim2=2) > 0).all()
     assert torch.allclose(factor.mT @ factor, matrix, rtol=1e-10, atol=1e-10 * float(matrix.abs().max()))

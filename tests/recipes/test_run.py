@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tamis
 import tamis.recipes.run
 from tamis.errors import AssumptionViolated, CorruptArtifact, DataNotFound, InvalidInput, TamisError
-from tamis.layerwise.journal import Journal
+from tamis.layerwise.journal import LayerJournal
 from tamis.recipes.catalogue import recipe_path, shipped
 from tamis.recipes.lock import Lock
 from tamis.recipes.run import CERTIFICATE, LOCK, REPORT, SMALL, compress
@@ -290,7 +290,7 @@ def broken_off_at(moments: list[int], monkeypatch: pytest.MonkeyPatch) -> Any:
 
     for owner, name in (
         (Checkpoints, "write"),
-        (Journal, "record"),
+        (LayerJournal, "record"),
         (tamis.Compressed, "save"),
         (Certificate, "save"),
         (Lock, "write"),

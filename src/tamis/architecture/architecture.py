@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import Masks, named_parameters, replacing, seen_filter
+from tamis.artifact import Masks, named_parameters, replace_file, seen_filter
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph import NOTHING_SEEN, SeenSamples
 
@@ -100,7 +100,7 @@ class Architecture:
         room = len(plain) // seen_filter.PART_OF_FILE
         text = seen_filter.fitted(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
         content = plain if text is None else self._content({"seen": text})
-        with replacing(path) as part:
+        with replace_file(path) as part:
             part.write_bytes(content + hashlib.sha256(content).digest())
 
     @classmethod

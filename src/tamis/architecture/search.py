@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from tamis.architecture.architecture import Architecture, connections_kept
 from tamis.architecture.two_temperature import TwoTemperature
-from tamis.artifact import Hold, Masks, read_object, replacing
+from tamis.artifact import Hold, Masks, read_json_object, replace_file
 from tamis.errors import InvalidInput
 from tamis.graph import Patterns, SeenSamples, lasting
 from tamis.progress import Listener
@@ -210,13 +210,13 @@ def _check_question(folder: Path, question: dict[str, Any], team: Team) -> None:
                 )
     elif team.leads:
         folder.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as part:
+        with replace_file(path) as part:
             part.write_text(json.dumps(question, indent=1) + "\n")
     team.wait()
 
 
 def _read_question(path: Path) -> dict[str, Any]:
-    return read_object(path, "search in another directory")
+    return read_json_object(path, "search in another directory")
 
 
 def _check_positive(name: str, value: float) -> None:

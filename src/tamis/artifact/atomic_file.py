@@ -15,7 +15,7 @@ LONGEST_NAME = 255  # bytes, on nearly every file system
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replace_file(path: str | Path) -> Iterator[Path]:
     """A new file to write, which takes the place of `path` when the block ends without an error.
 
     Whoever opens `path` sees the old content or the new, whatever happens meanwhile: a kill, a full disk, a second
@@ -26,7 +26,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
     for, with the name of the file, whichever library wrote it.
 
     Example:
-        >>> with replacing("weights.bin") as part:
+        >>> with replace_file("weights.bin") as part:
         ...     part.write_bytes(content)
     """
     permissions = _permissions(path)

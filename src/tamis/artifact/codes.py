@@ -18,7 +18,7 @@ INTEGERS = {torch.float16: torch.int16, torch.bfloat16: torch.int16, torch.float
 BLOCK = 1 << 20  # entries that are looked up at a time: torch takes indices of four bytes, of which few should exist
 
 
-def storable(scales: Tensor, dtype: torch.dtype) -> Tensor:
+def cast_scales(scales: Tensor, dtype: torch.dtype) -> Tensor:
     """Scales in the dtype of a parameter, in which none may vanish."""
     return scales.to(dtype).clamp_min(torch.finfo(dtype).tiny)
 

@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tamis.artifact.atomic_file import replacing
+from tamis.artifact.atomic_file import replace_file
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph import Network, Ref, quietly, remember
 
@@ -67,7 +67,7 @@ def export(net: Network, path: str | Path) -> None:
     if path.suffix == ".pt2":
         write_program(program, path)
         return
-    with replacing(path) as part, quietly():
+    with replace_file(path) as part, quietly():
         _write_onnx(net, program, part, path)
 
 
@@ -79,7 +79,7 @@ def write_program(program: ExportedProgram, path: Path) -> None:
     archive = BytesIO()
     with quietly():
         torch.export.save(program, archive)
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_bytes(archive.getbuffer())
 
 

@@ -1,4 +1,4 @@
-"""`sole_holder`: be the only process that holds a file."""
+"""`try_lock`: be the only process that holds a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from typing import IO, Any
 
 
-def sole_holder(file: IO[Any] | int) -> bool:
+def try_lock(file: IO[Any] | int) -> bool:
     """Take the lock of an open file, or of a descriptor, as of a directory; False if another process has it.
 
     The system takes it back when the file is closed or the process ends, however it ends. Where there are no locks, as
@@ -14,7 +14,7 @@ def sole_holder(file: IO[Any] | int) -> bool:
 
     Example:
         >>> with open("held", "a") as file:
-        ...     sole_holder(file)
+        ...     try_lock(file)
         True
     """
     if os.name != "posix":

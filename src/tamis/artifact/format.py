@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from tamis.artifact import format_v1, format_v2
-from tamis.artifact.atomic_file import replacing
+from tamis.artifact.atomic_file import replace_file
 from tamis.artifact.codes import Codes
 from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
 from tamis.artifact.encodings.base import Array, bits, zero_bits
@@ -87,7 +87,7 @@ def write(
     """
     ready = _packed(tensors, masks, about, codes or {}, seen)
     digest = hashlib.sha256()
-    with replacing(path) as unfinished, unfinished.open("wb") as file:
+    with replace_file(path) as unfinished, unfinished.open("wb") as file:
         for block in ready.blocks():
             digest.update(block)
             file.write(block)

@@ -9,7 +9,7 @@ from typing import Any
 from tamis.errors import CorruptArtifact
 
 
-def read_object(path: Path, advice: str) -> dict[str, Any]:
+def read_json_object(path: Path, advice: str) -> dict[str, Any]:
     """The object in a JSON file.
 
     Args:
@@ -20,7 +20,7 @@ def read_object(path: Path, advice: str) -> dict[str, Any]:
         CorruptArtifact: it is no JSON, is nested too deeply to be read, or holds something else than an object.
 
     Example:
-        >>> read_object(folder / "figures.json", "delete it to have it made again")
+        >>> read_json_object(folder / "figures.json", "delete it to have it made again")
     """
     try:
         content = json.loads(path.read_bytes())

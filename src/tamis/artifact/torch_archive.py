@@ -11,7 +11,7 @@ import torch
 from tamis.errors import CorruptArtifact
 
 
-def check_stored(path: Path) -> None:
+def check_uncompressed(path: Path) -> None:
     """Raise CorruptArtifact for an archive with compressed parts: torch writes none, and they could fill the memory.
 
     A file that is no archive, as torch wrote them long ago, has none.
@@ -45,7 +45,7 @@ def load_archive(path: Path, device: str | torch.device = "cpu") -> Any:
         >>> load_archive(directory / "checkpoint.pt")["epoch"]
         12
     """
-    check_stored(path)
+    check_uncompressed(path)
     with zipfile.ZipFile(path) as archive:  # torch.load does not compare checksums
         damaged = archive.testzip()
     if damaged is not None:

@@ -9,7 +9,7 @@ from safetensors.torch import save_model
 from torch import nn
 
 from tamis.artifact import seen_filter
-from tamis.artifact.atomic_file import replacing
+from tamis.artifact.atomic_file import replace_file
 from tamis.graph import SeenSamples, seen_by
 
 SEEN = "tamis.seen"  # in the metadata of the file
@@ -22,7 +22,7 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
     """
     room = sum(value.nbytes for value in model.state_dict().values()) // seen_filter.PART_OF_FILE
     text = seen_filter.fitted(seen_by(model), len, room)
-    with replacing(path) as part:
+    with replace_file(path) as part:
         save_model(model, str(part), None if text is None else {SEEN: text})
 
 

@@ -30,7 +30,7 @@ from safetensors.torch import load as tensors_of
 from safetensors.torch import save as bytes_of
 from torch import Tensor
 
-from tamis.artifact import load_archive, replacing, sole_holder
+from tamis.artifact import load_archive, replace_file, try_lock
 from tamis.bayes.online import OnlineLearner
 from tamis.bounds import check_count
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -67,7 +67,7 @@ class Journal:
         self.learner, self.path, self.snapshot_every = learner, Path(path), snapshot_every
         self._file, self._end, self._torn = _opened(self.path), 0, False
         try:
-            if not sole_holder(self._file):
+            if not try_lock(self._file):
                 raise InvalidInput(f"{self.path} is being written by another run: wait for it, or name another file")
             self._begin()
         except BaseException:
@@ -162,7 +162,7 @@ class Journal:
         self._end, self._torn = end, False
 
     def _take_snapshot(self) -> None:
-        with replacing(self.snapshot) as part:
+        with replace_file(self.snapshot) as part:
             torch.save({"chain": self._chain[-1], "state": self.learner.state_dict()}, part)
 
     def _replay(self, bodies: list[bytes]) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact import load_archive, replacing
+from tamis.artifact import load_archive, replace_file
 from tamis.bayes.posterior import Posterior, Sampling
 from tamis.bayes.prior import Prior
 from tamis.bayes.regret import Regret
@@ -295,7 +295,7 @@ class OnlineLearner:
 
     def save(self, path: str | Path) -> None:
         """Write the state to a file, whole or not at all."""
-        with replacing(Path(path)) as part:
+        with replace_file(Path(path)) as part:
             torch.save(self.state_dict(), part)
 
     def load(self, path: str | Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.bayes.journal import Journal, rounds_in
 from tamis.bayes.online import OnlineLearner
 from tamis.bayes.posterior import Sampling
@@ -189,7 +189,7 @@ def check_question(directory: Path, asked: Asked) -> None:
 
 def note_question(directory: Path, asked: Asked) -> None:
     """Leave a note of what a directory is a run of, before its first round and while its journal is held."""
-    with replacing(directory / QUESTION) as part:
+    with replace_file(directory / QUESTION) as part:
         part.write_text(json.dumps(_question(asked), indent=2) + "\n")
 
 
@@ -227,7 +227,7 @@ class Notebook:
             raise CorruptArtifact(f"'{path}' holds no note in line {len(self.all) + 1}: {error}") from error
         if len(self.all) < rounds:
             raise CorruptArtifact(f"'{path}' has notes of {len(self.all)} rounds, and {rounds} were learnt")
-        with replacing(path) as part:
+        with replace_file(path) as part:
             part.write_text("".join(map(_line, self.all)))
 
     def add(self, note: Note) -> None:

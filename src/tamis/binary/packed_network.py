@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import Codes, Compressed, storable
+from tamis.artifact import Codes, Compressed, cast_scales
 from tamis.binary.conversion import FIRST, KINDS, LAST
 from tamis.binary.layers import BinaryLayer, binary_layers
 from tamis.binary.scales import analytic_scale
@@ -93,5 +93,5 @@ def _codes(weight: Tensor, layers: list[BinaryLayer]) -> Codes:
     """±1, or ± the mean of |W| where a scale is made of it."""
     scales = weight.new_ones([1] * weight.dim())
     if any(layer.form == "analytic" for layer in layers):
-        scales = storable(analytic_scale(weight), weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
+        scales = cast_scales(analytic_scale(weight), weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
     return Codes((weight >= 0).to(torch.uint8), weight.new_tensor([-1.0, 1.0]), scales)

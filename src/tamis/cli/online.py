@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.bayes import (
     JOURNAL,
     LEAST,
@@ -162,7 +162,7 @@ def likeliest(shares: Mapping[Structure, float]) -> list[tuple[Structure, float]
 
 
 def _write(found: Mapping[str, Any], path: Path) -> None:
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_text(json.dumps(found, indent=2) + "\n")
 
 

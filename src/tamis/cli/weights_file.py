@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model
 from torch import Tensor, nn
 
-from tamis.artifact import check_stored, seen_in
+from tamis.artifact import check_uncompressed, seen_in
 from tamis.errors import InvalidParameters, listed
 from tamis.graph import remember
 
@@ -66,7 +66,7 @@ def _load_pickled(module: nn.Module, path: Path) -> str:
 
 
 def _read_pickled(path: Path) -> Any:
-    check_stored(path)
+    check_uncompressed(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever its reader tripped over

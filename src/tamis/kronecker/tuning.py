@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tamis import __version__
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch, needs_gradient, time_in_turns
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
@@ -205,6 +205,6 @@ def _write_entry(of_machine: str, key: str, tuned: Tuned) -> None:
     table = _parse_table(path)  # anew: others may have written meanwhile
     table.setdefault(of_machine, {})[key] = asdict(tuned)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_text(json.dumps({"format": FORMAT, "machines": table}, indent=1) + "\n", encoding="utf-8")
     read_table.cache_clear()

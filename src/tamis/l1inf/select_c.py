@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact import read_object, replacing
+from tamis.artifact import read_json_object, replace_file
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.l1inf.projection import check_radius
 from tamis.progress import Listener, reporting
@@ -165,12 +165,12 @@ class _Archive:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with replacing(path) as part:
+    with replace_file(path) as part:
         part.write_text(json.dumps(content) + "\n")
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return read_object(path, "delete it, and its trial is run again")
+    return read_json_object(path, "delete it, and its trial is run again")
 
 
 def _checked(candidates: Any, samples: Any, folds: Any, processes: Any, seed: Any) -> list[float]:

@@ -1,4 +1,4 @@
-"""The activations that a walk still needs, batch by batch: in memory up to a budget, in files beyond it."""
+"""The store of the activations that a walk still needs: in memory up to a budget, in files beyond it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Pair = tuple[Any, Any]
 Values = dict[str, Pair]
 
 
-class Frontier:
-    """What each batch has computed and will still be asked for.
+class ActivationStore:
+    """Hold, for each batch, the values that later nodes will still read.
 
     Args:
-        first: the inputs of each batch, taken as they are asked for.
+        first: the inputs of each batch, drawn one by one as they are asked for.
         budget: how many bytes may stay in memory.
-        device: where values come back from files.
+        device: where values go when they are read back from files.
 
     Use it in a `with` statement, which removes the files.
     """
@@ -30,11 +30,11 @@ class Frontier:
     def __init__(self, first: Iterable[Values], budget: int, device: torch.device) -> None:
         self._first: Iterator[Values] | None = iter(first)
         self._budget, self._device = budget, device
-        self._kept: list[Values | Path] = []
+        self._batches: list[Values | Path] = []
         self._bytes = 0
         self._folder: TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> Frontier:
+    def __enter__(self) -> ActivationStore:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -42,42 +42,45 @@ class Frontier:
             self._folder.cleanup()
 
     def __iter__(self) -> Iterator[tuple[int, Values]]:
-        """Every batch with its number, to be changed, and kept as it was left when the next one is asked for."""
-        for number, values in enumerate(self._taken()):
+        """Yield every batch with its number; the caller's changes to it are stored when the next one is asked for."""
+        for number, values in enumerate(self._load_batches()):
             yield number, values
-            self._kept[number] = self._stored(number, values)
+            self._batches[number] = self._store(number, values)
 
-    def _taken(self) -> Iterator[Values]:
+    def _load_batches(self) -> Iterator[Values]:
+        # The first pass draws the inputs, so that the calibration data is never in memory as a whole.
         if self._first is not None:
             first, self._first = self._first, None
             for values in first:
-                self._kept.append(values)
+                self._batches.append(values)
                 yield values
             return
-        for number, kept in enumerate(self._kept):
-            if isinstance(kept, Path):
-                stored = torch.load(kept, map_location=self._device, weights_only=True)
+        for number, batch in enumerate(self._batches):
+            if isinstance(batch, Path):
+                stored = torch.load(batch, map_location=self._device, weights_only=True)
+                # A pair of one is a shared value: both networks must get the same object again.
                 yield {name: (pair[0], pair[-1]) for name, pair in stored.items()}
             else:
-                self._bytes -= size_of(kept)
-                self._kept[number] = {}
-                yield kept
+                # The batch is the caller's while it is out: its bytes are counted anew when it comes back.
+                self._bytes -= count_bytes(batch)
+                self._batches[number] = {}
+                yield batch
 
-    def _stored(self, number: int, values: Values) -> Values | Path:
-        size = size_of(values)
+    def _store(self, number: int, values: Values) -> Values | Path:
+        size = count_bytes(values)
         if self._bytes + size <= self._budget:
             self._bytes += size
             return values
         if self._folder is None:
             self._folder = TemporaryDirectory(prefix="tamis-")
         path = Path(self._folder.name) / f"{number}.pt"
-        # What both networks share stands there once. A slice would take the tensor it was cut from into the file.
+        # Write once what both networks share. Clone, because torch.save of a slice writes the tensor it was cut from.
         distinct = {name: pair[:1] if pair[0] is pair[1] else pair for name, pair in values.items()}
         torch.save(pytree.tree_map_only(Tensor, Tensor.clone, distinct), path)
         return path
 
 
-def size_of(values: Values) -> int:
-    """The bytes of all tensors, those that two names or both networks share counted once."""
+def count_bytes(values: Values) -> int:
+    """Count the bytes of all tensors, once for a tensor that two names or both networks share."""
     tensors = {id(leaf): leaf for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)}
     return sum(tensor.nbytes for tensor in tensors.values())

@@ -1,4 +1,4 @@
-"""Calibration data in any of the forms that users have it: as batches of inputs, checked before they are used."""
+"""Calibration data: any form that users have it in becomes batches of inputs, checked before they are used."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from tamis.training import Data, load_data
 
 LARGEST_BATCH = 128
 FEWEST_BATCHES = 5  # where there are as many samples: one in so many batches is held out to choose between candidates
-HELD_OUT = 1  # which one of five it is: where there are two batches or more, one is
+HELD_OUT = 1  # the held-out one of every five is the second, so that two batches already give one
 
-# Tensors, arrays, Data, the name of a dataset or of a file, a torch Dataset, or what gives batches; see `batches_of`.
+# A tensor, array, Data, the name of a dataset or file, a torch Dataset, or a loader of batches; see `read_calibration`.
 Calibration = Any
 
 
-def batches_of(calibration: Calibration, net: Network) -> Iterator[tuple[Tensor, ...]]:
-    """Batches of inputs for a network, on the CPU or wherever they are.
+def read_calibration(calibration: Calibration, net: Network) -> Iterator[tuple[Tensor, ...]]:
+    """Yield batches of inputs for a network, on whatever device the data is.
 
     Args:
         calibration: a tensor or array of inputs (for a network of several inputs a tuple of them); a dataset, as
             `load_data` gives it, or its name ("cifar10:train[:5000]", "images.npz"); a torch Dataset; or anything that
             gives batches when iterated over, such as a DataLoader: tensors, tuples whose first items are inputs, or
             mappings that have them under the names of the network's inputs.
-        net: what they are for.
+        net: the network that will read them.
 
     Raises:
-        InvalidInput: they are empty, have the wrong shape, or hold numbers that are not finite.
+        InvalidInput: the data is empty, has the wrong shape, or holds numbers that are not finite.
     """
     count = 0
     for count, inputs in enumerate(_batches(calibration, net), 1):
@@ -44,18 +44,24 @@ def batches_of(calibration: Calibration, net: Network) -> Iterator[tuple[Tensor,
             for value, dtype in zip(inputs, net.input_dtypes, strict=True)
         )
     if count == 0:
-        raise InvalidInput("there is no calibration data: not one batch came")
+        raise InvalidInput("there is no calibration data: it has no batches")
+
+
+def describe_calibration(calibration: Calibration) -> str:
+    """Return how a recipe calls calibration data: by its name, or else by its type."""
+    name = getattr(calibration, "name", None)
+    return str(calibration if isinstance(calibration, (str, Path)) else name or type(calibration).__name__)
 
 
 def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, ...]]:
     if isinstance(calibration, (str, Path)):
         calibration = load_data(str(calibration), labelled=False)
     if isinstance(calibration, Data):
-        return _of_data(calibration)
+        return _split_data(calibration)
     if isinstance(calibration, (np.ndarray, Tensor)):
         calibration = (calibration,)
     if isinstance(calibration, tuple) and all(isinstance(item, (np.ndarray, Tensor)) for item in calibration):
-        return _cut(tuple(torch.as_tensor(item) for item in calibration), net)
+        return _split_tensors(tuple(torch.as_tensor(item) for item in calibration), net)
     if isinstance(calibration, Dataset):
         calibration = batches_in(calibration, LARGEST_BATCH, "calibration")
     if not isinstance(calibration, Iterable):
@@ -65,12 +71,12 @@ def _batches(calibration: Calibration, net: Network) -> Iterable[tuple[Tensor, .
     return (_inputs_in(batch, net) for batch in batches_from(calibration, "calibration", as_drawn=True))
 
 
-def _of_data(data: Data) -> Iterator[tuple[Tensor, ...]]:
+def _split_data(data: Data) -> Iterator[tuple[Tensor, ...]]:
     for indices in torch.arange(len(data)).split(_batch_size(len(data))):
         yield (data.batch(indices)[0],)
 
 
-def _cut(inputs: tuple[Tensor, ...], net: Network) -> Iterator[tuple[Tensor, ...]]:
+def _split_tensors(inputs: tuple[Tensor, ...], net: Network) -> Iterator[tuple[Tensor, ...]]:
     if not net.batched:
         yield inputs  # a whole input is one sample
         return
@@ -86,9 +92,9 @@ def _batch_size(samples: int) -> int:
 
 
 def _inputs_in(batch: Any, net: Network) -> tuple[Tensor, ...]:
-    """The inputs in what a loader gives, without labels."""
+    """Return the inputs of a loader's batch, without labels."""
     inputs, _ = split_batch(batch, net.inputs, "calibration")
-    return tuple(item.clone() for item in inputs)  # a loader may fill the same tensor with the next batch
+    return tuple(item.clone() for item in inputs)  # a loader may write the next batch into the same tensor
 
 
 def _check(inputs: tuple[Tensor, ...], net: Network, number: int) -> None:

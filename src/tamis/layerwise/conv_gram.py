@@ -1,4 +1,4 @@
-"""Gram matrices of a convolution's patches without most of the patches.
+"""Gram matrices of a convolution's patches, computed without cutting out most of the patches.
 
 A window that moves one row at a time sees the same rows again: with R[r] the patches that one row of the input gives
 along all other axes, the block of G for the window's rows i and i' = i + lag is
@@ -18,58 +18,61 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tamis.layerwise.layer_matrices import Convolution, patches
+from tamis.layerwise.layer_matrices import ConvolutionLayout, patches
 
 
-class Lagged:
+class ConvRowBatch:
     """A batch of inputs of a convolution as rows R: (problems, input rows, samples × other outputs, features of a row).
 
     Args:
-        form: of a layer that `applies`.
+        layout: that of a layer for which `is_applicable`.
         inputs: the layer's inputs.
-        dtype: to multiply in.
+        dtype: the type to multiply in.
     """
 
-    def __init__(self, form: Convolution, inputs: Tensor, dtype: torch.dtype) -> None:
-        window, geometry = form.shape[2:], form.geometry
-        x = inputs if form.has_batch(inputs) else inputs[None]
+    def __init__(self, layout: ConvolutionLayout, inputs: Tensor, dtype: torch.dtype) -> None:
+        window, geometry = layout.shape[2:], layout.geometry
+        x = inputs if layout.has_batch(inputs) else inputs[None]
         x = F.pad(x.to(dtype), geometry.padding) if any(geometry.padding) else x.to(dtype)
-        # The rows themselves are windows of one: what is left of the kernel slides along the other axes.
+        # Along the first spatial axis a window of 1 cuts out single rows; along the others the kernel slides as it is.
         rows = patches(x, (1, *window[1:]), geometry.stride, geometry.dilation)
-        split = rows.unflatten(1, (form.problems, -1))  # batch, problems, channels, rows, *outputs, *window
+        split = rows.unflatten(1, (layout.problems, -1))  # batch, problems, channels, rows, *outputs, *window
         rank = len(window)
         outputs, inside = range(4, 3 + rank), range(3 + rank, 3 + 2 * rank)
-        laid_out = split.permute(1, 3, 0, *outputs, 2, *inside)
+        ordered = split.permute(1, 3, 0, *outputs, 2, *inside)
         self.channels, self.inner = split.shape[2], math.prod(window[1:])
-        self.rows = laid_out.reshape(form.problems, x.shape[2], -1, self.channels * self.inner)
+        self.rows = ordered.reshape(layout.problems, x.shape[2], -1, self.channels * self.inner)
         self.height, self.step = window[0], geometry.dilation[0]
         self.outputs = x.shape[2] - self.step * (self.height - 1)
 
     @property
     def count(self) -> int:
-        """How many patches there are."""
+        """The number of patches."""
         return self.outputs * self.rows.shape[2]
 
     @staticmethod
-    def applies(form: Convolution, inputs: Tensor) -> bool:
-        """Whether a window moves row by row, and far enough that most rows are common to all of its own."""
-        if form.shape[2] == 1 or form.geometry.stride[0] != 1:
+    def is_applicable(layout: ConvolutionLayout, inputs: Tensor) -> bool:
+        """Tell whether a window moves by single rows, and far enough that its rows see most input rows in common."""
+        if layout.shape[2] == 1 or layout.geometry.stride[0] != 1:
             return False
-        padded = inputs.shape[-len(form.shape[2:])] + sum(form.geometry.padding[-2:])
-        return padded >= 2 * form.geometry.dilation[0] * (form.shape[2] - 1) + 1
+        padded = inputs.shape[-len(layout.shape[2:])] + sum(layout.geometry.padding[-2:])
+        # Otherwise the rows at the borders are more than those in the middle, and nothing is saved.
+        return padded >= 2 * layout.geometry.dilation[0] * (layout.shape[2] - 1) + 1
 
     def sums(self) -> Tensor:
-        """Σ of the patches, (problems, features)."""
+        """Compute the sum of the patches, (problems, features)."""
         each = self.rows.sum(2)  # problems, input rows, features of a row
         starts = range(0, self.step * self.height, self.step)
         total = torch.stack([each[:, start : start + self.outputs].sum(1) for start in starts], 1)
         return total.unflatten(2, (self.channels, self.inner)).transpose(1, 2).flatten(1)
 
-    def gram(self, other: Lagged | None = None) -> Tensor:
-        """Σ of the products of the patches with those of another batch, or with themselves: (problems, N, N)."""
+    def gram(self, other: ConvRowBatch | None = None) -> Tensor:
+        """Compute Σ of the products of the patches with those of another batch, or themselves: (problems, N, N)."""
         blocks: dict[tuple[int, int], Tensor] = {}
         for lag in range(self.height):
             ahead = self._products(other or self, lag)
+            # G is symmetric with itself, so the blocks below the diagonal are those above. With another batch they
+            # are products of their own: R'[r]ᵀ R[r + lag], transposed.
             behind = ahead if other is None or lag == 0 else other._products(self, lag)
             for i in range(self.height - lag):
                 blocks[i, i + lag] = ahead[i]
@@ -81,18 +84,18 @@ class Lagged:
         ordered = split.permute(0, 2, 1, 3, 5, 4, 6)  # problems, channel, i, inner, channel', i', inner'
         return ordered.flatten(4, 6).flatten(1, 3)
 
-    def _products(self, other: Lagged, lag: int) -> list[Tensor]:
-        """For each i: Σ over r of R[r]ᵀ R'[r + lag], r = i … i + H − 1 in units of the dilation."""
+    def _products(self, other: ConvRowBatch, lag: int) -> list[Tensor]:
+        """Compute, for each i, Σ over r = i … i + H − 1 of R[r]ᵀ R'[r + lag], in units of the dilation.
+
+        The rows from the last i to the first i + H − 1 are common to all sums; each adds its own at the two borders.
+        """
         last, shift = self.step * (self.height - 1 - lag), self.step * lag
         common = self._product(other, last, self.outputs, shift)
         before = [self._product(other, r, r + 1, shift) for r in range(last)]
         after = [self._product(other, r, r + 1, shift) for r in range(self.outputs, self.outputs + last)]
-        found = []
-        for i in range(self.height - lag):
-            start = i * self.step
-            found.append(torch.stack([common, *before[start:], *after[:start]]).sum(0))
-        return found
+        starts = [i * self.step for i in range(self.height - lag)]
+        return [torch.stack([common, *before[start:], *after[:start]]).sum(0) for start in starts]
 
-    def _product(self, other: Lagged, first: int, last: int, shift: int) -> Tensor:
+    def _product(self, other: ConvRowBatch, first: int, last: int, shift: int) -> Tensor:
         left, right = self.rows[:, first:last], other.rows[:, first + shift : last + shift]
-        return (left.flatten(1, 2).mT @ right.flatten(1, 2)).double()
+        return (left.flatten(1, 2).mT @ right.flatten(1, 2)).double()  # sums of products are taken in float64

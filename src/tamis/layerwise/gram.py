@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tamis.layerwise.bias_correction import Means
-from tamis.layerwise.conv_gram import Lagged
-from tamis.layerwise.layer_matrices import Convolution, Dense, Form
+from tamis.layerwise.bias_correction import InputMeans
+from tamis.layerwise.conv_gram import ConvRowBatch
+from tamis.layerwise.layer_matrices import ConvolutionLayout, DenseLayout, MatrixLayout
 from tamis.training import Team
 
-LARGEST_CHUNK = 2**25  # bytes of rows that exist at a time
-PANEL = 128  # features that are multiplied at a time where half of a product is wanted
-FEW_FEATURES = 48  # as many at least are multiplied together
-SMALL_PRODUCT = 2**24  # multiplications, up to which float64 costs nothing that one would notice
+LARGEST_CHUNK = 2**25  # bytes of rows in memory at a time
+PANEL = 128  # features multiplied at a time where only half of a product is needed
+FEW_FEATURES = 48  # problems with fewer features are multiplied together
+SMALL_PRODUCT = 2**24  # multiplications, up to which float64 takes no time that one would notice
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Gram:
     precision: float = torch.finfo(torch.float64).eps
 
     @classmethod
-    def empty(cls, form: Form, device: torch.device) -> Gram:
-        """Sums over nothing."""
-        square = torch.zeros(form.problems, form.features, form.features, dtype=torch.float64, device=device)
-        row = square.new_zeros(form.problems, form.features)
+    def empty(cls, layout: MatrixLayout, device: torch.device) -> Gram:
+        """Return the sums over no rows."""
+        square = torch.zeros(layout.problems, layout.features, layout.features, dtype=torch.float64, device=device)
+        row = square.new_zeros(layout.problems, layout.features)
         return cls(square, square.clone(), row, row.clone(), 0)
 
     def __add__(self, other: Gram) -> Gram:
@@ -63,29 +63,29 @@ class Gram:
             max(self.precision, other.precision),
         )
 
-    def added(self, form: Form, small: Tensor, drift: Tensor | None) -> Gram:
-        """With the rows of a batch; the sums themselves are changed in place, for they are large.
+    def add_batch(self, layout: MatrixLayout, small: Tensor, drift: Tensor | None) -> Gram:
+        """Add the rows of a batch, and return the sums with their new count; the tensors, which are large, change.
 
         Args:
-            form: of the layer.
+            layout: that of the layer.
             small: inputs of the layer in the small network.
             drift: inputs in the original network minus those; None where they are the same.
         """
-        count, precision, form = self.count, self.precision, merged(form)
-        for chunk, moved in _chunks(form, small, drift):
-            dtype = _product_dtype(form, chunk)
-            rows = _laid_out(form, chunk, dtype)
+        count, precision, layout = self.count, self.precision, merge_problems(layout)
+        for chunk, moved in _chunks(layout, small, drift):
+            dtype = _product_dtype(layout, chunk)
+            rows = _lay_out(layout, chunk, dtype)
             self.inputs.add_(self._split(rows.gram()))
             self.input_sums.add_(rows.sums().reshape_as(self.input_sums))
             if moved is not None:
-                drift_rows = _laid_out(form, moved, dtype)
+                drift_rows = _lay_out(layout, moved, dtype)
                 self.drift.add_(self._split(rows.gram(drift_rows)))  # type: ignore[arg-type]  # laid out alike
                 self.drift_sums.add_(drift_rows.sums().reshape_as(self.drift_sums))
             count, precision = count + rows.count, max(precision, torch.finfo(dtype).eps)
         return replace(self, count=count, precision=precision)
 
     def _split(self, product: Tensor) -> Tensor:
-        """The blocks on the diagonal of products of merged problems: those of each problem."""
+        """Take the products of each problem from those of merged ones: the blocks on their diagonals."""
         problems, features = self.input_sums.shape
         if product.shape[1] == features:
             return product
@@ -93,53 +93,58 @@ class Gram:
         blocks = product.reshape(len(product), together, features, together, features)
         return blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).reshape(problems, features, features)
 
-    def summed(self, team: Team) -> Gram:
-        """Over the data of all processes."""
+    def sum_over(self, team: Team) -> Gram:
+        """Sum over the data of all processes."""
         if team.size == 1:
             return self
         count = int(team.summed(torch.tensor(float(self.count), dtype=torch.float64, device=self.inputs.device)))
         inputs, drift = team.summed(self.inputs), team.summed(self.drift)
+        # The products are as coarse as those of the coarsest process.
         _, coarse = team.extremes(int(self.precision > torch.finfo(torch.float64).eps))
         precision = torch.finfo(torch.float32 if coarse else torch.float64).eps
         return Gram(inputs, drift, team.summed(self.input_sums), team.summed(self.drift_sums), count, precision)
 
-    def means(self) -> Means:
-        """Of the inputs in both networks."""
+    def means(self) -> InputMeans:
+        """Compute the means of the inputs in both networks."""
         small = self.input_sums / self.count
-        return Means(small + self.drift_sums / self.count, small)
+        return InputMeans(small + self.drift_sums / self.count, small)
 
-    def centred(self) -> Gram:
-        """The same of the data minus its means: what is left to the weights where a bias can follow the means."""
+    def centre(self) -> Gram:
+        """Return the sums for the data minus its means, which is all that weights must fit where a bias adapts.
+
+        Σ (ỹ − m)(ỹ − m)ᵀ = G − m (Σ Ỹ)ᵀ with m = Σ Ỹ / count, and likewise for E.
+        """
         if self.count == 0:
             return self
         mean = self.input_sums / self.count
         inputs = self.inputs - mean[:, :, None] * self.input_sums[:, None, :]
         drift = self.drift - mean[:, :, None] * self.drift_sums[:, None, :]
-        # What is left of a feature that does not vary is rounding error, and would be taken for data.
+        # The difference of two nearly equal sums: what it leaves of a feature that does not vary is rounding error,
+        # which a fit would take for data. 256 roundings of G's diagonal are no less than that error.
         variance, size = (square.diagonal(dim1=1, dim2=2) for square in (inputs, self.inputs))
         varies = (variance > 256 * self.precision * size).double()
         return replace(self, inputs=inputs * varies[:, :, None] * varies[:, None, :], drift=drift * varies[:, :, None])
 
-    def in_order(self, places: Tensor) -> Gram:
-        """The same with its features in another order: of each problem, where each feature comes from."""
+    def reorder(self, places: Tensor) -> Gram:
+        """Return the sums with their features in another order; `places` says where each feature comes from."""
         rows = places[:, :, None].expand_as(self.inputs)
         inputs, drift = (square.gather(1, rows).gather(2, rows.mT) for square in (self.inputs, self.drift))
         sums = (self.input_sums.gather(1, places), self.drift_sums.gather(1, places))
         return Gram(inputs, drift, *sums, self.count)
 
     def with_constant(self) -> Gram:
-        """The same of the data with a last feature that is always 1, whose weight is the bias (GPFQ, section 4)."""
+        """Return the sums for data with a last feature that is always 1: its weight is the bias (GPFQ, section 4)."""
         one = self.inputs.new_full((len(self.inputs), 1, 1), float(self.count))
         row = self.input_sums[:, None, :]
         inputs = torch.cat([torch.cat([self.inputs, row.mT], 2), torch.cat([row, one], 2)], 1)
         bottom = self.drift_sums[:, None, :]
         drift = torch.cat([self.drift, bottom], 1)
-        drift = torch.cat([drift, drift.new_zeros(*drift.shape[:2], 1)], 2)
+        drift = torch.cat([drift, drift.new_zeros(*drift.shape[:2], 1)], 2)  # the constant never drifts
         sums = torch.cat([self.input_sums, one[:, :, 0]], 1)
         return Gram(inputs, drift, sums, torch.cat([self.drift_sums, one.new_zeros(len(one), 1)], 1), self.count)
 
 
-class Rows:
+class RowBatch:
     """A batch of inputs of a layer as rows, (problems, samples, features)."""
 
     def __init__(self, rows: Tensor) -> None:
@@ -147,77 +152,81 @@ class Rows:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.rows.shape[1]
 
     def sums(self) -> Tensor:
-        """Σ of the rows, (problems, features)."""
+        """Compute the sum of the rows, (problems, features)."""
         return self.rows.sum(1)
 
-    def gram(self, other: Rows | None = None) -> Tensor:
-        """Σ of the products of rows with those of another batch, or with themselves: (problems, N, N)."""
+    def gram(self, other: RowBatch | None = None) -> Tensor:
+        """Compute Σ of the products of the rows with those of another batch, or themselves: (problems, N, N)."""
         return symmetric_product(self.rows) if other is None else self.rows.mT @ other.rows
 
 
 def symmetric_product(rows: Tensor) -> Tensor:
-    """RᵀR, of which little more than half is computed."""
+    """Compute RᵀR from little more than half of its entries, since it is symmetric."""
     product = lower_product(rows, rows)
-    for here in panels(product.shape[2]):
+    for here in split_panels(product.shape[2]):
         product[:, : here.start, here] = product[:, here, : here.start].mT
     return product
 
 
 def lower_product(left: Tensor, right: Tensor) -> Tensor:
-    """LᵀR on and below the diagonal; what stands above it is not to be read."""
+    """Compute LᵀR on and below the diagonal; the entries above it are undefined."""
     features = left.shape[2]
     product = left.new_zeros(len(left), features, features)
-    for here in panels(features):
+    for here in split_panels(features):
         product[:, here, : here.stop] = left[:, :, here].mT @ right[:, :, : here.stop]
     return product
 
 
-def panels(features: int) -> Iterator[slice]:
-    """Features, a few at a time: of products of which half is wanted, these are the rows to take together."""
+def split_panels(features: int) -> Iterator[slice]:
+    """Yield slices of the features, each the rows to multiply at once where half of a product is needed."""
     for first in range(0, features, PANEL):
         yield slice(first, min(first + PANEL, features))
 
 
-def merged(form: Form) -> Form:
-    """Problems of a convolution put together until they have enough features to be multiplied efficiently."""
-    if isinstance(form, Dense) or form.features >= FEW_FEATURES:
-        return form
-    counts = range(min(form.problems, FEW_FEATURES // form.features), 0, -1)
-    together = next(count for count in counts if form.problems % count == 0)
-    return replace(form, problems=form.problems // together, features=form.features * together)
+def merge_problems(layout: MatrixLayout) -> MatrixLayout:
+    """Merge the problems of a convolution until each has enough features to be multiplied efficiently.
+
+    The products between merged problems are computed and thrown away (`Gram._split`), which is still faster than many
+    tiny products.
+    """
+    if isinstance(layout, DenseLayout) or layout.features >= FEW_FEATURES:
+        return layout
+    counts = range(min(layout.problems, FEW_FEATURES // layout.features), 0, -1)
+    together = next(count for count in counts if layout.problems % count == 0)
+    return replace(layout, problems=layout.problems // together, features=layout.features * together)
 
 
-def _product_dtype(form: Form, inputs: Tensor) -> torch.dtype:
-    """What to multiply in: float32, but where float64 costs nothing, or where less would lose what varies."""
-    small = inputs.numel() * form.overlap * form.features <= SMALL_PRODUCT
-    exact = small or inputs.dtype is torch.float64 or _is_far_from_zero(form, inputs)
+def _product_dtype(layout: MatrixLayout, inputs: Tensor) -> torch.dtype:
+    """Choose float32 to multiply in, unless float64 costs nothing or float32 would lose what varies."""
+    small = inputs.numel() * layout.overlap * layout.features <= SMALL_PRODUCT
+    exact = small or inputs.dtype is torch.float64 or _is_far_from_zero(layout, inputs)
     return torch.float64 if exact else torch.float32
 
 
-def _laid_out(form: Form, inputs: Tensor, dtype: torch.dtype) -> Rows | Lagged:
-    """Rows or, where that is less work, lagged rows."""
-    if isinstance(form, Convolution) and Lagged.applies(form, inputs):
-        return Lagged(form, inputs, dtype)
-    return Rows(form.rows(inputs.to(dtype)))
+def _lay_out(layout: MatrixLayout, inputs: Tensor, dtype: torch.dtype) -> RowBatch | ConvRowBatch:
+    """Lay out inputs as rows or, where that is less work, as single input rows of a convolution."""
+    if isinstance(layout, ConvolutionLayout) and ConvRowBatch.is_applicable(layout, inputs):
+        return ConvRowBatch(layout, inputs, dtype)
+    return RowBatch(layout.to_rows(inputs.to(dtype)))
 
 
-def _is_far_from_zero(form: Form, inputs: Tensor) -> bool:
-    """Whether the mean of a channel is so much more than what varies that centring would leave rounding errors."""
-    channel = inputs.dim() - 1 if isinstance(form, Dense) else int(form.has_batch(inputs))
+def _is_far_from_zero(layout: MatrixLayout, inputs: Tensor) -> bool:
+    """Tell whether a channel's mean exceeds its deviation so far that centring would leave rounding errors."""
+    channel = inputs.dim() - 1 if isinstance(layout, DenseLayout) else int(layout.has_batch(inputs))
     others = [axis for axis in range(inputs.dim()) if axis != channel]
     std, mean = torch.std_mean(inputs, others, correction=0)
     return bool((mean.abs() > 8 * std).any())
 
 
-def _chunks(form: Form, small: Tensor, drift: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Pieces of a batch whose rows, which can take many times its memory, are not too many."""
-    if not form.has_batch(small):
+def _chunks(layout: MatrixLayout, small: Tensor, drift: Tensor | None) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Split a batch into pieces whose rows, which can take many times its memory, are not too many."""
+    if not layout.has_batch(small):
         yield small, drift
         return
-    size = max(1, LARGEST_CHUNK // max(form.rows(small[:1]).nbytes, 1))
+    size = max(1, LARGEST_CHUNK // max(layout.to_rows(small[:1]).nbytes, 1))
     for start in range(0, len(small), size):
         yield small[start : start + size], None if drift is None else drift[start : start + size]

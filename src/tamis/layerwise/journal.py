@@ -1,4 +1,4 @@
-"""What a walk leaves in a directory, layer by layer, so that a kill loses no layer that was finished."""
+"""The journal of a walk: finished layers in a directory, so that a run that is killed loses none of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact import Codes, load_archive, read_object, replacing
+from tamis.artifact import Codes, load_archive, read_json_object, replace_file
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.training import Team
 
@@ -19,14 +19,14 @@ ORIGIN = "origin.json"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What was made of a layer.
+class LayerOutcome:
+    """The result of transforming one layer.
 
     Attributes:
-        params: parameters that change.
-        codes: of those that were quantized.
-        masks: which entries are kept, of those that were pruned.
-        figures: for the report.
+        params: the parameters that change, with their new values.
+        codes: the codes of those that were quantized.
+        masks: which entries are kept, for those that were pruned.
+        figures: numbers for the report.
     """
 
     params: dict[str, Tensor]
@@ -35,13 +35,13 @@ class Outcome:
     figures: dict[str, Any] = field(default_factory=dict)
 
 
-class Journal:
-    """The outcomes of finished layers, in files; without a directory, nothing.
+class LayerJournal:
+    """Record the outcomes of finished layers in files; without a directory, record nothing.
 
     Args:
-        directory: made if it is not there.
-        origin: what is done, to what, and how: only a run of the same origin may go on from the files.
-        team: of which the first process writes.
+        directory: where the files go; it is created if it does not exist.
+        origin: the step, its settings and the networks: only a run of the same origin may continue from the files.
+        team: the processes of the run, of which the first one writes.
     """
 
     def __init__(self, directory: str | Path | None, origin: Mapping[str, Any], team: Team) -> None:
@@ -49,28 +49,34 @@ class Journal:
         self._origin, self._team = dict(origin), team
 
     @property
-    def keeps(self) -> bool:
-        """Whether there is a directory."""
+    def is_active(self) -> bool:
+        """Whether there is a directory to record in."""
         return self._directory is not None
 
     def begin(self, data: str) -> None:
-        """Go on from what is there, or begin; `data` identifies the calibration data."""
+        """Start a journal, or check that the one in the directory is of the same run.
+
+        Args:
+            data: a digest that identifies the calibration data.
+        """
         if self._directory is None:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
         origin = json.loads(json.dumps({**self._origin, "calibration": data}))
         path = self._directory / ORIGIN
         if path.exists():
-            _compare(path, _read_json(path), origin)
+            _check_origin(path, read_json_object(path, "delete its directory to begin anew"), origin)
         elif self._team.leads:
-            for part in self._directory.glob("layer_*.pt"):  # without an origin: nobody knows of what
-                raise InvalidInput(f"'{part}' stands there without {ORIGIN}; name another place by directory=")
-            with replacing(path) as part:
+            for part in self._directory.glob("layer_*.pt"):  # nothing says which run these layers are of
+                raise InvalidInput(
+                    f"'{self._directory}' has '{part.name}' but no {ORIGIN}; name another place by directory="
+                )
+            with replace_file(path) as part:
                 part.write_text(json.dumps(origin, indent=2))
         self._team.wait()
 
-    def finished(self, number: int, weight: str) -> Outcome | None:
-        """What was made of a layer, if it is known."""
+    def read(self, number: int, weight: str) -> LayerOutcome | None:
+        """Read the outcome of a layer; None if it is not recorded."""
         path = self._path(number)
         if path is None or not path.exists():
             return None
@@ -78,23 +84,26 @@ class Journal:
             stored = load_archive(path, self._team.device)
             codes = {name: Codes(**parts) for name, parts in stored["codes"].items()}
             if stored["weight"] != weight:
-                raise CorruptArtifact(f"it is about '{stored['weight']}', not '{weight}'")
-            return Outcome(stored["params"], codes, stored["masks"], stored["figures"])
+                raise CorruptArtifact(f"it holds the layer of '{stored['weight']}', not of '{weight}'")
+            return LayerOutcome(stored["params"], codes, stored["masks"], stored["figures"])
         except OSError:
             raise
-        except Exception as error:  # torch and pickle each have their own
-            raise CorruptArtifact(f"'{path}' is damaged ({error!s:.200}); delete it to have it made again") from error
+        except Exception as error:  # torch and pickle raise many types for a damaged file
+            raise CorruptArtifact(
+                f"'{path}' is damaged ({error!s:.200}); delete it, and the layer is computed again"
+            ) from error
 
-    def record(self, number: int, weight: str, outcome: Outcome) -> None:
-        """Keep what was made of a layer."""
+    def record(self, number: int, weight: str, outcome: LayerOutcome) -> None:
+        """Write the outcome of a layer to its file."""
         path = self._path(number)
         if path is not None and self._team.leads:
+            # Plain dicts and tensors only: files are read with weights_only=True, which refuses classes.
             codes = {
                 name: {"indices": each.indices, "levels": each.levels, "scales": each.scales}
                 for name, each in outcome.codes.items()
             }
             content = {**vars(outcome), "codes": codes, "weight": weight}
-            with replacing(path) as part, part.open("wb") as file:
+            with replace_file(path) as part, part.open("wb") as file:
                 torch.save(content, file)
         self._team.wait()
 
@@ -102,18 +111,14 @@ class Journal:
         return None if self._directory is None else self._directory / f"layer_{number:04d}.pt"
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    return read_object(path, "delete its directory to begin anew")
-
-
-def _compare(path: Path, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def _check_origin(path: Path, recorded: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     differences = [
-        f"{name} was {found.get(name)!r:.80}, now it is {wanted.get(name)!r:.80}"
-        for name in dict.fromkeys([*found, *wanted])
-        if found.get(name) != wanted.get(name)
+        f"{name} was {recorded.get(name)!r:.80}, now it is {current.get(name)!r:.80}"
+        for name in dict.fromkeys([*recorded, *current])
+        if recorded.get(name) != current.get(name)
     ]
     if differences:
         raise InvalidInput(
-            f"'{path}' comes from another run: {'; '.join(differences[:4])}. Ask for the same again to go on; delete "
-            f"'{path.parent}', or name another place by directory=, to begin anew"
+            f"'{path}' comes from another run: {'; '.join(differences[:4])}. Use the same settings to continue it; "
+            f"delete '{path.parent}', or name another place by directory=, to begin anew"
         )

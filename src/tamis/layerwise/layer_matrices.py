@@ -1,4 +1,4 @@
-"""A layer as a family of least-squares problems: rows of data times the weights of neurons.
+"""Matrix layouts: a layer as a family of least-squares problems, rows of data times the weights of neurons.
 
 A linear layer is one problem: m rows of N features, n neurons of N weights each. A convolution is one problem for each
 of its groups, whose rows are the patches that its windows see. Taken one 2-D kernel at a time (GPFQ, section 6.2;
@@ -22,8 +22,14 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Form(ABC):
-    """How the weights and the inputs of one layer are matrices: `shape` is that of its weight."""
+class MatrixLayout(ABC):
+    """The way in which the weight and the inputs of one layer become matrices.
+
+    Attributes:
+        shape: that of the layer's weight.
+        groups: how many groups of channels do not mix.
+        problems, neurons, features: the shape of the weight as matrices.
+    """
 
     shape: Shape
     groups: int
@@ -32,54 +38,54 @@ class Form(ABC):
     features: int
 
     @abstractmethod
-    def matrix(self, weight: Tensor) -> Tensor:
-        """A weight as (problems, neurons, features)."""
+    def to_matrix(self, weight: Tensor) -> Tensor:
+        """Lay out a weight as (problems, neurons, features)."""
 
     @abstractmethod
-    def tensor(self, matrix: Tensor) -> Tensor:
-        """The weight that `matrix` was made of."""
+    def to_weight(self, matrix: Tensor) -> Tensor:
+        """Undo `to_matrix`."""
 
     @abstractmethod
-    def rows(self, inputs: Tensor) -> Tensor:
-        """Inputs of the layer as (problems, samples, features)."""
+    def to_rows(self, inputs: Tensor) -> Tensor:
+        """Lay out inputs of the layer as (problems, samples, features)."""
 
     @abstractmethod
     def has_batch(self, inputs: Tensor) -> bool:
-        """Whether the first axis of the layer's inputs can be cut into pieces."""
+        """Tell whether the first axis of the layer's inputs counts samples, and so can be cut into pieces."""
 
     @property
     @abstractmethod
     def channel_shape(self) -> Shape:
-        """The shape in which one number for each output channel is spread over the weight (see `Codes.scales`)."""
+        """The shape in which one number for each output channel broadcasts over the weight (see `Codes.scales`)."""
 
     @property
     def overlap(self) -> int:
-        """In how many rows an entry of the inputs stands, at most."""
+        """The largest number of rows that one entry of the inputs is in."""
         return 1
 
     @property
     def channels(self) -> int:
-        """How many outputs the layer has."""
+        """The number of output channels."""
         return self.groups * self.neurons
 
-    def by_channel(self, values: Tensor) -> Tensor:
-        """Sums of one number for each neuron, (problems, neurons), over the neurons of each output channel."""
+    def sum_by_channel(self, values: Tensor) -> Tensor:
+        """Sum one number for each neuron, (problems, neurons), over the neurons of each output channel."""
         return values.reshape(self.groups, -1, self.neurons).sum(1).reshape(-1)
 
-    def of_channel(self, values: Tensor) -> Tensor:
-        """One number for each output channel, given to each of its neurons: (problems, neurons)."""
+    def spread_channels(self, values: Tensor) -> Tensor:
+        """Give each output channel's number to each of its neurons: (problems, neurons)."""
         each = self.problems // self.groups
         return values.reshape(self.groups, 1, self.neurons).expand(-1, each, -1).reshape(self.problems, self.neurons)
 
 
 @dataclass(frozen=True)
-class Dense(Form):
-    """y = x Wᵀ, or y = x W where `transposed`, over the last axis."""
+class DenseLayout(MatrixLayout):
+    """The layout of a linear layer: y = x Wᵀ, or y = x W where `transposed`, over the last axis."""
 
     transposed: bool
 
     @classmethod
-    def of(cls, shape: Shape, transposed: bool) -> Dense:
+    def of(cls, shape: Shape, transposed: bool) -> DenseLayout:
         neurons, features = reversed(shape) if transposed else shape
         return cls(shape, 1, 1, neurons, features, transposed)
 
@@ -87,13 +93,13 @@ class Dense(Form):
     def channel_shape(self) -> Shape:
         return (1, self.neurons) if self.transposed else (self.neurons, 1)
 
-    def matrix(self, weight: Tensor) -> Tensor:
+    def to_matrix(self, weight: Tensor) -> Tensor:
         return (weight.T if self.transposed else weight)[None]
 
-    def tensor(self, matrix: Tensor) -> Tensor:
+    def to_weight(self, matrix: Tensor) -> Tensor:
         return (matrix[0].T if self.transposed else matrix[0]).contiguous()
 
-    def rows(self, inputs: Tensor) -> Tensor:
+    def to_rows(self, inputs: Tensor) -> Tensor:
         return inputs.reshape(1, -1, self.features)
 
     def has_batch(self, inputs: Tensor) -> bool:
@@ -102,7 +108,7 @@ class Dense(Form):
 
 @dataclass(frozen=True)
 class Geometry:
-    """How a window moves; `padding` as `F.pad` takes it, negative where the input is cut."""
+    """The way a window moves; `padding` is as `F.pad` takes it, negative where the input is cut."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -110,15 +116,15 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Convolution(Form):
-    """A convolution with kernel (outputs, inputs / groups, *window)."""
+class ConvolutionLayout(MatrixLayout):
+    """The layout of a convolution with the kernel (outputs, inputs / groups, *window)."""
 
     geometry: Geometry
 
     @classmethod
-    def of(cls, shape: Shape, groups: int, geometry: Geometry, per_channel: bool) -> Convolution:
-        """`per_channel`: one 2-D kernel at a time, instead of jointly over the input channels of a group."""
-        problems, features = _problems(shape[1], groups, math.prod(shape[2:]), per_channel)
+    def of(cls, shape: Shape, groups: int, geometry: Geometry, per_channel: bool) -> ConvolutionLayout:
+        """Make the layout of a kernel; `per_channel` takes one 2-D kernel at a time, not a group's channels jointly."""
+        problems, features = _count_problems(shape[1], groups, math.prod(shape[2:]), per_channel)
         return cls(shape, groups, problems, shape[0] // groups, features, geometry)
 
     @property
@@ -129,28 +135,28 @@ class Convolution(Form):
     def channel_shape(self) -> Shape:
         return (self.shape[0], *[1] * (len(self.shape) - 1))
 
-    def matrix(self, weight: Tensor) -> Tensor:
+    def to_matrix(self, weight: Tensor) -> Tensor:
         per_group = weight.reshape(self.groups, self.neurons, self.problems // self.groups, self.features)
         return per_group.transpose(1, 2).reshape(self.problems, self.neurons, self.features)
 
-    def tensor(self, matrix: Tensor) -> Tensor:
+    def to_weight(self, matrix: Tensor) -> Tensor:
         per_group = matrix.reshape(self.groups, self.problems // self.groups, self.neurons, self.features)
         return per_group.transpose(1, 2).reshape(self.shape)
 
-    def rows(self, inputs: Tensor) -> Tensor:
+    def to_rows(self, inputs: Tensor) -> Tensor:
         x = inputs if self.has_batch(inputs) else inputs[None]
-        return _rows_of_windows(x, self.shape[2:], self.geometry, self.problems)
+        return _cut_rows(x, self.shape[2:], self.geometry, self.problems)
 
     def has_batch(self, inputs: Tensor) -> bool:
         return inputs.dim() == len(self.shape)
 
 
 @dataclass(frozen=True)
-class TransposedConvolution(Form):
-    """A transposed convolution with kernel (inputs, outputs / groups, *window).
+class TransposedConvolutionLayout(MatrixLayout):
+    """The layout of a transposed convolution with the kernel (inputs, outputs / groups, *window).
 
-    It is a convolution of stride 1 over the input with `spacing` − 1 zeros between its pixels, whose kernel is turned
-    round in all its spatial axes.
+    It is a convolution of stride 1 over the input with `spacing` − 1 zeros between its pixels, with the kernel flipped
+    along all its spatial axes.
     """
 
     geometry: Geometry
@@ -159,8 +165,8 @@ class TransposedConvolution(Form):
     @classmethod
     def of(
         cls, shape: Shape, groups: int, geometry: Geometry, spacing: tuple[int, ...], per_channel: bool
-    ) -> TransposedConvolution:
-        problems, features = _problems(shape[0] // groups, groups, math.prod(shape[2:]), per_channel)
+    ) -> TransposedConvolutionLayout:
+        problems, features = _count_problems(shape[0] // groups, groups, math.prod(shape[2:]), per_channel)
         return cls(shape, groups, problems, shape[1], features, geometry, spacing)
 
     @property
@@ -171,31 +177,32 @@ class TransposedConvolution(Form):
     def channel_shape(self) -> Shape:
         return (self.groups, self.shape[1], *[1] * (len(self.shape) - 2))
 
-    def matrix(self, weight: Tensor) -> Tensor:
-        turned = weight.flip(*range(2, weight.dim()))
-        per_problem = turned.reshape(self.problems, -1, self.neurons, math.prod(self.shape[2:]))
+    def to_matrix(self, weight: Tensor) -> Tensor:
+        flipped = weight.flip(*range(2, weight.dim()))
+        # Input channels come first here: those of one problem are next to each other, as its features must be.
+        per_problem = flipped.reshape(self.problems, -1, self.neurons, math.prod(self.shape[2:]))
         return per_problem.transpose(1, 2).reshape(self.problems, self.neurons, self.features)
 
-    def tensor(self, matrix: Tensor) -> Tensor:
+    def to_weight(self, matrix: Tensor) -> Tensor:
         per_problem = matrix.reshape(self.problems, self.neurons, -1, math.prod(self.shape[2:]))
-        turned = per_problem.transpose(1, 2).reshape(self.shape)
-        return turned.flip(*range(2, turned.dim()))
+        flipped = per_problem.transpose(1, 2).reshape(self.shape)
+        return flipped.flip(*range(2, flipped.dim()))
 
-    def rows(self, inputs: Tensor) -> Tensor:
+    def to_rows(self, inputs: Tensor) -> Tensor:
         x = inputs if self.has_batch(inputs) else inputs[None]
-        return _rows_of_windows(spaced(x, self.spacing), self.shape[2:], self.geometry, self.problems)
+        return _cut_rows(spaced(x, self.spacing), self.shape[2:], self.geometry, self.problems)
 
     def has_batch(self, inputs: Tensor) -> bool:
         return inputs.dim() == len(self.shape)
 
 
-def _problems(channels: int, groups: int, window: int, per_channel: bool) -> tuple[int, int]:
-    """How many problems a convolution is, and how many features each has."""
+def _count_problems(channels: int, groups: int, window: int, per_channel: bool) -> tuple[int, int]:
+    """Count the problems that a convolution is, and the features of each."""
     return (groups * channels, window) if per_channel else (groups, channels * window)
 
 
-def _rows_of_windows(x: Tensor, window: Shape, geometry: Geometry, problems: int) -> Tensor:
-    """Patches of an input as rows, its channels split among the problems."""
+def _cut_rows(x: Tensor, window: Shape, geometry: Geometry, problems: int) -> Tensor:
+    """Cut an input into patches, and lay them out as rows with the channels split among the problems."""
     padded = F.pad(x, geometry.padding) if any(geometry.padding) else x
     windows = patches(padded, window, geometry.stride, geometry.dilation)
     split = windows.unflatten(1, (problems, -1))  # batch, problems, channels of each, *outputs, *window
@@ -205,7 +212,7 @@ def _rows_of_windows(x: Tensor, window: Shape, geometry: Geometry, problems: int
 
 
 def patches(x: Tensor, window: Sequence[int], stride: Sequence[int], dilation: Sequence[int]) -> Tensor:
-    """What the windows see: (batch, channels, *outputs, *window); a view, in any number of dimensions.
+    """Return the patches that the windows see, a view: (batch, channels, *outputs, *window), in any dimension.
 
     Example:
         >>> patches(torch.arange(5.0)[None, None], [2], [2], [1])[0, 0]
@@ -214,6 +221,7 @@ def patches(x: Tensor, window: Sequence[int], stride: Sequence[int], dilation: S
     """
     spatial, steps = x.shape[2:], x.stride()[2:]
     outputs = [(n - d * (k - 1) - 1) // s + 1 for n, k, s, d in zip(spatial, window, stride, dilation, strict=True)]
+    # Strided views overlap without a copy: moving a window moves by `stride`, moving inside it by `dilation`.
     moves = [step * s for step, s in zip(steps, stride, strict=True)]
     inside = [step * d for step, d in zip(steps, dilation, strict=True)]
     return x.as_strided((*x.shape[:2], *outputs, *window), (*x.stride()[:2], *moves, *inside))

@@ -1,4 +1,4 @@
-"""Repair: what pruning and quantization left of a network, fitted to the original layer by layer, without training."""
+"""Repair: fit what pruning and quantization left of a network to the original, layer by layer, without training."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import Codes, Compressed, compressed_of, storable
+from tamis.artifact import Codes, Compressed, cast_scales, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph import Network, Patterns, as_patterns, check_same_graph, lasting, without_autocast
-from tamis.layerwise.bias_correction import lost, shifted
-from tamis.layerwise.calibration import Calibration
-from tamis.layerwise.collector import Rows, Sums
+from tamis.layerwise.bias_correction import compute_bias_offset, correct_bias
+from tamis.layerwise.calibration import Calibration, describe_calibration
+from tamis.layerwise.collector import LayerGrams, LayerRows
 from tamis.layerwise.gram import Gram
-from tamis.layerwise.journal import Outcome
+from tamis.layerwise.journal import LayerOutcome
 from tamis.layerwise.layers import Layer, find_layers
-from tamis.layerwise.least_squares import DAMPING, fitted
-from tamis.layerwise.transform import described, transformed
-from tamis.layerwise.walk import ACTIVATION_BUDGET, Walk, check_budget
+from tamis.layerwise.least_squares import DAMPING, fit_weights
+from tamis.layerwise.walk import ACTIVATION_BUDGET, CalibrationRun, check_budget, transform_layers
 from tamis.progress import Listener
 from tamis.settings import Repair, documents
-from tamis.training import join_team
 
 
 @documents(Repair)
@@ -46,8 +44,8 @@ def repair(
 ) -> Compressed:
     """Refit a compressed network to the original one, layer by layer, without training.
 
-    Of a layer with real weights, every neuron becomes the least-squares fit to its original outputs among the weights
-    on its own support, given the inputs that the compressed layers before it now send. Of a quantized layer the codes
+    In a layer with real weights, every neuron becomes the least-squares fit to its original outputs among the weights
+    on its own support, given the inputs that the compressed layers before it now send. In a quantized layer the codes
     stay, and the scales of its units are fitted. Masks and codes are those of `small`.
 
     Args:
@@ -55,8 +53,8 @@ def repair(
         small: the same network, compressed.
         calibration: inputs, as `tamis.quantize` takes them.
         <settings>
-        directory: where each layer is left when it is finished, so that the same call goes on after a kill.
-        activation_budget: bytes of activations to keep in memory; what is more goes to files.
+        directory: where each finished layer is recorded, so that the same call continues after it was killed.
+        activation_budget: bytes of activations to keep in memory; the rest goes to files.
         example: an input, if `net` is a module.
         progress: True, False, or a function of a `Progress`, called after each layer.
 
@@ -82,18 +80,17 @@ def repair(
         "step": "repair",
         "damping": float(damping),
         "bias_correction": bias_correction,
-        "calibration": described(calibration),
+        "calibration": describe_calibration(calibration),
         "include": list(as_patterns(include)) or None,
         "exclude": list(as_patterns(exclude)) or None,
     }
-    team = join_team(original.device)
-    walk = Walk(original, small.params, calibration, False, activation_budget, team)
-    return transformed(walk, layers, fitter, small, step, directory, progress)
+    run = CalibrationRun(calibration, activation_budget, directory, progress)
+    return transform_layers(original, small, layers, fitter, step, run)
 
 
 @dataclass(frozen=True)
 class _Fitter:
-    """What `repair` does to a layer."""
+    """The fit of one layer, as `repair` does it."""
 
     original: Mapping[str, Tensor]
     small: Compressed
@@ -103,49 +100,52 @@ class _Fitter:
     def takes_rows(self, layer: Layer) -> bool:
         return False
 
-    def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
-        sums = seen.sums()
+    def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
+        sums = seen.grams()
+        # Where the bias may follow the means, the weights fit only what varies; otherwise they also make up for it.
         corrects = self.bias_correction and layer.shift is not None and layer.shift.name not in self.small.codes
-        gram = sums.all.centred() if corrects else sums.all
-        offset = None if corrects else lost(layer, self.original, self.small.params)
+        gram = sums.all.centre() if corrects else sums.all
+        offset = None if corrects else compute_bias_offset(layer, self.original, self.small.params)
         codes: dict[str, Codes] = {}
         if layer.weight in self.small.codes:
-            codes[layer.weight] = self._rescaled(layer, gram, offset)
+            codes[layer.weight] = self._rescale(layer, gram, offset)
             weight = codes[layer.weight].values(self.small.masks.get(layer.weight))
         else:
-            weight = self._refitted(layer, gram, params[layer.weight], offset)
-        moved = shifted(layer, sums.all.means(), self.original, weight) if corrects else {}
+            weight = self._refit(layer, gram, params[layer.weight], offset)
+        moved = correct_bias(layer, sums.all.means(), self.original, weight) if corrects else {}
         zeros = float((weight == 0).double().mean())
-        return Outcome({layer.weight: weight, **moved}, codes, figures={"zeros": zeros})
+        return LayerOutcome({layer.weight: weight, **moved}, codes, figures={"zeros": zeros})
 
-    def _refitted(self, layer: Layer, gram: Gram, present: Tensor, offset: Tensor | None) -> Tensor:
-        form, mask = layer.form, self.small.masks.get(layer.weight)
-        keep = None if mask is None else form.matrix(mask)
-        original, before = (form.matrix(each).double() for each in (self.original[layer.weight], present))
-        weights = fitted(original, before, keep, gram, self.damping, offset)
-        return form.tensor(weights).to(present.dtype)
+    def _refit(self, layer: Layer, gram: Gram, present: Tensor, offset: Tensor | None) -> Tensor:
+        layout, mask = layer.layout, self.small.masks.get(layer.weight)
+        keep = None if mask is None else layout.to_matrix(mask)
+        original, before = (layout.to_matrix(each).double() for each in (self.original[layer.weight], present))
+        weights = fit_weights(original, before, keep, gram, self.damping, offset)
+        return layout.to_weight(weights).to(present.dtype)
 
-    def _rescaled(self, layer: Layer, gram: Gram, offset: Tensor | None) -> Codes:
-        """The same codes with the scale of each unit times the factor that least squares gives it."""
-        form, codes = layer.form, self.small.codes[layer.weight]
+    def _rescale(self, layer: Layer, gram: Gram, offset: Tensor | None) -> Codes:
+        """Multiply the scale of each unit by the factor that least squares gives it; the codes stay."""
+        layout, codes = layer.layout, self.small.codes[layer.weight]
         original, q = (
-            form.matrix(each).double()
+            layout.to_matrix(each).double()
             for each in (self.original[layer.weight], codes.values(self.small.masks.get(layer.weight)))
         )
+        # The factor of a unit with values q is 1 + ⟨q, missing⟩ / ⟨q, qG⟩: it minimises the error along q.
         missing = (original - q) @ gram.inputs + original @ gram.drift.mT
         if offset is not None:
             missing = missing + offset[:, :, None] * gram.input_sums[:, None, :]
-        # Within an output channel, units would have to be fitted together: they share one factor.
-        shared = tuple(map(math.gcd, codes.scales.shape, form.channel_shape))
-        change, denominator = (_by_unit(form.tensor(q * each), shared) for each in (missing, q @ gram.inputs))
+        # Units within one output channel would have to be fitted together, so they share one factor.
+        shared = tuple(map(math.gcd, codes.scales.shape, layout.channel_shape))
+        change, denominator = (_sum_by_unit(layout.to_weight(q * each), shared) for each in (missing, q @ gram.inputs))
+        # A factor must stay positive, as scales are; a unit of zeros has none.
         sound = (denominator > 0) & (denominator + change > 0)
         factors = torch.where(sound, 1 + change / denominator.where(sound, 1.0), 1.0)
         for axis, (few, many) in enumerate(zip(shared, codes.scales.shape, strict=True)):
             factors = factors.repeat_interleave(many // few, dim=axis)
-        return Codes(codes.indices, codes.levels, storable(codes.scales.double() * factors, codes.scales.dtype))
+        return Codes(codes.indices, codes.levels, cast_scales(codes.scales.double() * factors, codes.scales.dtype))
 
 
-def _by_unit(weight: Tensor, units: tuple[int, ...]) -> Tensor:
-    """The sum over each unit of a weight, units as in the shape of `Codes.scales`."""
+def _sum_by_unit(weight: Tensor, units: tuple[int, ...]) -> Tensor:
+    """Sum a weight over each unit; `units` is a shape like that of `Codes.scales`."""
     blocks = [part for count, length in zip(units, weight.shape, strict=True) for part in (count, length // count)]
     return weight.reshape(blocks).sum(tuple(range(1, len(blocks), 2)))

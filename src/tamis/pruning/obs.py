@@ -13,7 +13,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tamis.layerwise import Gram, Layer, Outcome, Rows, Sums, System, fitted_with_saliencies, shifted
+from tamis.layerwise import (
+    Gram,
+    Layer,
+    LayerGrams,
+    LayerOutcome,
+    LayerRows,
+    NormalEquations,
+    correct_bias,
+    fit_with_saliencies,
+)
 
 ROUNDS = 8
 
@@ -37,36 +46,36 @@ class BrainSurgeon:
     def takes_rows(self, layer: Layer) -> bool:
         return False
 
-    def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
+    def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
         """The layer with fewer weights, fitted to its original outputs."""
-        sums = seen.sums()
-        form, weight = layer.form, self.original[layer.weight]
+        sums = seen.grams()
+        form, weight = layer.layout, self.original[layer.weight]
         mask = self.masks.get(layer.weight, torch.ones_like(weight, dtype=torch.bool))
-        gram = sums.all if layer.shift is None else sums.all.centred()
+        gram = sums.all if layer.shift is None else sums.all.centre()
         found, keep = _pruned(
-            form.matrix(weight).double(),
-            form.matrix(params[layer.weight]).double(),
-            form.matrix(mask),
+            form.to_matrix(weight).double(),
+            form.to_matrix(params[layer.weight]).double(),
+            form.to_matrix(mask),
             gram,
             self.counts[layer.weight],
         )
-        left, small = form.tensor(keep), form.tensor(found).to(weight.dtype)
-        moved = shifted(layer, sums.all.means(), self.original, small)
+        left, small = form.to_weight(keep), form.to_weight(found).to(weight.dtype)
+        moved = correct_bias(layer, sums.all.means(), self.original, small)
         zeros = float((small == 0).double().mean())
-        return Outcome({layer.weight: small, **moved}, masks={layer.weight: left}, figures={"zeros": zeros})
+        return LayerOutcome({layer.weight: small, **moved}, masks={layer.weight: left}, figures={"zeros": zeros})
 
 
 def _pruned(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: int) -> tuple[Tensor, Tensor]:
     """Weights and mask with `count` weights gone, the same fraction of those left in each round."""
     total, before = keep.numel(), int(keep.sum())
-    system = System.of(gram)
-    weights, costs = fitted_with_saliencies(original, present, keep, gram, system)
+    system = NormalEquations.of(gram)
+    weights, costs = fit_with_saliencies(original, present, keep, gram, system)
     for round_ in range(1, ROUNDS + 1):
         left = round(before * ((total - count) / before) ** (round_ / ROUNDS)) if before else 0
         going = int(keep.sum()) - left
         if going > 0:
             keep = keep.flatten().index_fill(0, _least(costs.flatten(), going), False).reshape(keep.shape)
-            weights, costs = fitted_with_saliencies(original, weights * keep, keep, gram, system)
+            weights, costs = fit_with_saliencies(original, weights * keep, keep, gram, system)
     return weights * keep, keep
 
 

@@ -15,11 +15,11 @@ from tamis.graph import Network, Patterns, as_patterns, lasting
 from tamis.layerwise import (
     ACTIVATION_BUDGET,
     Calibration,
-    Walk,
+    CalibrationRun,
     check_budget,
-    described,
+    describe_calibration,
     find_layers,
-    transformed,
+    transform_layers,
 )
 from tamis.progress import Listener
 from tamis.pruning.amount import Amount, count_of, counts_by_layer, plain
@@ -28,7 +28,6 @@ from tamis.pruning.obs import BrainSurgeon
 from tamis.pruning.prunable_weights import candidates
 from tamis.pruning.selection import Sweep, Visitor, keep_all_but_smallest
 from tamis.settings import Pruning, documents
-from tamis.training import join_team
 
 
 @documents(Pruning)
@@ -92,12 +91,12 @@ def prune(
         return before.pruned({name: kept[name] for name in chosen.names}, step)
     if coded := [name for name in chosen.names if name in before.codes]:
         raise InvalidInput(f"by='obs' moves the weights it keeps, and '{coded[0]}' is quantized: quantize afterwards")
-    original, step = before.network, {**step, "calibration": described(calibration)}
+    original, step = before.network, {**step, "calibration": describe_calibration(calibration)}
     surgeon = BrainSurgeon(original.params, before.masks, {name: int((~kept[name]).sum()) for name in chosen.names})
     only = [glob.escape(name) for name in chosen.names]  # names, not patterns
     layers = find_layers(original, only, None, "joint", done="pruned by 'obs'")
-    walk = Walk(original, before.params, calibration, False, activation_budget, join_team(original.device))
-    return transformed(walk, layers, surgeon, before, step, directory, progress)
+    run = CalibrationRun(calibration, activation_budget, directory, progress)
+    return transform_layers(original, before, layers, surgeon, step, run)
 
 
 def _check_calibration(by: str | Criterion, calibration: Calibration, biases: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from tamis.layerwise import Rows, Samples
+from tamis.layerwise import LayerRows, PairedRows
 from tamis.quantization.feedback import Grid
 from tamis.quantization.problem import Order, largest_first
 from tamis.quantization.units import Units
@@ -20,7 +20,7 @@ AlongData = Callable[[Tensor, Tensor, Tensor, Grid], Tensor]
 def quantized_along_data(
     choose: AlongData,
     weights: Tensor,
-    rows: Rows,
+    rows: LayerRows,
     candidates: Tensor,
     units: Units,
     levels: Tensor,
@@ -43,7 +43,7 @@ def quantized_along_data(
     whole = rows.all
     places = torch.arange(weights.shape[2], device=weights.device)
     if order == "norm":
-        seen = whole.centred() if centred else whole
+        seen = whole.centre() if centred else whole
         places = largest_first(seen.small[0].double().square().sum(0))
     small = whole.small.numel() * weights.shape[1] <= SMALL_WORK
     dtype = torch.float64 if small else torch.promote_types(levels.dtype, torch.float32)
@@ -52,12 +52,12 @@ def quantized_along_data(
     def grid(scales: Tensor) -> Grid:
         return Grid(units.spread(scales).to(levels.dtype), levels)
 
-    def chosen(samples: Samples, scales: Tensor) -> Tensor:
+    def chosen(samples: PairedRows, scales: Tensor) -> Tensor:
         return choose(weights, samples.original, samples.small, grid(scales))
 
-    def prepared(samples: Samples) -> Samples:
+    def prepared(samples: PairedRows) -> PairedRows:
         samples = _ordered(samples, places if order == "norm" else None, dtype)
-        return samples.centred() if centred else samples
+        return samples.centre() if centred else samples
 
     best = candidates[0]
     if len(candidates) > 1:
@@ -72,17 +72,17 @@ def quantized_along_data(
     return indices, best
 
 
-def _ordered(samples: Samples, places: Tensor | None, dtype: torch.dtype) -> Samples:
+def _ordered(samples: PairedRows, places: Tensor | None, dtype: torch.dtype) -> PairedRows:
     """With features in another order, unless there is none, and in a dtype."""
 
     def moved(rows: Tensor) -> Tensor:
         return (rows if places is None else rows[:, :, places]).to(dtype)
 
     original = moved(samples.original)
-    return Samples(original, original if samples.original is samples.small else moved(samples.small))
+    return PairedRows(original, original if samples.original is samples.small else moved(samples.small))
 
 
-def _errors(weights: Tensor, indices: Tensor, grid: Grid, held_out: Samples) -> Tensor:
+def _errors(weights: Tensor, indices: Tensor, grid: Grid, held_out: PairedRows) -> Tensor:
     """‖Yw − Ỹq‖² of each neuron, (problems, neurons)."""
     chosen = Grid(grid.scales[:, :, None], grid.levels).values(indices).to(held_out.small.dtype)
     outputs = held_out.original @ weights.mT.to(held_out.original.dtype)

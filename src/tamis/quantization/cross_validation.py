@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tamis.artifact import Compressed, compressed_of
 from tamis.errors import InvalidInput
 from tamis.graph import Network, compare_outputs
-from tamis.layerwise import FEWEST_BATCHES, Calibration, batches_of
+from tamis.layerwise import FEWEST_BATCHES, Calibration, read_calibration
 from tamis.progress import Listener, reporting
 from tamis.quantization.alphabet import Alphabet
 
@@ -73,7 +73,7 @@ def cross_validate(
     for name, given in (("levels", levels), ("c_alpha", c_alpha)):
         if not isinstance(given, Iterable):
             raise InvalidInput(f"cross_validate chooses among several: pass {name}=({given!r},), or more of them")
-    batches = list(batches_of(calibration, original.network))
+    batches = list(read_calibration(calibration, original.network))
     if len(batches) < 2:
         raise InvalidInput("cross_validate needs two batches of calibration data or more: one to leave aside")
     pairs = list(product(levels, c_alpha))

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from tamis.kernels import BLOCK
-from tamis.layerwise import Gram, lower_product, panels, symmetric_product
+from tamis.layerwise import Gram, lower_product, split_panels, symmetric_product
 from tamis.quantization.feedback import Grid, Recursion, chosen
 
 
@@ -50,7 +50,7 @@ def _recursion(weights: Tensor, inputs: Tensor, drift: Tensor | None) -> Recursi
 def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
     """Σ_{j≤t} E_tj w_j for every t and neuron, in the dtype of E: half of a product."""
     result, factors = torch.empty_like(weights), weights.to(matrix.dtype)
-    for here in panels(weights.shape[2]):
+    for here in split_panels(weights.shape[2]):
         rows = matrix[:, here, : here.stop].tril(here.start)
         result[:, :, here] = factors[:, :, : here.stop] @ rows.mT
     return result

@@ -8,8 +8,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tamis.artifact import Codes, storable
-from tamis.layerwise import MANY_FEATURES, Dense, Layer, Means, Outcome, Rows, Sums, lost, shifted
+from tamis.artifact import Codes, cast_scales
+from tamis.layerwise import (
+    MANY_FEATURES,
+    DenseLayout,
+    InputMeans,
+    Layer,
+    LayerGrams,
+    LayerOutcome,
+    LayerRows,
+    compute_bias_offset,
+    correct_bias,
+)
 from tamis.quantization.along_data import quantized_along_data
 from tamis.quantization.alphabet import Alphabet
 from tamis.quantization.feedback import Grid, Recursion, chosen
@@ -58,13 +68,13 @@ class LayerQuantizer:
             and not {layer.weight, layer.bias} & self.masks.keys()
             and not self.biases
         )
-        return plain and isinstance(layer.form, Dense) and layer.form.features >= MANY_FEATURES
+        return plain and isinstance(layer.layout, DenseLayout) and layer.layout.features >= MANY_FEATURES
 
-    def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
+    def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
         """The layer's codes, and whatever else changes with them."""
-        if isinstance(seen, Rows) and self._goes_along_data(seen):
+        if isinstance(seen, LayerRows) and self._goes_along_data(seen):
             return self._along_data(layer, seen)
-        sums = seen.sums()
+        sums = seen.grams()
         has_bias = self.biases and layer.shift is not None and layer.shift.name == layer.bias
         corrects = self.bias_correction and layer.shift is not None and not has_bias
         problem = Problem.of(
@@ -78,7 +88,7 @@ class LayerQuantizer:
             order=self.order,
             offset=None if corrects or has_bias else self._pruned_bias(layer, params),
         )
-        levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.form, self.per)
+        levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.layout, self.per)
         choice = _Choice(self, problem, units, levels)
         indices, scales = choice.quantized(choice.best_scales())
         codes = _codes(layer, problem.natural(indices), scales, units, levels, has_bias)
@@ -86,36 +96,36 @@ class LayerQuantizer:
 
     def _pruned_bias(self, layer: Layer, params: Mapping[str, Tensor]) -> Tensor | None:
         """What a bias that is pruned leaves to the weights."""
-        return lost(layer, self.original, params) if layer.bias in self.masks else None
+        return compute_bias_offset(layer, self.original, params) if layer.bias in self.masks else None
 
-    def _goes_along_data(self, rows: Rows) -> bool:
-        form = rows.layer.form
+    def _goes_along_data(self, rows: LayerRows) -> bool:
+        form = rows.layer.layout
         return along_data_is_cheaper(rows.count, form.features, form.neurons, len(self.multiples))
 
-    def _along_data(self, layer: Layer, rows: Rows) -> Outcome:
+    def _along_data(self, layer: Layer, rows: LayerRows) -> LayerOutcome:
         assert self.method.along_data is not None
         corrects = self.bias_correction and layer.shift is not None
         means = rows.all.means() if corrects else None
-        weights = layer.form.matrix(self.original[layer.weight]).double()
-        levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.form, self.per)
+        weights = layer.layout.to_matrix(self.original[layer.weight]).double()
+        levels, units = self.alphabet.tensor(self.original[layer.weight]), Units(layer.layout, self.per)
         radii = self.alphabet.radii(units.weights(weights))
-        candidates = storable(radii[None] * radii.new_tensor(self.multiples)[:, None], levels.dtype).double()
+        candidates = cast_scales(radii[None] * radii.new_tensor(self.multiples)[:, None], levels.dtype).double()
         indices, scales = quantized_along_data(
             self.method.along_data, weights, rows, candidates, units, levels, order=self.order, centred=corrects
         )
         return self._outcome(layer, _codes(layer, indices, scales, units, levels, has_bias=False), means)
 
-    def _outcome(self, layer: Layer, codes: dict[str, Codes], means: Means | None) -> Outcome:
+    def _outcome(self, layer: Layer, codes: dict[str, Codes], means: InputMeans | None) -> LayerOutcome:
         """What follows from codes; with means of the inputs, the bias that keeps those of the outputs, too."""
         values = {name: code.values(self.masks.get(name)) for name, code in codes.items()}
         if means is not None:
-            moved = shifted(layer, means, self.original, values[layer.weight])
+            moved = correct_bias(layer, means, self.original, values[layer.weight])
         else:  # what an earlier step moved goes back: it was fitted to other weights
             own = layer.shift.name if layer.shift is not None else None
             moved = {} if own is None or own in codes else {own: self.original[own]}
         zeros = float((values[layer.weight] == 0).double().mean())
         figures = {"levels": len(self.alphabet.levels), "zeros": zeros}
-        return Outcome({**values, **moved}, codes, figures=figures)
+        return LayerOutcome({**values, **moved}, codes, figures=figures)
 
 
 @dataclass(frozen=True)
@@ -131,7 +141,7 @@ class _Choice:
         """The radius of each unit times the multiple that does best on held-out data."""
         problem, quantizer = self.problem, self.quantizer
         weights = problem.start if problem.keep is None else problem.start.where(problem.keep, torch.nan)
-        weights = problem.natural(weights)[:, :, : self.units.form.features]  # the bias has no say
+        weights = problem.natural(weights)[:, :, : self.units.layout.features]  # the bias has no say
         radii = quantizer.alphabet.radii(self.units.weights(weights))
         multiples = radii.new_tensor(quantizer.multiples)
         if len(multiples) == 1:
@@ -190,17 +200,17 @@ class _Choice:
 
     def _stored(self, scales: Tensor) -> Tensor:
         """As they are in the weight's dtype."""
-        return storable(scales, self.levels.dtype).double()
+        return cast_scales(scales, self.levels.dtype).double()
 
 
 def _codes(
     layer: Layer, indices: Tensor, scales: Tensor, units: Units, levels: Tensor, has_bias: bool
 ) -> dict[str, Codes]:
     """Of the weight and, where it is quantized as the last feature, of the bias."""
-    form = layer.form
+    form = layer.layout
     indices = indices.to(torch.uint8 if len(levels) <= 256 else torch.int32)
     scales = scales.to(levels.dtype)
-    codes = {layer.weight: Codes(form.tensor(indices[:, :, : form.features]), levels, units.scales(scales))}
+    codes = {layer.weight: Codes(form.to_weight(indices[:, :, : form.features]), levels, units.scales(scales))}
     if has_bias:
         assert layer.bias is not None
         codes[layer.bias] = Codes(indices[:, :, -1].reshape(-1), levels, scales)

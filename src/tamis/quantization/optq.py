@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tamis.layerwise import Gram, with_ridge
+from tamis.layerwise import Gram, add_ridge
 from tamis.quantization.feedback import Recursion
 
 
@@ -32,7 +32,7 @@ def optq(weights: Tensor, gram: Gram) -> Recursion:
 
     Reference: frantar2023optq.
     """
-    damped = with_ridge(gram.inputs)
+    damped = add_ridge(gram.inputs)
     factor = lower_factor(damped)
     corrected = weights + _solved(factor, gram.drift @ weights.mT).mT
     coupling = factor / factor.diagonal(dim1=1, dim2=2)[:, :, None]

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tamis.layerwise import Gram, Layer, Sums, fitted
+from tamis.layerwise import Gram, Layer, LayerGrams, fit_weights
 from tamis.quantization.objective import Objective
 
 Order = Literal["natural", "norm"]
@@ -41,7 +41,7 @@ class Problem:
     def of(
         cls,
         layer: Layer,
-        sums: Sums,
+        sums: LayerGrams,
         original: Mapping[str, Tensor],
         present: Mapping[str, Tensor],
         masks: Mapping[str, Tensor],
@@ -64,13 +64,13 @@ class Problem:
         """
 
         def matrix(params: Mapping[str, Tensor]) -> Tensor:
-            weights = layer.form.matrix(params[layer.weight])
+            weights = layer.layout.to_matrix(params[layer.weight])
             if not has_bias:
                 return weights
-            return torch.cat([weights, layer.form.of_channel(params[layer.bias or ""])[:, :, None]], 2)
+            return torch.cat([weights, layer.layout.spread_channels(params[layer.bias or ""])[:, :, None]], 2)
 
         def seen(gram: Gram) -> Gram:
-            return gram.with_constant() if has_bias else gram.centred() if centred else gram
+            return gram.with_constant() if has_bias else gram.centre() if centred else gram
 
         everything = seen(sums.all)
         weights = matrix(original).double()
@@ -78,7 +78,7 @@ class Problem:
         if layer.weight in masks or offset is not None:
             names = (layer.weight, *([layer.bias] if layer.bias else []))
             keep = matrix({name: torch.ones_like(original[name], dtype=torch.bool) for name in names} | dict(masks))
-            start = fitted(weights, matrix(present).double(), keep, everything, offset=offset)
+            start = fit_weights(weights, matrix(present).double(), keep, everything, offset=offset)
         held_out = seen(sums.chosen_from if sums.held_out is None else sums.held_out)
         natural = torch.arange(weights.shape[2], device=weights.device).expand(len(weights), -1)
         whole = cls(weights, start, keep, seen(sums.chosen_from), held_out, everything, natural, offset)
@@ -108,9 +108,9 @@ class Problem:
             weights=moved(self.weights),
             start=moved(self.start),
             keep=None if self.keep is None else moved(self.keep),
-            chosen_from=self.chosen_from.in_order(places),
-            held_out=self.held_out.in_order(places),
-            all=self.all.in_order(places),
+            chosen_from=self.chosen_from.reorder(places),
+            held_out=self.held_out.reorder(places),
+            all=self.all.reorder(places),
             places=places,
         )
 

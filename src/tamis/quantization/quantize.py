@@ -16,13 +16,13 @@ from tamis.graph import Network, Patterns, as_patterns, check_same_graph, lastin
 from tamis.layerwise import (
     ACTIVATION_BUDGET,
     Calibration,
+    CalibrationRun,
     Kernels,
-    Walk,
-    batches_of,
     check_budget,
-    described,
+    describe_calibration,
     find_layers,
-    transformed,
+    read_calibration,
+    transform_layers,
 )
 from tamis.progress import Listener
 from tamis.quantization.alphabet import Alphabet, Radius, alphabet_of
@@ -102,7 +102,7 @@ def quantize(
     check_budget(activation_budget)
     alphabet = alphabet_of(3 if levels is None and bits is None else levels, bits, radius)
     multiples = _multiples(c_alpha, alphabet)
-    given, name = compressed_of(net, example, "quantize"), described(calibration)
+    given, name = compressed_of(net, example, "quantize"), describe_calibration(calibration)
     original, before = given.network, given if pruned is None else _checked(pruned, given.network)
     original.check_finite()
     include, exclude = lasting(include), lasting(exclude)
@@ -117,7 +117,7 @@ def quantize(
         "exclude": list(as_patterns(exclude)) or None,
     }
     if search == "global" and len(multiples) > 1:
-        calibration = list(batches_of(calibration, original))  # a loader may give its batches only once
+        calibration = list(read_calibration(calibration, original))  # a loader may give its batches only once
         rest: dict[str, Any] = {**choices, "method": chosen, "pruned": pruned, "activation_budget": activation_budget}
         trials = cross_validate(given, calibration, [alphabet], multiples, progress=progress, **rest)
         multiples = (min(trials, key=lambda trial: trial.error).c_alpha or 1.0,)
@@ -140,8 +140,8 @@ def quantize(
     layers = find_layers(original, include, exclude, conv, done="quantized")
     for layer in layers:
         alphabet.tensor(original.params[layer.weight])  # levels that its dtype cannot tell apart are refused now
-    walk = Walk(original, before.params, calibration, len(multiples) > 1, activation_budget, team)
-    return transformed(walk, layers, quantizer, before, step, directory, progress)
+    run = CalibrationRun(calibration, activation_budget, directory, progress, hold_out=len(multiples) > 1)
+    return transform_layers(original, before, layers, quantizer, step, run)
 
 
 def _multiples(c_alpha: float | Iterable[float] | None, alphabet: Alphabet) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tamis.layerwise import Form
+from tamis.layerwise import MatrixLayout
 
 Per = Literal["layer", "channel"]
 
@@ -17,28 +17,28 @@ Per = Literal["layer", "channel"]
 class Units:
     """How numbers for units and numbers for neurons, (problems, neurons), go together."""
 
-    form: Form
+    layout: MatrixLayout
     per: Per
 
     def weights(self, matrix: Tensor) -> Tensor:
         """The weights of each unit, (units, weights), of a matrix (problems, neurons, features)."""
-        form = self.form
+        layout = self.layout
         if self.per == "layer":
             return matrix.reshape(1, -1)
-        each = matrix.reshape(form.groups, -1, form.neurons, matrix.shape[2])
-        return each.transpose(1, 2).reshape(form.channels, -1)
+        each = matrix.reshape(layout.groups, -1, layout.neurons, matrix.shape[2])
+        return each.transpose(1, 2).reshape(layout.channels, -1)
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over the neurons of each unit."""
-        return self.form.by_channel(values) if self.per == "channel" else values.sum()[None]
+        return self.layout.sum_by_channel(values) if self.per == "channel" else values.sum()[None]
 
     def spread(self, values: Tensor) -> Tensor:
         """What each neuron has of its unit."""
         if self.per == "channel":
-            return self.form.of_channel(values)
-        return values.expand(self.form.problems, self.form.neurons)
+            return self.layout.spread_channels(values)
+        return values.expand(self.layout.problems, self.layout.neurons)
 
     def scales(self, values: Tensor) -> Tensor:
         """In the shape that `Codes` of the weight wants."""
-        whole = torch.Size([1] * len(self.form.shape))
-        return values.reshape(self.form.channel_shape if self.per == "channel" else whole)
+        whole = torch.Size([1] * len(self.layout.shape))
+        return values.reshape(self.layout.channel_shape if self.per == "channel" else whole)

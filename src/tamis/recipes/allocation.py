@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tamis.artifact import Compressed, Masks, fingerprint_of_values, format
 from tamis.graph import Network
-from tamis.layerwise import ACTIVATION_BUDGET, Layer, Outcome, Rows, Sums, Walk, find_layers, transformed
+from tamis.layerwise import CalibrationRun, Layer, LayerGrams, LayerOutcome, LayerRows, find_layers, transform_layers
 from tamis.progress import Listener
 from tamis.quantization import METHODS, MULTIPLES, LayerQuantizer, alphabet_of
 from tamis.training import Data, join_team
@@ -77,11 +77,10 @@ def options_by_layer(
     """
     layers = find_layers(reference, None, None, "joint", done="quantized")
     prober = _Prober(reference, smalls, calibration[:PROBED].normalised())
-    team = join_team(reference.device)
-    walk = Walk(reference, smalls[0].params, calibration, True, ACTIVATION_BUDGET, team)
     step = {"step": "probe", "choices": [[each.levels, each.amount] for each in CHOICES]}
     step |= {"networks": [[fingerprint_of_values(each.params), fingerprint_of_values(each.masks)] for each in smalls]}
-    probed = transformed(walk, layers, prober, smalls[0], step, directory, progress)
+    run = CalibrationRun(calibration, directory=directory, progress=progress, hold_out=True)
+    probed = transform_layers(reference, smalls[0], layers, prober, step, run)
     figures: Mapping[str, Mapping[str, Any]] = probed.recipe[-1]["layers"]
     return [
         {
@@ -110,7 +109,7 @@ class Mixed:
         """Gram matrices will do."""
         return False
 
-    def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
+    def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
         return self._quantizers[layer.weight](layer, seen, params)
 
 
@@ -157,14 +156,16 @@ class _Prober:
     def takes_rows(self, layer: Layer) -> bool:
         return False
 
-    def __call__(self, layer: Layer, seen: Sums | Rows, params: Mapping[str, Tensor]) -> Outcome:
-        sums = seen.sums()
-        return Outcome({}, figures={"options": [self._options(small, layer, sums, params) for small in self.smalls]})
+    def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
+        sums = seen.grams()
+        return LayerOutcome(
+            {}, figures={"options": [self._options(small, layer, sums, params) for small in self.smalls]}
+        )
 
-    def _options(self, small: Compressed, layer: Layer, sums: Sums, params: Mapping[str, Tensor]) -> list[Any]:
+    def _options(self, small: Compressed, layer: Layer, sums: LayerGrams, params: Mapping[str, Tensor]) -> list[Any]:
         name = layer.weight
-        gram = (sums.all.centred() if layer.shift is not None else sums.all).inputs
-        original = layer.form.matrix(self.reference.params[name]).double()
+        gram = (sums.all.centre() if layer.shift is not None else sums.all).inputs
+        original = layer.layout.to_matrix(self.reference.params[name]).double()
         found: list[Any] = []
         factor: float | None = None
         for choice in CHOICES:
@@ -176,7 +177,7 @@ class _Prober:
             outcome = quantizer(self.reference, masks, choice.levels)(layer, sums, params)
             code = outcome.codes[name]
             value = code.values(mask)
-            off = layer.form.matrix(value).double() - original
+            off = layer.layout.to_matrix(value).double() - original
             error = float(((off @ gram) * off).sum())
             if factor is None:
                 factor = self._moved(small, {**outcome.params, name: value}) / error if error > 0 else 0.0

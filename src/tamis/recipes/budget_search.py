@@ -13,17 +13,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from tamis.artifact import Compressed, load, read_object, replacing
+from tamis.artifact import Compressed, load, read_json_object, replace_file
 from tamis.bounds import disagreement
 from tamis.errors import InvalidInput
 from tamis.graph import Network, SeenSamples, compare_outputs
-from tamis.layerwise import ACTIVATION_BUDGET, Walk, find_layers, transformed
+from tamis.layerwise import CalibrationRun, find_layers, transform_layers
 from tamis.recipes.allocation import WHOLE, Choice, Mixed, Option, allocations, kept
 from tamis.recipes.plan import announce
 from tamis.recipes.starting_points import Start, begin, of_start, probed
 from tamis.recipes.state import DELTA, Context, State
 from tamis.recipes.steps.base import Step
-from tamis.training import Data, join_team
+from tamis.training import Data
 from tamis.verification import format_rate, format_share, share_of_disagreement
 
 MOST_CORRECTIONS = 4  # of the guess of how large a file will be
@@ -94,7 +94,7 @@ class Trials:
             figures = path.with_suffix(".json")
             if not figures.exists():
                 self._try(place, path, figures)
-            found = read_object(figures, "delete it to have it made again")
+            found = read_json_object(figures, "delete it to have it made again")
             self.made[place] = Trial(self.name, in_words(self.allocations[place].values()), path, **found)
         return self.made[place]
 
@@ -107,7 +107,7 @@ class Trials:
         made = self._made(self.allocations[place], path.with_suffix("")).having_seen(self._searched)
         made.save(path)
         different, moved = compared(self._context.original, made.network, self._context.data.searched)
-        with replacing(figures) as part:
+        with replace_file(figures) as part:
             part.write_text(json.dumps({"bytes": made.nbytes, "different": different, "moved": moved}))
 
     def _made(self, allocation: Mapping[str, Option], directory: Path) -> Compressed:
@@ -119,11 +119,9 @@ class Trials:
         levels = {name: choice.levels for name, choice in choices.items()}
         step = {"step": "quantize", "method": "optq", "per": "channel", "levels": levels}
         step |= {"calibration": self._context.data.calibration.name}
-        team = join_team(reference.device)
-        calibration = self._context.data.calibration
-        walk = Walk(reference, small.params, calibration, True, ACTIVATION_BUDGET, team)
-        treatment = Mixed(reference, small.masks, choices)
-        return transformed(walk, layers, treatment, small, step, directory, self._context.progress)
+        context = self._context
+        run = CalibrationRun(context.data.calibration, directory=directory, progress=context.progress, hold_out=True)
+        return transform_layers(reference, small, layers, Mixed(reference, small.masks, choices), step, run)
 
 
 def trials_of(starts: Sequence[Sequence[Step]], state: State, context: Context) -> list[Trials]:
@@ -274,7 +272,7 @@ def _taken(chosen: tuple[Trials, Trial], everything: Sequence[Trials], context: 
         }
         for _, trial in _all_of(everything)
     ]
-    with replacing(context.notes) as part:
+    with replace_file(context.notes) as part:
         part.write_text(json.dumps({"held_out": len(context.data.searched), "tried": tried}))
     return chosen[0].read(chosen[1])
 

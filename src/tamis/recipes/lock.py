@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from tamis import __version__
-from tamis.artifact import fingerprint, fingerprint_of_values, replacing
+from tamis.artifact import fingerprint, fingerprint_of_values, replace_file
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.graph import Network
 from tamis.recipes.schema import Recipe, recipe_of
@@ -73,7 +73,7 @@ class Lock:
     def write(self, path: Path) -> None:
         """As YAML, whole or not at all."""
         text = yaml.safe_dump(dict(self.content), sort_keys=False, allow_unicode=True, width=120)
-        with replacing(path) as part:
+        with replace_file(path) as part:
             part.write_text(HEADER + text, encoding="utf-8")
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import Compressed, load, read_object
+from tamis.artifact import Compressed, load, read_json_object
 from tamis.certificates import certify
 from tamis.errors import CorruptArtifact, InvalidInput, TraceError
 from tamis.graph import Network, trace
@@ -390,7 +390,7 @@ def code_named_in(data: DataSection) -> str:
 def _notes(recipe: Recipe, space: Workspace) -> dict[str, Any]:
     """What the budget's search tried: how many samples it was compared on, and every network."""
     path = space.notes(len(recipe.plan), recipe.plan[-1].step)
-    found: dict[str, Any] = read_object(path, "delete it to begin anew") if path.exists() else {}
+    found: dict[str, Any] = read_json_object(path, "delete it to begin anew") if path.exists() else {}
     return found
 
 

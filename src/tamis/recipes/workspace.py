@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tamis.artifact import sole_holder
+from tamis.artifact import try_lock
 from tamis.errors import InvalidInput, TamisError
 from tamis.recipes.lock import Lock
 
@@ -69,7 +69,7 @@ class Workspace:
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / HELD).open("a") as file:
-            if not sole_holder(file):
+            if not try_lock(file):
                 raise InvalidInput(
                     f"another process is at work in '{self.folder}': wait for it, or name another folder with -o"
                 )

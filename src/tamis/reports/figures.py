@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.errors import InvalidInput
 from tamis.graph import Network
 from tamis.paths import path_costs
@@ -149,5 +149,5 @@ def _write(figure: Any, path: str | Path) -> None:
         raise InvalidInput(f"a figure is a file such as .svg, .png or .pdf, got '{path}'")
     # Without the day and with fixed identifiers, the same figure is the same file.
     metadata = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else None
-    with replacing(path) as part, rc_context({"svg.hashsalt": "tamis"}):
+    with replace_file(path) as part, rc_context({"svg.hashsalt": "tamis"}):
         figure.savefig(part, format=kind, dpi=150, metadata=metadata)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import Compressed, File, replacing, sentences
+from tamis.artifact import Compressed, File, replace_file, sentences
 from tamis.citations import cite, reference
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph import Network
@@ -106,7 +106,7 @@ def report(
     if tried:
         parts["figures"].append(_front(tried, tried_by))
     text = _rendered(content, parts, reproduce)
-    with replacing(path) as unfinished:
+    with replace_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ import torch
 import yaml
 from torch import Tensor, nn
 
-from tamis.artifact import Compressed, load, replacing
+from tamis.artifact import Compressed, load, replace_file
 from tamis.bounds import disagreement
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph import Network, SeenSamples
@@ -162,7 +162,7 @@ class Bench:
         seen = SeenSamples.of(self.searched.sample_digests, "search")  # which one is taken will depend on these
         state = replace(state, small=state.small.having_seen(seen))
         state.small.save(folder / SMALL)
-        with replacing(folder / RECIPE_FILE) as part:
+        with replace_file(folder / RECIPE_FILE) as part:
             text = yaml.safe_dump(recipe.resolved(), sort_keys=False, allow_unicode=True, width=120)
             part.write_text(text, encoding="utf-8")
         figures = self._measure(state, recipe, folder)
@@ -179,7 +179,7 @@ class Bench:
         """The numbers of the file that was made of a network, as they are written beside it."""
         found = {"bytes": (folder / SMALL).stat().st_size, "sha256": sha256_of(folder / SMALL)}
         found |= self._compared(state) | self._timed(state, recipe)
-        with replacing(folder / FIGURES) as part:
+        with replace_file(folder / FIGURES) as part:
             part.write_text(json.dumps(found, indent=1), encoding="utf-8")
         return found
 

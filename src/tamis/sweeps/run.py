@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.certificates import certify
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph import Network
@@ -261,7 +261,7 @@ class _Session:
         rows.sort(key=lambda row: (cost(row.figures, said.objectives[0]), row.trial))
         required = any(rate is not None for rate in asked.values())
         found = Swept(self.out, shown(self.study.url), tuple(said.objectives), rows, failed, compared, required)
-        with replacing(self.out / RESULTS) as part:
+        with replace_file(self.out / RESULTS) as part:
             part.write_text(json.dumps(as_plain_data(found), indent=1, allow_nan=False), encoding="utf-8")
         return found
 
@@ -319,7 +319,7 @@ class _Session:
         """The page of the one that is best in the first objective, of those that pass, also lies beside the results."""
         passed = [place for place in made if _passed(rows[place]) is not False]
         first = min(passed or made, key=lambda place: cost(made[place].figures, self.sweep.spec.objectives[0]))
-        with replacing(self.out / REPORT) as part:
+        with replace_file(self.out / REPORT) as part:
             part.write_bytes((made[first].folder / REPORT).read_bytes())
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tamis.artifact import Masks, load_archive, replacing, sole_holder
+from tamis.artifact import Masks, load_archive, replace_file, try_lock
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.training.distributed import Team
 
@@ -45,7 +45,7 @@ class Checkpoint:
 
     def write(self, directory: Path) -> None:
         """Replace the directory's checkpoint by this one, in one step."""
-        with replacing(directory / CHECKPOINT) as part, part.open("wb") as file:
+        with replace_file(directory / CHECKPOINT) as part, part.open("wb") as file:
             torch.save({field.name: getattr(self, field.name) for field in fields(self)}, file)
 
     def check_origin(self, path: Path, origin: Mapping[str, Any], masks: Mapping[str, Tensor]) -> None:
@@ -103,7 +103,7 @@ class RunDirectory:
         self.directory.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.directory, os.O_RDONLY)  # the directory itself: a file to hold would be left in it
         try:
-            free = not self.team.leads or sole_holder(handle) or _is_finished(self.directory)
+            free = not self.team.leads or try_lock(handle) or _is_finished(self.directory)
             if not all(self.team.extremes(int(free))):
                 raise InvalidInput(
                     f"another training is at work in '{self.directory}': wait for it, or train in another directory"
@@ -171,7 +171,7 @@ def read_checkpoint(directory: str | Path) -> Checkpoint | None:
 def save_epoch_weights(model: nn.Module, directory: Path, epoch: int) -> None:
     """Write a model's state_dict where `load_epoch_weights` reads it."""
     state = {name: _copy_apart(value) for name, value in model.state_dict().items()}
-    with replacing(_weights_path(directory, epoch)) as part:
+    with replace_file(_weights_path(directory, epoch)) as part:
         part.write_bytes(safetensors.torch.save(state))
 
 
@@ -211,7 +211,7 @@ def _is_finished(directory: Path) -> bool:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Delete the part files that `replacing` leaves behind where it is killed."""
+    """Delete the part files that `replace_file` leaves behind where it is killed."""
     for pattern in (f".{CHECKPOINT}.*.part", ".epoch_*.safetensors.*.part"):
         for part in directory.glob(pattern):
             part.unlink(missing_ok=True)

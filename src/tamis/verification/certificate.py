@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tamis.artifact import replacing
+from tamis.artifact import replace_file
 from tamis.bounds import Bound
 from tamis.citations import cite
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -65,7 +65,7 @@ class Certificate:
 
     def save(self, path: str | Path) -> None:
         """Write the certificate as JSON, whole or not at all."""
-        with replacing(path) as part:
+        with replace_file(path) as part:
             part.write_bytes(_written(self.content))
 
     @property
