@@ -15,7 +15,7 @@ from tamis.training import Team
 
 SUFFIX = ".partial"
 LAYER = r"layer_\d{4,}\.pt"
-# What a journal writes, and what a kill leaves of it while it is written (`tamis.artifact.atomic_file.replacing`).
+# What a journal writes, and what a kill leaves of it while it is written (`tamis.artifact.atomic_file.replace_file`).
 WRITTEN = re.compile(rf"{LAYER}|{re.escape(ORIGIN)}|\.({LAYER}|{re.escape(ORIGIN)})\.\d+\.[0-9a-f]+\.part")
 
 
