@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import tamis
-from tamis.recipes.allocation import CHOICES, WHOLE, Choice, Option, allocations, kept, options_by_layer
+from tamis.recipes.allocation import CHOICES, UNCHANGED, Choice, Option, list_allocations
+from tamis.recipes.layer_options import keep_largest, measure_options
 from tamis.training import load_data
 
 OPTIONS = st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=5)
@@ -30,7 +31,7 @@ def test_each_allocation_is_the_best_of_its_size(layers: list[list[tuple[int, in
     ]
     found = [
         (sum(option.bytes for option in each.values()), sum(option.cost for option in each.values()))
-        for each in allocations(options)
+        for each in list_allocations(options)
     ]
     assert found == sorted(found) and [cost for _, cost in found] == sorted((cost for _, cost in found), reverse=True)
     assert found[0][0] == min(size for size, _ in every) and found[-1][1] == min(cost for _, cost in every)
@@ -42,7 +43,7 @@ def test_each_allocation_is_the_best_of_its_size(layers: list[list[tuple[int, in
 def test_the_smallest_weights_go(weights: list[float], amount: float, data: st.DataObject) -> None:
     weight = torch.tensor(weights)
     mask = torch.tensor(data.draw(st.lists(st.booleans(), min_size=len(weights), max_size=len(weights))))
-    keep = kept(weight, mask, amount)
+    keep = keep_largest(weight, mask, amount)
     left = int(mask.sum())
     assert not (keep & ~mask).any() and int(keep.sum()) == left - round(amount * left)
     gone = weight.abs()[mask & ~keep]
@@ -54,15 +55,15 @@ def test_the_smallest_weights_go(weights: list[float], amount: float, data: st.D
 def test_options_of_a_network(model: nn.Module, tmp_path: Path) -> None:
     data = load_data("digits:train[:100]")
     net = tamis.trace(model, data.example)
-    (found,) = options_by_layer(net, [tamis.Compressed(net)], data, tmp_path, False)
+    (found,) = measure_options(net, [tamis.Compressed(net)], data, tmp_path, False)
     assert found.keys() == {"linear1.weight", "linear2.weight", "linear3.weight"}
     for options in found.values():
         assert [option.choice for option in options] == list(CHOICES)
         by_choice = {option.choice: option for option in options}
-        assert by_choice[WHOLE].cost == 0 and by_choice[WHOLE].bytes > by_choice[Choice(31)].bytes
+        assert by_choice[UNCHANGED].cost == 0 and by_choice[UNCHANGED].bytes > by_choice[Choice(31)].bytes
         assert by_choice[Choice(31)].cost < by_choice[Choice(7)].cost < by_choice[Choice(2)].cost
-        assert by_choice[Choice(3)].bytes < by_choice[Choice(15)].bytes < by_choice[WHOLE].bytes
-    (again,) = options_by_layer(net, [tamis.Compressed(net)], data, tmp_path, False)  # from the files
+        assert by_choice[Choice(3)].bytes < by_choice[Choice(15)].bytes < by_choice[UNCHANGED].bytes
+    (again,) = measure_options(net, [tamis.Compressed(net)], data, tmp_path, False)  # from the files
     assert again == found
 
 
@@ -71,9 +72,9 @@ def test_networks_that_share_a_walk_have_options_of_their_own(model: nn.Module, 
     data = load_data("digits:train[:100]")
     net = tamis.trace(model, data.example)
     half = tamis.prune(net, 0.5, scope="layer")
-    (alone,) = options_by_layer(net, [tamis.Compressed(net)], data, tmp_path / "alone", False)
-    whole, pruned = options_by_layer(net, [tamis.Compressed(net), half], data, tmp_path / "both", False)
+    (alone,) = measure_options(net, [tamis.Compressed(net)], data, tmp_path / "alone", False)
+    whole, pruned = measure_options(net, [tamis.Compressed(net), half], data, tmp_path / "both", False)
     assert whole == alone
     for name, options in pruned.items():
         by_choice = {option.choice: option.bytes for option in options}
-        assert by_choice[WHOLE] < {option.choice: option.bytes for option in whole[name]}[WHOLE]
+        assert by_choice[UNCHANGED] < {option.choice: option.bytes for option in whole[name]}[UNCHANGED]

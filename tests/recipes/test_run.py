@@ -18,15 +18,18 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import tamis
-import tamis.recipes.run
+import tamis.recipes.compression
+import tamis.recipes.output_folder
 from tamis.errors import AssumptionViolated, CorruptArtifact, DataNotFound, InvalidInput, TamisError
 from tamis.layerwise.journal import LayerJournal
 from tamis.recipes.catalogue import recipe_path, shipped
+from tamis.recipes.compression import compress
 from tamis.recipes.lock import Lock
-from tamis.recipes.run import CERTIFICATE, LOCK, REPORT, SMALL, compress
+from tamis.recipes.output_folder import CERTIFICATE, LOCK, REPORT, SMALL
+from tamis.recipes.request import GivenData, resolve_request
 from tamis.recipes.schema import Recipe, read_recipe, recipe_of
 from tamis.recipes.splits import Splits
-from tamis.recipes.workspace import FOLDER, Workspace
+from tamis.recipes.workspace import WORK_FOLDER, Workspace
 from tamis.recipes.yaml_document import RecipeError
 from tamis.training import as_data, load_data
 from tamis.training.checkpoint import RunDirectory as Checkpoints
@@ -98,7 +101,7 @@ def test_what_a_run_leaves(model: nn.Module, whole: str) -> None:
 def test_steps_are_the_librarys_own_calls(model: nn.Module, quick: dict[str, Any]) -> None:
     recipe = {"steps": [{"step": "prune", "amount": 0.5, "by": "magnitude"}, {"step": "quantize", "c_alpha": 2.0}]}
     done = compress(model, recipe, out="out", **quick)
-    parts = tamis.recipes.run._load(Recipe.model_validate(done.lock.content["recipe"]), {})
+    parts = GivenData(None, None).load(Recipe.model_validate(done.lock.content["recipe"]).data)
     net = tamis.trace(model, parts.train.example)
     pruned = tamis.prune(net, 0.5, by="magnitude")
     expected = tamis.quantize(net, parts.calibration, c_alpha=2.0, pruned=pruned, progress=False)
@@ -106,9 +109,8 @@ def test_steps_are_the_librarys_own_calls(model: nn.Module, quick: dict[str, Any
 
 
 def parts_of(recipe: dict[str, Any], data: Any, test: Any) -> Splits:
-    given = {"train": data, "test": test}
-    wanted, _, _ = tamis.recipes.run._wanted(recipe, data, test, None, None)
-    return tamis.recipes.run._load(wanted, given)
+    given = GivenData.of(data, test)
+    return given.load(resolve_request(recipe, given, None, None).recipe.data)
 
 
 def test_data_in_python_is_what_its_name_gives() -> None:
@@ -202,10 +204,10 @@ def test_a_run_broken_off_as_it_certifies_leaves_nothing_of_another_beside_its_f
     compress(model, SHORT, out="out", **quick)
     other = content("out", SMALL)
     with monkeypatch.context() as patch:
-        patch.setattr(tamis.recipes.run, "certify", broken)
+        patch.setattr(tamis.recipes.output_folder, "certify", broken)
         with pytest.raises(Broken):
             compress(model, PRUNED_BY_MAGNITUDE, out="out", force=True, **quick)
-    assert content("out", SMALL) != other and names("out") == [FOLDER, SMALL]
+    assert content("out", SMALL) != other and names("out") == [WORK_FOLDER, SMALL]
     with pytest.raises(InvalidInput, match=r"'out' holds small\.tamis, and no"):
         compress(model, SHORT, out="out", **quick)
     compress(model, PRUNED_BY_MAGNITUDE, out="out", **quick)  # it is this run's own, and it goes on
@@ -217,7 +219,7 @@ def test_a_report_is_never_beside_the_certificate_of_another(
 ) -> None:
     compress(model, SHORT, out="out", **quick)
     with monkeypatch.context() as patch:
-        patch.setattr(tamis.recipes.run, "report", broken)
+        patch.setattr(tamis.recipes.output_folder, "report", broken)
         with pytest.raises(Broken):
             compress(model, SHORT, out="out", max_accuracy_drop="1%", **quick)
     assert REPORT not in names("out")
@@ -243,7 +245,7 @@ def test_a_lock_repeats_the_run(model: nn.Module, whole: str) -> None:
 def test_a_finished_run_is_not_repeated(
     model: nn.Module, whole: str, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tamis.recipes.run, "run_plan", lambda *_: pytest.fail("a step was run"))
+    monkeypatch.setattr(tamis.recipes.compression, "run_plan", lambda *_: pytest.fail("a step was run"))
     done = compress(model, CHAIN, out=whole, **quick)
     assert done.small.masks.sparsity == pytest.approx(0.5, abs=1e-3)
     assert done.certificate.content == Certificate.load(f"{whole}/{CERTIFICATE}").content
@@ -335,7 +337,7 @@ def test_another_run_that_is_not_finished_is_overwritten_only_by_force(
     model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken_off(model, quick, monkeypatch)
-    (Path("out") / FOLDER / "of the user").touch()
+    (Path("out") / WORK_FOLDER / "of the user").touch()
     before = sorted(Path("out").rglob("*"))
     with pytest.raises(
         InvalidInput, match=r"not finished: recipe\.steps.*, or pass force=True to write over it, to begin"
@@ -346,9 +348,9 @@ def test_another_run_that_is_not_finished_is_overwritten_only_by_force(
         patch.setattr(Workspace, "remove", lambda _: None)
         done = compress(model, SHORT, out="out", force=True, **quick)
     assert done.small.masks.sparsity == pytest.approx(0.5, abs=1e-3)
-    left = sorted(path.name for path in (Path("out") / FOLDER).iterdir())
+    left = sorted(path.name for path in (Path("out") / WORK_FOLDER).iterdir())
     assert left == ["held", "lock.yaml", "of the user", "step_01_prune.tamis"]  # none of the other's steps
-    assert Lock.read(Path("out") / FOLDER / "lock.yaml").content["recipe"] == done.lock.content["recipe"]
+    assert Lock.read(Path("out") / WORK_FOLDER / "lock.yaml").content["recipe"] == done.lock.content["recipe"]
 
 
 @pytest.mark.slow
@@ -356,7 +358,7 @@ def test_another_run_does_not_go_on_there(
     model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken_off(model, quick, monkeypatch)
-    assert names("out") == [FOLDER]
+    assert names("out") == [WORK_FOLDER]
     other = {"steps": [{"step": "prune", "amount": 0.6}]}
     with pytest.raises(
         InvalidInput, match=r"'out/\.tamis-compress' holds another run that is not finished: recipe\.st"
@@ -389,13 +391,13 @@ def test_steps_without_their_lock_are_not_taken_for_those_of_another_run(
     with monkeypatch.context() as patch:
         patch.setattr(Workspace, "remove", lambda _: None)  # a kill just before
         compress(model, PRUNED, out="out", **quick)
-    (Path("out") / FOLDER / "lock.yaml").unlink()
-    (Path("out") / FOLDER / "of the user").touch()
+    (Path("out") / WORK_FOLDER / "lock.yaml").unlink()
+    (Path("out") / WORK_FOLDER / "of the user").touch()
     with monkeypatch.context() as patch:
         patch.setattr(Workspace, "remove", lambda _: None)
         done = compress(model, PRUNED_MORE, out="out", force=True, **quick)
     assert done.small.masks.sparsity == pytest.approx(0.9, abs=1e-3)
-    assert (Path("out") / FOLDER / "of the user").exists()
+    assert (Path("out") / WORK_FOLDER / "of the user").exists()
 
 
 def test_a_kill_while_a_run_is_removed_leaves_its_lock_to_the_end(
@@ -415,7 +417,7 @@ def test_a_kill_while_a_run_is_removed_leaves_its_lock_to_the_end(
 
 
 def no_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tamis.recipes.run, "run_plan", lambda *_: pytest.fail("a step was run"))
+    monkeypatch.setattr(tamis.recipes.compression, "run_plan", lambda *_: pytest.fail("a step was run"))
 
 
 def test_a_report_that_is_gone_is_written_again(
@@ -452,7 +454,7 @@ def test_a_certificate_of_another_run_is_replaced(
         ("none.yaml", {}, "No such file"),
         ("order.yaml", {}, "order.yaml:3:3: steps[1]: retrain cannot come after quantize (steps[0])"),
         ("empty.yaml", {}, "empty.yaml: a recipe is a mapping with steps, and this is empty"),
-        ("latin.yaml", {}, "latin.yaml:1:10: this is not UTF-8, which YAML is written in: byte 0xe9"),
+        ("latin.yaml", {}, "latin.yaml:1:10: this is not UTF-8, as YAML must be: byte 0xe9"),
         ("folder.yaml", {}, "Is a directory: 'folder.yaml'"),
         ("key.yaml", {}, "key.yaml:1:1: stepps: there is no key 'stepps' here; did you mean steps?"),
         ("ok.yaml", {"data": None, "test": None}, "ok.yaml:1:1: data.train: no training data is named: write it here"),
@@ -522,7 +524,7 @@ def test_a_step_that_fails_leaves_nothing_before_one_is_finished(model: nn.Modul
     assert not Path("out").exists()
     with pytest.raises(InvalidInput, match=r"^steps\[1\] \(prune\): 'conv9' matches no parameter"):
         compress(model, {"steps": [right, wrong]}, out="out", **quick)
-    assert (Path("out") / FOLDER / "step_01_prune.tamis").exists()  # what was made is not thrown away
+    assert (Path("out") / WORK_FOLDER / "step_01_prune.tamis").exists()  # what was made is not thrown away
     with pytest.raises(InvalidInput, match=r"^budget\.starts\[1\]\[0\] \(prune\): 'conv9' matches no parameter"):
         compress(model, {"budget": {"target_bytes": "9KB", "starts": [[], [wrong]]}}, out="other", **quick)
 
@@ -531,7 +533,7 @@ def test_a_finished_step_that_was_damaged(model: nn.Module, quick: dict[str, Any
     wrong, right = {"step": "prune", "amount": 0.5, "exclude": ["conv9"]}, {"step": "prune", "amount": 0.5}
     with pytest.raises(InvalidInput):
         compress(model, {"steps": [right, wrong]}, out="out", **quick)
-    (Path("out") / FOLDER / "step_01_prune.tamis").write_bytes(b"x")
+    (Path("out") / WORK_FOLDER / "step_01_prune.tamis").write_bytes(b"x")
     with pytest.raises(CorruptArtifact, match=r"step_01_prune\.tamis .*; delete it to have it made again$"):
         compress(model, {"steps": [right, wrong]}, out="out", **quick)
 
@@ -549,7 +551,9 @@ def test_a_lock_that_was_changed(model: nn.Module, whole: str, old: str, new: st
 
 def test_a_program_cannot_be_trained(model: nn.Module, quick: dict[str, Any]) -> None:
     net = tamis.trace(model, torch.zeros(1, 1, 8, 8))
-    with pytest.raises(InvalidInput, match="the step 'retrain' needs a module, and Network is a program without one"):
+    with pytest.raises(
+        InvalidInput, match="the step 'retrain' needs a module, and Network is an exported program without one"
+    ):
         compress(net, CHAIN, out="out", **quick)
     done = compress(net, {"steps": [{"step": "prune", "amount": 0.5}]}, out="out", **quick)
     assert done.small.masks.sparsity == 0.5
@@ -560,7 +564,9 @@ def test_a_lock_is_for_one_model_and_its_data(model: nn.Module, whole: str) -> N
     module = tamis.prune(other, 0.5).apply_to(model)
     with pytest.raises(InvalidInput, match=r"the model is not that of '.*recipe\.lock\.yaml': its values is"):
         compress(module, f"{whole}/{LOCK}", out="out", progress=False)
-    with pytest.raises(InvalidInput, match="is a lock file, which says everything: leave out the data and the budget"):
+    with pytest.raises(
+        InvalidInput, match="is a lock file, which already fixes the data and the budget: do not pass them"
+    ):
         compress(model, f"{whole}/{LOCK}", "digits", out="out", progress=False)
     assert not Path("out").exists()
 
@@ -585,7 +591,7 @@ def test_every_recipe_runs_on_the_digits(entry: Any) -> None:
     network, recipe = digits_cnn(8), quickly(entry.path)
     done = compress(network, recipe, "digits", "out", progress=False)
     assert names("out") == FILES
-    inputs = tamis.recipes.run._load(Recipe.model_validate(done.lock.content["recipe"]), {}).test
+    inputs = GivenData(None, None).load(Recipe.model_validate(done.lock.content["recipe"]).data).test
     assert tamis.verify("out/certificate.json", "out/small.tamis", network, inputs=inputs).ok
     assert tamis.load("out/small.tamis", network).nbytes == len(content("out", SMALL))
     again = compress(network, "out/recipe.lock.yaml", out="again", progress=False)

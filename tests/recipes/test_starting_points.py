@@ -13,10 +13,11 @@ from torch import nn
 import tamis
 from tamis.errors import InvalidInput
 from tamis.recipes.budget import STARTS
-from tamis.recipes.budget_search import compared
-from tamis.recipes.run import LOCK, REPORT, SMALL, compress
+from tamis.recipes.compression import compress
+from tamis.recipes.output_folder import LOCK, REPORT, SMALL
 from tamis.recipes.schema import recipe_of
-from tamis.recipes.starting_points import described
+from tamis.recipes.starting_points import describe_steps
+from tamis.recipes.trials import compare_on
 from tamis.training import Settings, load_data, train
 from tamis.training.models import mlp
 
@@ -50,7 +51,7 @@ def tried(folder: Path | str) -> dict[str, Any]:
 def test_all_are_tried_and_the_best_is_taken(searched: Path) -> None:
     found = tried(searched)
     starts = recipe_of(SEARCH).budget.starts  # type: ignore[union-attr]
-    assert list(dict.fromkeys(each["start"] for each in found["tried"])) == [described(start) for start in starts]
+    assert list(dict.fromkeys(each["start"] for each in found["tried"])) == [describe_steps(start) for start in starts]
     fitting = [each for each in found["tried"] if each["bytes"] <= 2500]
     (chosen,) = [each for each in found["tried"] if each["chosen"]]
     assert found["held_out"] == 50 and chosen["bytes"] == (searched / SMALL).stat().st_size == found["bytes"]
@@ -151,16 +152,16 @@ def test_what_is_compared(trained: nn.Module) -> None:
     other = tamis.prune(net, 0.6).network
     with torch.no_grad():
         before, after = (each(data.normalised()).double() for each in (net, other))
-    different, moved = compared(net, other, data)
+    different, moved = compare_on(data, net, other)
     assert different == int((before.argmax(1) != after.argmax(1)).sum()) > 0
     assert moved == pytest.approx(float((before - after).square().sum(1).mean()))
-    assert compared(net, net, data) == (0, 0.0)
+    assert compare_on(data, net, net) == (0, 0.0)
 
 
 def test_chains_in_words() -> None:
     budget = recipe_of({"budget": {"target_bytes": "9KB", "starts": [*STARTS, [HALF, AGAIN]]}}).budget
     assert budget is not None and budget.starts is not None
-    assert [described(start) for start in budget.starts] == [
+    assert [describe_steps(start) for start in budget.starts] == [
         "as it is",
         "prune amount 0.1",
         "prune amount 0.25",

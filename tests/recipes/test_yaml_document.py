@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tamis.recipes.yaml_document import Document, RecipeError, written
+from tamis.recipes.yaml_document import Document, RecipeError, format_path
 
 BOMB = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))])
 TEXT = """name: mine
@@ -34,8 +34,8 @@ steps:
 )
 def test_places(path: tuple[str | int, ...], key: bool, line: int, column: int) -> None:
     error = Document(TEXT, "my.yaml").error(path, "wrong", key=key)
-    assert (error.line, error.column, error.path) == (line, column, written(path))
-    said = f"{written(path)}: wrong" if path else "wrong"
+    assert (error.line, error.column, error.path) == (line, column, format_path(path))
+    said = f"{format_path(path)}: wrong" if path else "wrong"
     assert str(error) == f"my.yaml:{line}:{column}: {said}"
 
 
@@ -48,19 +48,19 @@ def test_a_part_of_a_document_keeps_its_places() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("steps: [", "my.yaml:1:9: this is no YAML: "),
-        ("a: 1\n\tb: 2\n", "my.yaml:2:1: this is no YAML: "),
-        ("a: 1\nb: 2\na: 3\n", "my.yaml:3:1: a: this key stands here twice"),
-        ("steps:\n- {step: prune, step: prune}\n", "my.yaml:2:17: steps[0].step: this key stands here twice"),
+        ("steps: [", "my.yaml:1:9: this is not YAML: "),
+        ("a: 1\n\tb: 2\n", "my.yaml:2:1: this is not YAML: "),
+        ("a: 1\nb: 2\na: 3\n", "my.yaml:3:1: a: this key is here twice"),
+        ("steps:\n- {step: prune, step: prune}\n", "my.yaml:2:17: steps[0].step: this key is here twice"),
         ("? [1, 2]\n: 3\n", "my.yaml:1:3: a key must be a word"),
         ("a: &x [*x]\n", "my.yaml:1:4: a[0]: it contains itself"),
-        ("a: 1\n---\nb: 2\n", "my.yaml:2:1: this is no YAML: "),
-        ("when: 2026-13-45\n", "my.yaml: this is no YAML: "),
-        ("a: 1\nb: x\0y\n", "my.yaml:2:5: this is no YAML: it has the character 0x0, which YAML has not"),
-        ("a: \x07\n", "my.yaml:1:4: this is no YAML: it has the character 0x7, which YAML has not"),
-        ('a: {b: "x\\0y"}\n', "my.yaml:1:8: a.b: it has the character NUL, which no name or path has"),
-        ('"x\\0": 1\n', "my.yaml:1:1: it has the character NUL, which no name or path has"),
-        ("a: !!python/object:os.system x\n", "my.yaml:1:4: this is no YAML: "),
+        ("a: 1\n---\nb: 2\n", "my.yaml:2:1: this is not YAML: "),
+        ("when: 2026-13-45\n", "my.yaml: this is not YAML: "),
+        ("a: 1\nb: x\0y\n", "my.yaml:2:5: this is not YAML: it has the character 0x0, which YAML does not allow"),
+        ("a: \x07\n", "my.yaml:1:4: this is not YAML: it has the character 0x7, which YAML does not allow"),
+        ('a: {b: "x\\0y"}\n', "my.yaml:1:8: a.b: it has the character NUL, which no name or path may have"),
+        ('"x\\0": 1\n', "my.yaml:1:1: it has the character NUL, which no name or path may have"),
+        ("a: !!python/object:os.system x\n", "my.yaml:1:4: this is not YAML: "),
         ("[" * 200 + "]" * 200, "my.yaml:1:102: it has more than 100 levels of nesting"),
         ("[" * 999 + "]" * 999, "my.yaml: it is nested too deeply to be read"),
         (BOMB, "my.yaml:1:10: it has more than 100,000 parts, with its aliases"),
@@ -84,10 +84,10 @@ def test_numbers_are_what_they_look_like(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("name: café\n".encode("latin-1"), "my.yaml:1:10: this is not UTF-8, which YAML is written in: byte 0xe9"),
-        ("é: 1\nà: ".encode() + b"\xff", "my.yaml:2:4: this is not UTF-8, which YAML is written in: byte 0xff"),
-        (b"\xef\xbb\xbfa: \xff", "my.yaml:1:4: this is not UTF-8, which YAML is written in: byte 0xff"),
-        ("name: x\n".encode("utf-16"), "my.yaml:1:1: this is not UTF-8, which YAML is written in: byte 0xff"),
+        ("name: café\n".encode("latin-1"), "my.yaml:1:10: this is not UTF-8, as YAML must be: byte 0xe9"),
+        ("é: 1\nà: ".encode() + b"\xff", "my.yaml:2:4: this is not UTF-8, as YAML must be: byte 0xff"),
+        (b"\xef\xbb\xbfa: \xff", "my.yaml:1:4: this is not UTF-8, as YAML must be: byte 0xff"),
+        ("name: x\n".encode("utf-16"), "my.yaml:1:1: this is not UTF-8, as YAML must be: byte 0xff"),
     ],
 )
 def test_files_that_are_no_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, message: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tamis.recipes import Document, RecipeError
-from tamis.sweeps.ranges import CONTINUOUS, Between, Choices, filled, find_ranges
+from tamis.sweeps.ranges import CONTINUOUS, Between, Choices, fill_ranges, find_ranges
 
 
 def found(text: str) -> dict[Any, Any]:
@@ -84,16 +84,16 @@ def test_what_is_drawn_is_one_of_the_labels() -> None:
     assert drawn[:3] == between.labels and set(drawn[3:]) == set(between.labels)
 
 
-def test_what_stands_twice_is_filled_in_twice() -> None:
+def test_what_stands_twice_is_fill_ranges_in_twice() -> None:
     document = Document("steps: [&a {step: prune, amount: {choices: [0.1, 0.5]}}, *a]", "my.yaml")
     one, two = find_ranges(document)
-    assert [step["amount"] for step in filled(document.data, {one: 0.1, two: 0.5})["steps"]] == [0.1, 0.5]
+    assert [step["amount"] for step in fill_ranges(document.data, {one: 0.1, two: 0.5})["steps"]] == [0.1, 0.5]
 
 
 def test_filling_in_changes_nothing_else() -> None:
     data = {"steps": [{"step": "prune", "amount": {"low": 0, "high": 1}}, {"step": "repair"}]}
-    assert filled(data, {("steps", 0, "amount"): 0.5}) == {
+    assert fill_ranges(data, {("steps", 0, "amount"): 0.5}) == {
         "steps": [{"step": "prune", "amount": 0.5}, {"step": "repair"}]
     }
     assert data["steps"][0]["amount"] == {"low": 0, "high": 1}
-    assert filled({"choices": [1]}, {(): 7}) == 7
+    assert fill_ranges({"choices": [1]}, {(): 7}) == 7

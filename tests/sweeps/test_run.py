@@ -17,9 +17,10 @@ import tamis
 import tamis.sweeps.run
 from tamis.errors import InvalidInput
 from tamis.recipes import compress, load_splits
-from tamis.sweeps.evaluation import Bench
-from tamis.sweeps.pareto_front import on_front
-from tamis.sweeps.run import Swept, as_plain_data, sweep
+from tamis.sweeps.evaluator import Evaluator
+from tamis.sweeps.pareto_front import find_front
+from tamis.sweeps.results import SweepResult, as_plain_data
+from tamis.sweeps.run import sweep
 from tamis.sweeps.study import Study
 from tamis.verification import Certificate
 
@@ -36,22 +37,22 @@ SPEC: dict[str, Any] = {
 }
 
 
-def tried(found: Swept) -> set[tuple[str, str]]:
+def tried(found: SweepResult) -> set[tuple[str, str]]:
     """What was tried, and what came out."""
     return {(json.dumps(row.point, sort_keys=True), row.figures["sha256"]) for row in found.rows}
 
 
 @pytest.fixture(scope="module")
-def whole(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> Swept:
+def whole(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
     """A sweep that nothing broke off."""
     return sweep(model, SPEC, tmp_path_factory.mktemp("whole") / "out", progress=False)
 
 
-def test_what_a_sweep_leaves(model: nn.Module, whole: Swept) -> None:
+def test_what_a_sweep_leaves(model: nn.Module, whole: SweepResult) -> None:
     assert len(whole.rows) == 3 and not whole.failed
     assert [row.figures["bytes"] for row in whole.rows] == sorted(row.figures["bytes"] for row in whole.rows)
     figures = [row.figures for row in whole.rows]
-    assert [row.front for row in whole.rows] == on_front(figures, ["bytes", "accuracy"])
+    assert [row.front for row in whole.rows] == find_front(figures, ["bytes", "accuracy"])
     assert json.loads((whole.folder / "results.json").read_text()) == as_plain_data(whole)
     page = (whole.folder / "report.html").read_text()
     assert "What was tried" in page and "3 networks, of which" in page
@@ -62,7 +63,7 @@ def test_what_a_sweep_leaves(model: nn.Module, whole: Swept) -> None:
         assert (row.folder / "small.tamis").stat().st_size == row.figures["bytes"]
 
 
-def test_figures_are_of_the_held_out_training_data(model: nn.Module, whole: Swept) -> None:
+def test_figures_are_of_the_held_out_training_data(model: nn.Module, whole: SweepResult) -> None:
     splits = load_splits(TRAIN, TEST, 0.2, "train", 1000, 0)
     row = whole.certified[0]
     assert row.folder is not None
@@ -75,7 +76,7 @@ def test_figures_are_of_the_held_out_training_data(model: nn.Module, whole: Swep
 
 
 @pytest.mark.slow
-def test_a_candidate_can_be_made_by_its_recipe(model: nn.Module, whole: Swept) -> None:
+def test_a_candidate_can_be_made_by_its_recipe(model: nn.Module, whole: SweepResult) -> None:
     row = whole.certified[0]
     assert row.folder is not None
     done = compress(model, row.folder / "recipe.yaml", out="again", progress=False)
@@ -83,7 +84,7 @@ def test_a_candidate_can_be_made_by_its_recipe(model: nn.Module, whole: Swept) -
 
 
 def test_every_network_that_saw_the_test_data_is_paid_for(
-    model: nn.Module, whole: Swept, monkeypatch: pytest.MonkeyPatch
+    model: nn.Module, whole: SweepResult, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert whole.compared == len(whole.certified)
     for row in whole.certified:
@@ -93,8 +94,8 @@ def test_every_network_that_saw_the_test_data_is_paid_for(
         assert alone["disagreement"].delta / whole.compared == pytest.approx(content["claims"][0]["delta"])
     # More trials go on with the same study, and pay for those that were certified before, too.
     made: list[Any] = []
-    make = Bench._make
-    monkeypatch.setattr(Bench, "_make", lambda *given: (made.append(given), make(*given))[1])
+    make = Evaluator._make
+    monkeypatch.setattr(Evaluator, "_make", lambda *given: (made.append(given), make(*given))[1])
     more = sweep(model, {**SPEC, "trials": 5}, whole.folder, progress=False)
     assert len(made) == 2 and tried(whole) < tried(more)
     files = {row.figures["sha256"] for row in (*whole.certified, *more.certified)}
@@ -109,7 +110,7 @@ class Broken(BaseException):
 @pytest.mark.parametrize(
     ("owner", "name"),
     [
-        (Bench, "_compared"),
+        (Evaluator, "_compare"),
         pytest.param(Study, "_sampler", marks=pytest.mark.slow),
         pytest.param(tamis.Compressed, "save", marks=pytest.mark.slow),
         pytest.param(Study, "tell", marks=pytest.mark.slow),
@@ -117,7 +118,7 @@ class Broken(BaseException):
     ],
 )
 def test_it_goes_on_from_every_moment(
-    model: nn.Module, whole: Swept, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    model: nn.Module, whole: SweepResult, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, calls = getattr(owner, name), iter([False, True])
 
@@ -183,7 +184,7 @@ TWO: dict[str, Any] = {
 }
 
 
-def folder_of(found: Swept, sha256: str) -> Path:
+def folder_of(found: SweepResult, sha256: str) -> Path:
     (figures,) = [each for each in found.folder.glob("candidates/*/figures.json") if sha256 in each.read_text()]
     return figures.parent
 
@@ -206,7 +207,7 @@ def test_a_file_that_is_not_the_one_measured_is_made_again(model: nn.Module, dam
 
 def test_what_is_asked_for_later_is_measured_then(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep(model, TWO, "out", progress=False)
-    monkeypatch.setattr(Bench, "_make", lambda *_: pytest.fail("a network was made again"))
+    monkeypatch.setattr(Evaluator, "_make", lambda *_: pytest.fail("a network was made again"))
     found = sweep(model, {**TWO, "choose": {"best": "latency"}}, "out", progress=False)
     assert all(row.figures["latency"] > 0 for row in found.rows)
     (row,) = found.certified

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tamis.recipes import RecipeError
-from tamis.sweeps.space import described, text_of, untried
+from tamis.sweeps.space import describe_point, next_untried, point_key
 from tamis.sweeps.spec import Sweep, read_sweep
 
 GOOD = """name: mine
@@ -44,13 +44,13 @@ def test_what_a_file_says() -> None:
     assert said.choose is not None
     assert said.choose.within == {"disagreement": 0.05, "bytes": 2000, "accuracy": 0.9, "latency": 1.0}
     assert said.measured == ("bytes", "accuracy", "disagreement", "latency")
-    assert (found.space.size, found.wanted) == (18, 7)
+    assert (found.space.size, found.candidates) == (18, 7)
 
 
 def test_every_point_is_a_recipe() -> None:
     space = read(GOOD).space
     points = [*space.points()]
-    assert len({text_of(point) for point in points}) == 18
+    assert len({point_key(point) for point in points}) == 18
     settings = [space.recipe(point).resolved()["steps"] for point in points]
     assert {(one["amount"], two["levels"], str(two.get("c_alpha"))) for one, two in settings} == {
         (amount, levels, c_alpha)
@@ -58,9 +58,9 @@ def test_every_point_is_a_recipe() -> None:
         for levels in (3, 4, 8)
         for c_alpha in ("None", "2.0", "[1.0, 2.0]")
     }
-    assert described(points[0]) == "amount 50%, levels 3, c_alpha None"
-    tried = {text_of(point) for point in points[:5]}
-    assert untried(space, tried) == points[5] and untried(space, {*map(text_of, points)}) is None
+    assert describe_point(points[0]) == "amount 50%, levels 3, c_alpha None"
+    tried = {point_key(point) for point in points[:5]}
+    assert next_untried(space, tried) == points[5] and next_untried(space, {*map(point_key, points)}) is None
     assert space.recipe(points[0]).data.test == "digits:test"
 
 
@@ -69,9 +69,9 @@ def test_several_recipes_each_with_its_own_ranges() -> None:
     third = "{steps: [{step: prune, amount: {low: 0.1, high: 0.9, step: 0.2}}]}"
     found = read(f"{{data: digits, trials: 99, recipe: {{choices: [ternary, mine.yaml, {third}]}}}}")
     assert [each.name for each in found.space.alternatives] == ["ternary", "own", "recipe 2"]
-    assert found.wanted == 1 + 3 + 5
+    assert found.candidates == 1 + 3 + 5
     points = [*found.space.points()]
-    assert [described(point) for point in points[:3]] == ["ternary", "own, levels 3", "own, levels 4"]
+    assert [describe_point(point) for point in points[:3]] == ["ternary", "own, levels 3", "own, levels 4"]
     assert found.space.recipe(points[-1]).resolved()["steps"][0]["amount"] == pytest.approx(0.9)
 
 
@@ -93,7 +93,7 @@ def test_several_recipes_each_with_its_own_ranges() -> None:
         ("latency: 1", "latency: 0", "choose.within.latency: latency has no such limit: it must be a number of sec"),
         ("latency: 1", "latency: .nan", "latency has no such limit: it must be a number of seconds above 0, got nan"),
         ("latency: 1", "latency: .inf", "latency has no such limit: it must be a number of seconds above 0, got inf"),
-        ("latency: 1", "speed: 1", "s.yaml:10:84: choose.within.speed: speed is nothing that networks are judged by"),
+        ("latency: 1", "speed: 1", "s.yaml:10:84: choose.within.speed: speed is not an objective"),
         ("[3, 4, 8]", "[3, 4, 1]", "s.yaml:7:15: steps[1].levels: it should be greater than or equal to 2"),
         ("[50%, 80%]", "[50%, 180%]", "s.yaml:5:29: steps[0].amount: it must be a fraction"),
         ("step: quantize", "step: quantise", "s.yaml:6:13: steps[1].step: there is no step 'quantise'; did you mean"),
@@ -103,7 +103,7 @@ def test_several_recipes_each_with_its_own_ranges() -> None:
             "s.yaml:7:7: steps[2]: 'epochs' is missing; keys of a binarize step are",
         ),
         ("  steps:", "  data: {train: digits:train}\n  steps:", "s.yaml:4:3: data: the sweep itself names the data"),
-        ("name: mine", "name: mine\nname: yours", "s.yaml:2:1: name: this key stands here twice"),
+        ("name: mine", "name: mine\nname: yours", "s.yaml:2:1: name: this key is here twice"),
     ],
 )
 def test_errors_point_at_the_line(old: str, new: str, message: str) -> None:
@@ -135,6 +135,6 @@ def test_a_sweep_is_a_mapping(text: str) -> None:
 
 def test_plain_data() -> None:
     plain: dict[str, Any] = {"data": "digits", "recipe": "ternary", "trials": 3}
-    assert read_sweep(plain).wanted == 1
+    assert read_sweep(plain).candidates == 1
     with pytest.raises(RecipeError, match="sweep: 'trials' is missing"):
         read_sweep({"data": "digits", "recipe": "ternary"})

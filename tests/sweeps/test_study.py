@@ -11,9 +11,10 @@ import pytest
 
 import tamis.sweeps.workers
 from tamis.errors import InvalidInput
-from tamis.sweeps.space import Space, text_of
+from tamis.sweeps.database import database_url, hide_password
+from tamis.sweeps.space import Space, point_key
 from tamis.sweeps.spec import read_sweep
-from tamis.sweeps.study import MOST_DEATHS, POINT, RETRY, Study, database_url, shown
+from tamis.sweeps.study import MOST_DEATHS, POINT, RETRY, Study
 from tamis.sweeps.workers import Workers
 
 QUESTION = {"recipe": [1]}
@@ -49,19 +50,19 @@ def test_what_a_dead_worker_was_at_is_done_again_and_nothing_else(
     monkeypatch.setattr(tamis.sweeps.workers, "GRACE", -1.0)  # whoever has no lock here counts as dead at once
     mine, other = Workers(Path("here")), Workers(Path("elsewhere"))
     one, two, all_of_it = opened(mine), opened(other), space()
-    with mine.enlisted():
+    with mine.enlist():
         kept = one.next(all_of_it, 4)
         lost = two.next(all_of_it, 4)
         assert kept is not None and lost is not None and kept[1] != lost[1]
         one.recover()
         (again,) = [trial for trial in one.trials() if RETRY in trial.user_attrs]
-        assert again.user_attrs[POINT] == text_of(lost[1])
+        assert again.user_attrs[POINT] == point_key(lost[1])
         assert one.trials()[kept[0].number].state.name == "RUNNING"  # it holds its lock
         job = one.next(all_of_it, 4)
         assert job is not None and job[1] == lost[1]
         one.tell(job[0], {"bytes": 7})
         two.tell(lost[0], {"bytes": 9})  # it was not dead but slow: too late
-        assert one.census().finished[text_of(lost[1])].values == [7.0]
+        assert one.census().finished[point_key(lost[1])].values == [7.0]
         one.recover()
         assert len(one.trials()) == 3
         assert two.next(all_of_it, 2) is None  # the other is at the rest
@@ -86,7 +87,7 @@ def test_points_are_tried_once_and_as_many_as_are_wanted(opened: Opened) -> None
     while len(one.census().finished) < 4:
         job = one.next(all_of_it, 4)
         if job is not None:
-            tried.append(text_of(job[1]))
+            tried.append(point_key(job[1]))
             one.tell(job[0], {"bytes": len(tried)})
     assert len(tried) == len(set(tried)) == 4 and one.next(all_of_it, 4) is None
 
@@ -117,5 +118,5 @@ def test_databases_that_are_none(url: str, message: str) -> None:
 
 def test_addresses() -> None:
     assert database_url(None, Path("out")) == f"sqlite:///{Path('out/sweep.db').resolve()}"
-    assert shown("postgresql://me:a@b@host/x") == "postgresql://me:***@host/x"
-    assert shown("postgresql:///x?host=/tmp") == "postgresql:///x?host=/tmp"
+    assert hide_password("postgresql://me:a@b@host/x") == "postgresql://me:***@host/x"
+    assert hide_password("postgresql:///x?host=/tmp") == "postgresql:///x?host=/tmp"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import tamis.sweeps.workers
-from tamis.sweeps.workers import Pulses, Workers, beating, is_held
+from tamis.sweeps.workers import Heartbeats, Workers, is_held, send_heartbeats
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from tamis.sweeps.workers import held
-with held(Path(sys.argv[1])):
+from tamis.sweeps.workers import hold_lock
+with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -34,27 +34,27 @@ def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
 
 def test_who_lives(tmp_path: Path) -> None:
     mine, other = Workers(tmp_path), Workers(tmp_path)
-    with mine.enlisted():
-        assert mine.lives(mine.own) and other.lives(mine.own)
-        assert mine.lives(other.own) is None  # it never came
-        assert mine.lives("elsewhere~1~ab") is None
-    assert other.lives(mine.own) is None  # it left, with nothing undone
-    with pytest.raises(KeyboardInterrupt), mine.enlisted():
+    with mine.enlist():
+        assert mine.is_alive(mine.own) and other.is_alive(mine.own)
+        assert mine.is_alive(other.own) is None  # it never came
+        assert mine.is_alive("elsewhere~1~ab") is None
+    assert other.is_alive(mine.own) is None  # it left, with nothing undone
+    with pytest.raises(KeyboardInterrupt), mine.enlist():
         raise KeyboardInterrupt
-    assert other.lives(mine.own) is False
+    assert other.is_alive(mine.own) is False
 
 
 def test_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(tamis.sweeps.workers.time, "monotonic", lambda: now)
-    pulses = Pulses()
-    assert not pulses.silent(1, None)
+    pulses = Heartbeats()
+    assert not pulses.is_silent(1, None)
     now = 29.0
-    assert not pulses.silent(1, None) and not pulses.silent(2, 7)
+    assert not pulses.is_silent(1, None) and not pulses.is_silent(2, 7)
     now = 31.0
-    assert pulses.silent(1, None) and not pulses.silent(1, 1)  # a beat after all
+    assert pulses.is_silent(1, None) and not pulses.is_silent(1, 1)  # a beat after all
     now = 60.0
-    assert pulses.silent(2, 7) and not pulses.silent(1, 1)
+    assert pulses.is_silent(2, 7) and not pulses.is_silent(1, 1)
 
 
 def test_a_pulse_beats_until_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +70,6 @@ def test_a_pulse_beats_until_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> 
             heard.set()
             raise StopIteration
 
-    with beating(beat):
+    with send_heartbeats(beat):
         assert heard.wait(60)
     assert seen == [1, 2, 3, 4]

@@ -23,7 +23,7 @@ from tamis.cli.model_argument import draws_weights, load_module, load_network, w
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
 from tamis.graph import Network
-from tamis.recipes import FOLDER, QUESTION, Compression
+from tamis.recipes import WORK_FOLDER, WORK_LOCK, Compression
 from tamis.recipes import compress as compress_model
 
 
@@ -53,7 +53,7 @@ def compress(
     with Console(stderr=True).status(Text(f"reading {model}")):
         given, example = model_of(model, weights, shape, trust)
     drawn = draws_weights(model, weights)
-    resumes_from(out / FOLDER, QUESTION)
+    resumes_from(out / WORK_FOLDER, WORK_LOCK)
     places: dict[str, Any] = {"example": example, "device": where, "force": force}
     places |= {"called": as_written(model, weights, shape, trust), "command": command_line()}
     places |= {"just_initialised": drawn}

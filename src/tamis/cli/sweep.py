@@ -23,12 +23,12 @@ from tamis.sweeps import (
     RESULTS,
     Row,
     Sweep,
-    Swept,
+    SweepResult,
     as_plain_data,
-    described,
-    imported_optuna,
+    describe_point,
+    hide_password,
+    import_optuna,
     read_sweep,
-    shown,
     sweep,
     work,
 )
@@ -42,7 +42,7 @@ def run(
 ) -> None:
     """The command; arguments as on the command line."""
     asked = check_requirements(**required)
-    command = command_line() if storage is None else command_line(storage, shown(storage))
+    command = command_line() if storage is None else command_line(storage, hide_password(storage))
     arguments = _arguments(spec, out, storage, device, trust)
     model, weights = _original(arguments["spec"])
     drawn = draws_weights(model, weights)
@@ -62,12 +62,12 @@ def worker(spec: Path, out: Path, storage: str | None, device: str, trust: bool,
     """The command; arguments as on the command line."""
     tried = work(**_arguments(spec, out, storage, device, trust))
     if as_json:
-        print(json.dumps({"folder": str(out), "tried here": [described(point) for point in tried]}, indent=2))
+        print(json.dumps({"folder": str(out), "tried here": [describe_point(point) for point in tried]}, indent=2))
 
 
 def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: bool) -> dict[str, Any]:
     """What `sweep` and `work` take."""
-    imported_optuna()
+    import_optuna()
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
     where, spec = parse_device(device), read_sweep(path)
@@ -88,7 +88,7 @@ def _original(spec: Sweep) -> tuple[str, Path | None]:
     return said.model or "", None if said.weights is None else Path(said.weights)
 
 
-def show(found: Swept, out: Console) -> None:
+def show(found: SweepResult, out: Console) -> None:
     """Print whether it is as good as required, the candidates, what is certified, and where everything is."""
     if found.passed is not None:
         which = "PASS: a network" if found.passed else "FAIL: no network"
@@ -96,7 +96,7 @@ def show(found: Swept, out: Console) -> None:
     out.print(_table(found))
     out.print()
     for point, why in found.failed:
-        out.print(f"not made: {described(point)}: {why}", soft_wrap=True)
+        out.print(f"not made: {describe_point(point)}: {why}", soft_wrap=True)
     lines = {"folder": str(found.folder), "results": RESULTS, "page": "report.html"}
     if not found.certified:
         out.print("no candidate is within the limits: nothing was certified")
@@ -108,7 +108,7 @@ def show(found: Swept, out: Console) -> None:
     out.print(facts(lines))
 
 
-def _table(found: Swept) -> Table:
+def _table(found: SweepResult) -> Table:
     """The candidates, those on the front with a mark; held-out figures first, then what is certified."""
     rows = table()
     rows.add_column("")
@@ -119,7 +119,7 @@ def _table(found: Swept) -> Table:
     rows.add_column("certified: differs ≤", justify="right")
     for row in found.rows[:MOST_ROWS]:
         mark = Text("*", style="bold green") if row.front else ""
-        rows.add_row(mark, Text(described(row.point)), *(_figure(row, name) for name in names), _certified(row))
+        rows.add_row(mark, Text(describe_point(row.point)), *(_figure(row, name) for name in names), _certified(row))
     return rows
 
 

@@ -1,14 +1,14 @@
-"""Which steps may follow which."""
+"""The rules of which steps may follow which."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from tamis.recipes.steps.base import Step
-from tamis.recipes.yaml_document import Document, Path_, written
+from tamis.recipes.yaml_document import Document, KeyPath, format_path
 
 
-def check_order(chain: Sequence[tuple[Path_, Step]], document: Document) -> None:
+def check_order(chain: Sequence[tuple[KeyPath, Step]], document: Document) -> None:
     """Raise RecipeError at the first step that cannot come where it stands.
 
     Args:
@@ -20,7 +20,7 @@ def check_order(chain: Sequence[tuple[Path_, Step]], document: Document) -> None
         for earlier, reason in step.not_after.items():
             if earlier in before:
                 raise document.error(
-                    path, f"{step.step} cannot come after {earlier} ({written(before[earlier])}): {reason}"
+                    path, f"{step.step} cannot come after {earlier} ({format_path(before[earlier])}): {reason}"
                 )
         if step.only_after and not set(step.only_after) & set(before):
             raise document.error(path, f"{step.step} needs one of these before it: {', '.join(step.only_after)}")
@@ -30,7 +30,7 @@ def check_order(chain: Sequence[tuple[Path_, Step]], document: Document) -> None
         _check_obs(step, before, path, document)
 
 
-def _check_obs(step: Step, before: Collection[str], path: Path_, document: Document) -> None:
+def _check_obs(step: Step, before: Collection[str], path: KeyPath, document: Document) -> None:
     if getattr(step, "by", None) == "obs" and "quantize" in before:
         raise document.error(
             path, "prune by obs cannot come after quantize: it moves the weights it keeps, which would leave the levels"

@@ -1,4 +1,4 @@
-"""Steps one after the other: each that is finished lies in a file, and is read from there."""
+"""The plan of a run: steps one after the other; each finished one lies in a file, and is read from there."""
 
 from __future__ import annotations
 
@@ -8,49 +8,35 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from tamis.artifact import load
 from tamis.errors import CorruptArtifact, TamisError
-from tamis.graph import Network
 from tamis.progress import Listener, Progress
-from tamis.recipes.splits import Splits
 from tamis.recipes.state import Context, State
 from tamis.recipes.steps.base import Step
 from tamis.recipes.workspace import Workspace
 
 
-def run_plan(
-    plan: Sequence[Step],
-    state: State,
-    original: Network,
-    data: Splits,
-    device: torch.device,
-    space: Workspace,
-    progress: Listener,
-    at: str = "steps",
-) -> State:
-    """Every step, or what an earlier run has left of it.
+def run_plan(plan: Sequence[Step], state: State, context: Context, space: Workspace, at: str = "steps") -> State:
+    """Run every step, or read what an earlier run has left of it.
 
     Args:
         plan: the steps.
         state: the network that they begin with.
-        original: the network as the user gave it.
-        data: the parts of the data.
-        device: where steps train.
+        context: of the run; each step gets its own directory, notes and progress.
         space: where finished steps lie.
-        progress: as every long call takes it.
         at: the keys that lead to the plan in its recipe, for errors.
     """
+    progress = context.progress
     for number, step in enumerate(plan, 1):
         path = space.file(number, step.step)
         before = state
         if not path.exists():
             announce(progress, f"step {number} of {len(plan)}: {step.step}")
-            listener = prefixed(progress, f"{number}/{len(plan)}")
+            listener = with_prefix(progress, f"{number}/{len(plan)}")
             directory, notes = space.directory(number, step.step), space.notes(number, step.step)
-            with _placed(f"{at}[{number - 1}]", step):
-                step.run(state, Context(original, data, directory, notes, device, listener)).small.save(path)
+            own = replace(context, directory=directory, notes=notes, progress=listener)
+            with _naming_step(f"{at}[{number - 1}]", step):
+                step.run(state, own).small.save(path)
         # Always from the file: a run that goes on begins with the same as one that was never broken off.
         state = _read(path, step, before)
         space.tidy(number, step.step)
@@ -58,8 +44,8 @@ def run_plan(
 
 
 @contextmanager
-def _placed(where: str, step: Step) -> Iterator[None]:
-    """Errors of a step say which one it was; those of a budget speak of what was asked for."""
+def _naming_step(where: str, step: Step) -> Iterator[None]:
+    """Put the step's place before its errors; those of a budget already speak of what was asked for."""
     try:
         yield
     except TamisError as error:
@@ -69,7 +55,7 @@ def _placed(where: str, step: Step) -> Iterator[None]:
 
 
 def _read(path: Path, step: Step, before: State) -> State:
-    """What a step has left in its file."""
+    """Read the network that a step has left in its file."""
     module = before.module
     rebuilds = step.rebuilds and module is not None
     try:
@@ -82,13 +68,13 @@ def _read(path: Path, step: Step, before: State) -> State:
 
 
 def announce(progress: Listener, text: str) -> None:
-    """A line about what comes next, for those who want to be told and have no way of their own to tell it."""
+    """Print a line about what comes next, where progress is printed and not passed to a function."""
     if progress is True:
         print(text, file=sys.stderr, flush=True)
 
 
-def prefixed(progress: Listener, prefix: str) -> Listener:
-    """What a part's own progress is reported to: the user's function hears which part it is."""
+def with_prefix(progress: Listener, prefix: str) -> Listener:
+    """Return a listener for one part of a run: the user's function hears which part it is."""
     if not callable(progress):
         return progress
     tell = progress

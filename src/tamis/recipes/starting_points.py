@@ -1,4 +1,4 @@
-"""What a budget's search begins with: the network as it is, and after each of a few chains of steps."""
+"""The starting points of a budget's search: the network after each of a few chains of steps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tamis.artifact import fingerprint_of_values
 from tamis.errors import UnsupportedOp
-from tamis.recipes.allocation import Option, options_by_layer
-from tamis.recipes.plan import announce, prefixed, run_plan
+from tamis.recipes.allocation import Option
+from tamis.recipes.layer_options import measure_options
+from tamis.recipes.plan import announce, run_plan, with_prefix
 from tamis.recipes.state import Context, State
 from tamis.recipes.steps.base import Step
 from tamis.recipes.workspace import Workspace
@@ -32,10 +33,10 @@ class Start:
     directory: Path
 
 
-def begin(starts: Sequence[Sequence[Step]], state: State, context: Context) -> list[Start]:
-    """The network after each chain of steps; a chain that its operations do not allow is left out.
+def prepare_starts(starts: Sequence[Sequence[Step]], state: State, context: Context) -> list[Start]:
+    """Run each chain of steps; one that the network's operations do not allow is left out.
 
-    Each lies in a folder of its own, from which a run that was broken off goes on.
+    Each has a folder of its own, from which a run that was broken off goes on.
 
     Raises:
         UnsupportedOp: none of them can be made.
@@ -43,15 +44,15 @@ def begin(starts: Sequence[Sequence[Step]], state: State, context: Context) -> l
     begun: list[Start] = []
     refused: list[UnsupportedOp] = []
     for number, steps in enumerate(starts, 1):
-        name, place = described(steps), f"{number}/{len(starts)}"
+        name, place = describe_steps(steps), f"{number}/{len(starts)}"
         directory = context.directory / f"start_{number:02d}"
         directory.mkdir(parents=True, exist_ok=True)
         if steps:
             announce(context.progress, f"start {place}: {name}")
-        listener = prefixed(context.progress, f"start {place}")
+        listener = with_prefix(context.progress, f"start {place}")
         try:
             space, at = Workspace(directory), f"budget.starts[{number - 1}]"
-            made = run_plan(steps, state, context.original, context.data, context.device, space, listener, at)
+            made = run_plan(steps, state, replace(context, progress=listener), space, at)
         except UnsupportedOp as error:
             announce(context.progress, f"start {place} is left out: {error}")
             refused.append(error)
@@ -62,24 +63,25 @@ def begin(starts: Sequence[Sequence[Step]], state: State, context: Context) -> l
     return begun
 
 
-def described(steps: Sequence[Step]) -> str:
-    """A chain in a few words: what differs from the defaults.
+def describe_steps(steps: Sequence[Step]) -> str:
+    """Describe a chain in a few words: what differs from the defaults.
 
     Example:
-        >>> described([Prune(step="prune", amount=0.5)])
+        >>> from tamis.recipes.steps.prune import Prune
+        >>> describe_steps([Prune(step="prune", amount=0.5)])
         'prune amount 0.5'
     """
-    return ", ".join(map(_words, steps)) or "as it is"
+    return ", ".join(map(_describe_step, steps)) or "as it is"
 
 
-def _words(step: Step) -> str:
+def _describe_step(step: Step) -> str:
     fields = {name: field for name, field in type(step).model_fields.items() if name != "step"}
     said = {name: getattr(step, name) for name, field in fields.items() if getattr(step, name) != field.default}
     return " ".join([step.step, *(f"{name} {value}" for name, value in said.items())])
 
 
-def probed(starts: Sequence[Start], context: Context) -> list[dict[str, list[Option]]]:
-    """The options of every start's layers.
+def measure_starts(starts: Sequence[Start], context: Context) -> list[dict[str, list[Option]]]:
+    """Measure the options of every start's layers.
 
     Starts whose weights are fitted to the same network, as all that only prune, share one walk over the calibration
     data and its Gram matrices, which are those of the first of them: close enough to say which options are worth a
@@ -92,13 +94,13 @@ def probed(starts: Sequence[Start], context: Context) -> list[dict[str, list[Opt
     for places in groups.values():
         first = starts[places[0]]
         smalls = [starts[place].state.small for place in places]
-        listener = prefixed(context.progress, f"start {first.place}")
+        listener = with_prefix(context.progress, f"start {first.place}")
         probe = first.directory / "probe"
-        options = options_by_layer(first.state.reference, smalls, context.data.calibration, probe, listener)
+        options = measure_options(first.state.reference, smalls, context.data.calibration, probe, listener)
         found |= dict(zip(places, options, strict=True))
     return [found[place] for place in range(len(starts))]
 
 
-def of_start(context: Context, start: Start) -> Context:
-    """What a trial of one start has."""
-    return replace(context, directory=start.directory, progress=prefixed(context.progress, f"start {start.place}"))
+def start_context(context: Context, start: Start) -> Context:
+    """Return the context of the trials of one start."""
+    return replace(context, directory=start.directory, progress=with_prefix(context.progress, f"start {start.place}"))

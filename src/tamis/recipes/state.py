@@ -68,3 +68,8 @@ class Context:
     notes: Path
     device: torch.device
     progress: Listener
+
+    @classmethod
+    def of_run(cls, original: Network, data: Splits, folder: Path, device: torch.device, progress: Listener) -> Context:
+        """Make the context of a run, which `run_plan` gives each step a directory and a file for notes in."""
+        return cls(original, data, folder, folder / "notes.json", device, progress)

@@ -11,8 +11,8 @@ from tamis.artifact import try_lock
 from tamis.errors import InvalidInput, TamisError
 from tamis.recipes.lock import Lock
 
-FOLDER = ".tamis-compress"
-QUESTION, HELD = "lock.yaml", "held"
+WORK_FOLDER = ".tamis-compress"
+WORK_LOCK, HELD = "lock.yaml", "held"
 STEPS = "step_[0-9][0-9]*_*"  # files and folders, all of a step
 
 
@@ -24,20 +24,20 @@ class Workspace:
     """
 
     def __init__(self, out: Path) -> None:
-        self.folder = out / FOLDER
+        self.folder = out / WORK_FOLDER
 
-    def begun(self) -> Lock | None:
-        """What the run that left off here was about; None if there is none."""
-        path = self.folder / QUESTION
+    def read_lock(self) -> Lock | None:
+        """Return the lock of the run that was broken off here; None if there is none."""
+        path = self.folder / WORK_LOCK
         return Lock.read(path) if path.exists() else None
 
     def belongs_to(self, lock: Lock) -> bool:
-        """Whether the run that left off here is this one."""
-        begun = self.begun()
+        """Say whether the run that was broken off here is this one."""
+        begun = self.read_lock()
         return begun is not None and not lock.differs(begun)
 
     def begin(self, lock: Lock, force: bool = False) -> Lock:
-        """Go on with the run that was begun here, if it is this one, or begin; the lock of that run.
+        """Go on with the run that was begun here, if it is this one, or begin a new one, and return its lock.
 
         Args:
             lock: of this run.
@@ -46,7 +46,7 @@ class Workspace:
         Raises:
             InvalidInput: another run was begun here, and is not finished.
         """
-        begun = self.begun()
+        begun = self.read_lock()
         differs = "" if begun is None else lock.differs(begun)
         if begun is not None and not differs:
             return begun
@@ -57,15 +57,15 @@ class Workspace:
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove_steps()  # of the other run, or of nobody knows which
-        lock.write(self.folder / QUESTION)
+        lock.write(self.folder / WORK_LOCK)
         return lock
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Be the only process at work here; however it ends, the next one may.
+    def only_process(self) -> Iterator[None]:
+        """Hold the folder for this process alone; however it ends, the next one may work here.
 
         Raises:
-            InvalidInput: another one is.
+            InvalidInput: another process holds it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         with (self.folder / HELD).open("a") as file:
@@ -76,8 +76,8 @@ class Workspace:
             yield
 
     @contextmanager
-    def given_up_on_errors(self) -> Iterator[None]:
-        """An error of the user before any step is finished leaves nothing: another recipe could not use it."""
+    def removed_on_early_error(self) -> Iterator[None]:
+        """Remove the folder when an error of the user ends the run before any step is finished."""
         try:
             yield
         except TamisError:
@@ -88,17 +88,17 @@ class Workspace:
             raise
 
     def file(self, number: int, name: str) -> Path:
-        """Where the network after a step lies."""
+        """Return where the network after a step lies."""
         return self.folder / f"step_{number:02d}_{name}.tamis"
 
     def directory(self, number: int, name: str) -> Path:
-        """For what a step leaves on its way; made if it is not there."""
+        """Make a folder for what a step leaves on its way, and return it."""
         path = self.folder / f"step_{number:02d}_{name}"
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def notes(self, number: int, name: str) -> Path:
-        """What a step wants to be known of it when the run is over; it need not be there."""
+        """Return the file for what a step wants to be known when the run is over; it need not exist."""
         return self.folder / f"step_{number:02d}_{name}.json"
 
     def tidy(self, number: int, name: str) -> None:
@@ -106,7 +106,7 @@ class Workspace:
         shutil.rmtree(self.folder / f"step_{number:02d}_{name}", ignore_errors=True)
 
     def remove(self) -> None:
-        """All of it, when the run is over; its lock after its steps: a kill must not leave these without it."""
+        """Remove all of it when the run is over; the lock after the steps: a kill must not leave these without it."""
         with suppress(OSError):  # the next run tries again, and says what is in the way
             self._remove_steps()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""YAML with a place for everything: errors name the file, the line, the column and the key path."""
+"""A YAML document that knows where each part stands: errors name the file, line, column and key path."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import yaml
 
 from tamis.errors import InvalidInput
 
-Path_ = Sequence[str | int]
+KeyPath = Sequence[str | int]
 MOST_PARTS, DEEPEST = 100_000, 100  # aliases let a few lines stand for more than there is memory for
 # PyYAML takes 1e-3 for a text, as YAML 1.1 has it; nobody who writes it means one.
 FLOAT = re.compile(r"^[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)[eE][-+]?[0-9]+$")
 
 
 class RecipeError(InvalidInput):
-    """Something in a recipe that cannot be.
+    """A recipe or a sweep is wrong.
 
     Attributes:
         line, column: where it stands, from 1 on; None where the recipe came from no file.
@@ -32,21 +32,21 @@ class RecipeError(InvalidInput):
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only."""
+    """Loads plain data only: no Python objects."""
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789."))
 
 
 class Document:
-    """What a YAML text says, and where each part of it stands.
+    """A YAML text as plain data, with the place of each part.
 
     Args:
         text: the YAML.
         name: of the file, for messages.
 
     Raises:
-        RecipeError: it is no YAML, has a key twice, or is larger or deeper than anybody would write it.
+        RecipeError: it is not YAML, has a key twice, or is larger or deeper than anybody would write it.
 
     Example:
         >>> document = Document("steps:\\n- step: prune\\n", "my.yaml")
@@ -67,9 +67,9 @@ class Document:
             self.data: Any = None if self._root is None else loader.construct_document(self._root)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
-            raise self._placed(mark, "", f"this is no YAML: {error.problem or error.context}") from None
-        except (yaml.YAMLError, ValueError) as error:  # as 2026-13-45, which is no date
-            raise RecipeError(f"{name}: this is no YAML: {error}", None, None, "") from None
+            raise self._error_at(mark, "", f"this is not YAML: {error.problem or error.context}") from None
+        except (yaml.YAMLError, ValueError) as error:  # as 2026-13-45, which is not a date
+            raise RecipeError(f"{name}: this is not YAML: {error}", None, None, "") from None
         except RecursionError:
             raise RecipeError(f"{name}: it is nested too deeply to be read", None, None, "") from None
         finally:
@@ -77,7 +77,7 @@ class Document:
 
     @classmethod
     def read(cls, path: str | Path) -> Document:
-        """The YAML in a file.
+        """Read a YAML file.
 
         Raises:
             RecipeError: as of a text, or it is not UTF-8.
@@ -88,24 +88,24 @@ class Document:
         except UnicodeDecodeError as error:
             before = content[: error.start].decode().split("\n")
             line, column, byte = len(before), len(before[-1]) + 1, content[error.start]
-            message = f"{path}:{line}:{column}: this is not UTF-8, which YAML is written in: byte {byte:#x}"
+            message = f"{path}:{line}:{column}: this is not UTF-8, as YAML must be: byte {byte:#x}"
             raise RecipeError(message, line, column, "") from None
         return cls(text, str(path))
 
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Document:
-        """A recipe that came as data, not as text: errors name the key path alone."""
+        """Wrap plain data as a document; its errors name the key path alone."""
         document = object.__new__(cls)
         document.name, document.data, document._root = "recipe", data, None
         return document
 
     @property
     def is_file(self) -> bool:
-        """Whether it was read, and not given as data."""
+        """Say whether it was read from a text, not given as data."""
         return self._root is not None
 
-    def error(self, path: Path_, message: str, key: bool = False) -> RecipeError:
-        """An error at a place; with `key`, at the key itself instead of its value."""
+    def error(self, path: KeyPath, message: str, key: bool = False) -> RecipeError:
+        """Make an error at a place; with `key`, at the key itself instead of its value."""
         node: Any = self._root
         mark = node.start_mark if node is not None else None
         for part in path:
@@ -114,10 +114,10 @@ class Document:
                 break
             name, node = found
             mark = name.start_mark if key and name is not None else node.start_mark
-        return self._placed(mark, written(path), message)
+        return self._error_at(mark, format_path(path), message)
 
-    def below(self, path: Path_) -> Document:
-        """The part of the document at a path, as a document of its own whose places are those of the whole."""
+    def below(self, path: KeyPath) -> Document:
+        """Return the part at a path as a document of its own, which still knows its place in the whole."""
         part = object.__new__(Document)
         part.name, part.data, part._root = self.name, self.data, self._root
         for key in path:
@@ -125,7 +125,7 @@ class Document:
             part.data, part._root = part.data[key], None if found is None else found[1]
         return part
 
-    def _placed(self, mark: Any, path: str, message: str) -> RecipeError:
+    def _error_at(self, mark: Any, path: str, message: str) -> RecipeError:
         said = f"{path}: {message}" if path else message
         if mark is None:
             return RecipeError(f"{self.name}: {said}", None, None, path)
@@ -133,25 +133,29 @@ class Document:
         return RecipeError(f"{self.name}:{line}:{column}: {said}", line, column, path)
 
     def _unreadable(self, text: str, error: yaml.reader.ReaderError) -> RecipeError:
-        """An error at a character that YAML has not."""
+        """Make an error at a character that YAML does not allow."""
         before = text[: error.position].split("\n")
         line, column, code = len(before), len(before[-1]) + 1, ord(text[error.position])
-        message = f"{self.name}:{line}:{column}: this is no YAML: it has the character {code:#x}, which YAML has not"
+        message = (
+            f"{self.name}:{line}:{column}: this is not YAML: it has the character {code:#x}, which YAML does not allow"
+        )
         return RecipeError(message, line, column, "")
 
     def _refuse_nul(self, node: Any, path: tuple[str | int, ...]) -> None:
         if isinstance(node, yaml.ScalarNode) and "\0" in node.value:
-            raise self._placed(node.start_mark, written(path), "it has the character NUL, which no name or path has")
+            raise self._error_at(
+                node.start_mark, format_path(path), "it has the character NUL, which no name or path may have"
+            )
 
     def _check(self, node: Any, path: tuple[str | int, ...], above: tuple[int, ...]) -> None:
         """Refuse keys that stand twice, of which YAML would silently take the last, and what contains itself."""
         if id(node) in above:
-            raise self._placed(node.start_mark, written(path), "it contains itself")
+            raise self._error_at(node.start_mark, format_path(path), "it contains itself")
         self._refuse_nul(node, path)
         self._parts += 1
         if len(above) > DEEPEST or self._parts > MOST_PARTS:
             most = f"{DEEPEST} levels of nesting" if len(above) > DEEPEST else f"{MOST_PARTS:,} parts, with its aliases"
-            raise self._placed(node.start_mark, "", f"it has more than {most}")
+            raise self._error_at(node.start_mark, "", f"it has more than {most}")
         inside = (*above, id(node))
         if isinstance(node, yaml.SequenceNode):
             for place, item in enumerate(node.value):
@@ -162,25 +166,25 @@ class Document:
                 self._refuse_nul(key, path)
                 name = str(key.value)
                 if not isinstance(key, yaml.ScalarNode) or not key.tag.endswith((":str", ":int", ":float", ":bool")):
-                    raise self._placed(key.start_mark, written(path), f"a key must be a word, not {name!r:.40}")
+                    raise self._error_at(key.start_mark, format_path(path), f"a key must be a word, not {name!r:.40}")
                 if name in seen:
-                    raise self._placed(key.start_mark, written((*path, name)), "this key stands here twice")
+                    raise self._error_at(key.start_mark, format_path((*path, name)), "this key is here twice")
                 seen.add(name)
                 self._check(value, (*path, name), inside)
 
 
-def written(path: Path_) -> str:
-    """A path of keys as people write it.
+def format_path(path: KeyPath) -> str:
+    """Write a path of keys as people do.
 
     Example:
-        >>> written(("steps", 1, "amount"))
+        >>> format_path(("steps", 1, "amount"))
         'steps[1].amount'
     """
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
-    """The key, where there is one, and the value of a part of a node."""
+    """Return the key, where there is one, and the value of a part of a node."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return None, node.value[part]
     if isinstance(node, yaml.MappingNode):

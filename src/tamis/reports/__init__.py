@@ -1,4 +1,4 @@
-"""What people look at rather than read: `tamis.report(certificate, "report.html")`, and figures."""
+"""Reports for people to look at: `tamis.report(certificate, "report.html")`, and figures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from tamis.reports.comparison import latencies as latencies
 from tamis.reports.figures import line_panels as line_panels
 from tamis.reports.online_panels import online_panels as online_panels
 from tamis.reports.page import Candidate as Candidate
-from tamis.reports.page import report
+from tamis.reports.page import report as report
+from tamis.reports.pareto import on_pareto_front as on_pareto_front
 
 __all__ = [
     "Candidate",
     "latencies",
     "line_panels",
+    "on_pareto_front",
     "online_panels",
     "report",
 ]

@@ -23,6 +23,7 @@ from tamis.reports.comparison import certified_rows, counted_rows, measured_rows
 from tamis.reports.drawing import Bars, Point, bar_strips, cloud, named_points
 from tamis.reports.figures import some_points
 from tamis.reports.layers import Layer, layers_of
+from tamis.reports.pareto import on_pareto_front
 from tamis.verification import (
     Certificate,
     as_network,
@@ -207,7 +208,7 @@ def _cost_figure(net: Network) -> list[Figure]:
 def _front(tried: Sequence[Candidate], by: str) -> Figure:
     """Bytes against quality of all that were tried."""
     title = "What was tried"
-    best = [not any(_beats(other, each) for other in tried) for each in tried]
+    best = on_pareto_front([(each.nbytes, -each.quality) for each in tried])
     points = [
         Point(
             each.nbytes,
@@ -220,12 +221,6 @@ def _front(tried: Sequence[Candidate], by: str) -> Figure:
     said = f"{len(tried):,} networks, of which {sum(best):,} are on the front"
     drawn = named_points(points, "bytes", f"{by}, %", title, said, logarithmic_x=True)
     return Figure(title, drawn, f"{said}: no other one has fewer bytes and a higher {by} there.")
-
-
-def _beats(other: Candidate, each: Candidate) -> bool:
-    """Whether another one is at least as good in both, and better in one."""
-    theirs, mine = (other.nbytes, -other.quality), (each.nbytes, -each.quality)
-    return theirs != mine and theirs[0] <= mine[0] and theirs[1] <= mine[1]
 
 
 def _as_line(step: Mapping[str, Any]) -> str:

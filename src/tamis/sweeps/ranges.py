@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from tamis.recipes import Document, without_percent
+from tamis.recipes import Document, validate_section, without_percent
 from tamis.recipes.steps import Section
-from tamis.sweeps.validation import checked
 
 if TYPE_CHECKING:
     import optuna
@@ -38,24 +37,24 @@ class Choices(Section):
 
     @property
     def labels(self) -> list[Any]:
-        """What stands for each of them in a study, which takes numbers and words only."""
+        """Return what stands for each of them in a study, which takes numbers and words only."""
         return [_label(value) for value in self.choices]
 
     def value(self, label: Any) -> Any:
-        """What a label stands for."""
+        """Return what a label stands for."""
         return copy.deepcopy(self.choices[self.labels.index(label)])
 
     def extremes(self) -> list[Any]:
-        """Labels of what must be possible, for the whole range to be."""
+        """Return the labels that must be valid, for the whole range to be."""
         return self.labels
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """Count the values."""
         return len(self.choices)
 
     def suggest(self, trial: optuna.Trial, name: str) -> Any:
-        """A label, as the study's sampler has it."""
+        """Draw a label by the study's sampler."""
         return trial.suggest_categorical(name, self.labels)
 
 
@@ -83,38 +82,38 @@ class Between(Section):
 
     @property
     def whole(self) -> bool:
-        """Whether it is a range of whole numbers."""
+        """Say whether it is a range of whole numbers."""
         return isinstance(self.low, int) and isinstance(self.high, int)
 
     def value(self, label: Any) -> Any:
-        """Numbers stand for themselves."""
+        """Return the label: numbers stand for themselves."""
         return label
 
     def extremes(self) -> list[Any]:
-        """The ends."""
+        """Return the two ends."""
         return [self.low, self.high] if self.whole else [float(self.low), float(self.high)]
 
     @property
     def size(self) -> int:
-        """How many numbers there are; of real ones without a step, as good as infinitely many."""
+        """Count the numbers; real ones without a step count as `CONTINUOUS`."""
         if self.step is None:
             return int(self.high - self.low) + 1 if self.whole else CONTINUOUS
         return round((self.high - self.low) / self.step) + 1
 
     @property
     def labels(self) -> list[Any]:
-        """All of them, where they can be counted."""
+        """List all numbers, where they can be counted."""
         return [self._after(steps) for steps in range(self.size)]
 
     def _after(self, steps: int) -> int | float:
-        """The number so many steps above low, in decimal: 0.1 + 2 · 0.1 is more than 0.3 in binary."""
+        """Return the number so many steps above low, in decimal: 0.1 + 2 · 0.1 is more than 0.3 in binary."""
         step = self.step if self.step is not None else 1
         if self.whole:
             return self.low + steps * step
         return min(float(Decimal(str(self.low)) + steps * Decimal(str(step))), float(self.high))
 
     def suggest(self, trial: optuna.Trial, name: str) -> Any:
-        """A number, as the study's sampler has it."""
+        """Draw a number by the study's sampler."""
         if self.whole:
             return trial.suggest_int(name, int(self.low), int(self.high), step=int(self.step or 1), log=self.log)
         if self.step is None:
@@ -127,9 +126,10 @@ Range = Choices | Between
 
 
 def find_ranges(document: Document, path: Place = ()) -> dict[Place, Range]:
-    """All ranges in a document, by where they stand, in the order of the text.
+    """Find all ranges in a document, by where they stand, in the order of the text.
 
     Example:
+        >>> from tamis.recipes import Document
         >>> find_ranges(Document("steps: [{step: quantize, levels: {choices: [3, 4]}}]", "my.yaml"))
         {('steps', 0, 'levels'): Choices(choices=[3, 4])}
     """
@@ -139,27 +139,27 @@ def find_ranges(document: Document, path: Place = ()) -> dict[Place, Range]:
     if not isinstance(data, Mapping):
         return {}
     if "choices" in data:
-        return {path: checked(Choices, document, path, "a range")}
+        return {path: validate_section(Choices, document, path, "a range")}
     if "low" in data or "high" in data:
-        return {path: checked(Between, document, path, "a range")}
+        return {path: validate_section(Between, document, path, "a range")}
     return {place: r for key in data for place, r in find_ranges(document, (*path, key)).items()}
 
 
-def filled(data: Any, values: Mapping[Place, Any], place: Place = ()) -> Any:
-    """A copy of plain data with other values at some places.
+def fill_ranges(data: Any, values: Mapping[Place, Any], place: Place = ()) -> Any:
+    """Copy plain data with other values at some places.
 
-    What stands there twice, as YAML's anchors have it, is copied twice: its places have values of their own.
+    What a YAML anchor repeats is copied each time: its places have values of their own.
 
     Example:
-        >>> filled({"steps": [{"levels": {"choices": [3, 4]}}]}, {("steps", 0, "levels"): 4})
+        >>> fill_ranges({"steps": [{"levels": {"choices": [3, 4]}}]}, {("steps", 0, "levels"): 4})
         {'steps': [{'levels': 4}]}
     """
     if place in values:
         return values[place]
     if isinstance(data, Mapping):
-        return {key: filled(each, values, (*place, key)) for key, each in data.items()}
+        return {key: fill_ranges(each, values, (*place, key)) for key, each in data.items()}
     if isinstance(data, list):
-        return [filled(each, values, (*place, number)) for number, each in enumerate(data)]
+        return [fill_ranges(each, values, (*place, number)) for number, each in enumerate(data)]
     return data
 
 

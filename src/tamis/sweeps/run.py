@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,72 +21,27 @@ from tamis.certificates import certify
 from tamis.errors import InvalidInput, TamisError
 from tamis.graph import Network
 from tamis.progress import Listener, reporting
-from tamis.recipes import CERTIFICATE, DELTA, REPORT, code_named_in, requirements_of
-from tamis.reports import Candidate, report
-from tamis.sweeps.evaluation import RECIPE_FILE, Bench, Made
-from tamis.sweeps.pareto_front import chosen, cost, on_front
-from tamis.sweeps.space import Point, described
+from tamis.recipes import (
+    CERTIFICATE,
+    DELTA,
+    REPORT,
+    code_options,
+    load_splits,
+    parse_requirements,
+    prepare_model,
+)
+from tamis.reports import report
+from tamis.sweeps.database import database_url, hide_password
+from tamis.sweeps.evaluator import RECIPE_FILE, EvaluatedCandidate, Evaluator
+from tamis.sweeps.pareto_front import choose_candidate, cost, find_front
+from tamis.sweeps.results import RESULTS, Row, SweepResult, as_plain_data, list_candidates
+from tamis.sweeps.space import Point, describe_point
 from tamis.sweeps.spec import Sweep, read_sweep
-from tamis.sweeps.study import ERROR, FIGURES, POINT, Study, database_url, shown
+from tamis.sweeps.study import ERROR, FIGURES, POINT, Study
 from tamis.sweeps.workers import Workers
-from tamis.verification import Certificate
 
-CANDIDATES, WORKERS, RESULTS = "candidates", ".workers", "results.json"
+CANDIDATES, WORKERS = "candidates", ".workers"
 PAUSE = 0.5  # seconds between two looks at what others are at
-
-
-@dataclass(frozen=True)
-class Row:
-    """A candidate in the results.
-
-    Attributes:
-        trial: the number of its trial in the study.
-        point: the name of each range → what was tried of it.
-        figures: what was measured on the held-out data.
-        front: whether no other one beats it.
-        folder: where its file is, as certified; None if it is not.
-        certificate: what it costs, on the test data.
-    """
-
-    trial: int
-    point: Point
-    figures: Mapping[str, Any]
-    front: bool
-    folder: Path | None = None
-    certificate: Certificate | None = None
-
-
-@dataclass(frozen=True)
-class Swept:
-    """What a sweep found.
-
-    Attributes:
-        folder: where everything is.
-        storage: the address of the database, without a password.
-        objectives: what candidates were judged by.
-        rows: the candidates, the best in the first objective first.
-        failed: what could not be made: the point, and why.
-        compared: how many networks were compared on the test data, now and before: each certificate pays for them all.
-        required: whether something was required of the certificates.
-    """
-
-    folder: Path
-    storage: str
-    objectives: tuple[str, ...]
-    rows: Sequence[Row]
-    failed: Sequence[tuple[Point, str]] = field(default=())
-    compared: int = 0
-    required: bool = False
-
-    @property
-    def passed(self) -> bool | None:
-        """Whether a network is certified to be as good as required; None where nothing was required."""
-        return any(_passed(row) for row in self.rows) if self.required else None
-
-    @property
-    def certified(self) -> list[Row]:
-        """Those with a certificate."""
-        return [row for row in self.rows if row.certificate is not None]
 
 
 def sweep(
@@ -103,7 +58,7 @@ def sweep(
     command: str | None = None,
     just_initialised: bool = False,
     progress: Listener = True,
-) -> Swept:
+) -> SweepResult:
     """Make what a sweep asks for, together with the workers that share its study, and certify the best.
 
     Candidates are compared on data held out of the training data. Only those on the front, or the one that the file
@@ -121,18 +76,18 @@ def sweep(
         device: where steps train; None: where the model is.
         called: what messages and certificates call the model; its class by default.
         max_accuracy_drop, max_disagreement: what is required of the certificates, as `tamis.certify` takes it; at least
-            one must say so for `Swept.passed`.
+            one must say so for `SweepResult.passed`.
         command: what runs it, as one would type it again; the certificates repeat it.
         just_initialised: whether the weights of the model are random ones, which the certificates then note.
         progress: True, False, or a function of a `Progress`.
 
     Example:
-        >>> found = sweep(model, "sweep.yaml", "out/sweep")
-        >>> [row.figures["bytes"] for row in found.certified]
+        >>> found = sweep(model, "sweep.yaml", "out/sweep")  # doctest: +SKIP
+        >>> [row.figures["bytes"] for row in found.certified]  # doctest: +SKIP
     """
     session = _Session.of(model, spec, out, storage, example, device, called, progress)
     with closing(session.study):
-        asked = requirements_of(max_accuracy_drop, max_disagreement, session.bench.data)
+        asked = parse_requirements(max_accuracy_drop, max_disagreement, session.evaluator.data)
         session.work()
         return session.finish(asked, command, just_initialised)
 
@@ -150,8 +105,8 @@ def work(
 ) -> list[Point]:
     """Take part in a sweep until all candidates are made; arguments as of `sweep`, which certifies the best.
 
-    The folder need not be the same: what another machine made, `sweep` makes again where it is to be certified.
-    Returned are the points that were tried here.
+    The folder need not be the same: what another machine made, `sweep` makes again where it is to be certified. Return
+    the points that were tried here.
     """
     session = _Session.of(model, spec, out, storage, example, device, called, progress)
     with closing(session.study):
@@ -164,7 +119,7 @@ class _Session:
 
     sweep: Sweep
     out: Path
-    bench: Bench
+    evaluator: Evaluator
     workers: Workers
     study: Study
     progress: Listener
@@ -186,24 +141,26 @@ class _Session:
         found = spec if isinstance(spec, Sweep) else read_sweep(spec)
         said, folder = found.spec, Path(out)
         url = database_url(storage, folder)
-        bench = Bench.of(model, said.data, said.measured, folder / CANDIDATES, example, device, called)
-        bench.check([alternative.recipe(alternative.first) for alternative in found.space.alternatives])
+        data = load_splits(**said.data.model_dump())
+        prepared = prepare_model(model, data, example, device, called)
+        evaluator = Evaluator(prepared, data, said.data, said.measured, folder / CANDIDATES)
+        evaluator.check([alternative.recipe(alternative.first) for alternative in found.space.alternatives])
         folder.mkdir(parents=True, exist_ok=True)
         workers = Workers(folder / WORKERS)
         recipes = [alternative.document.data for alternative in found.space.alternatives]
-        question = {"recipe": recipes, "objectives": said.objectives, "seed": said.seed, **bench.facts()}
+        question = {"recipe": recipes, "objectives": said.objectives, "seed": said.seed, **evaluator.facts()}
         plain = json.loads(json.dumps(question, default=str))
         study = Study(url, said.name, said.objectives, plain, said.seed, workers)
-        return cls(found, folder, bench, workers, study, progress)
+        return cls(found, folder, evaluator, workers, study, progress)
 
     # -- making --------------------------------------------------------------------------------------------------------
 
     def work(self) -> list[Point]:
-        """Until all that is wanted is made, by whomever; the points that were tried here."""
-        wanted, space, tried = self.sweep.wanted, self.sweep.space, []
+        """Make candidates until all are made, by whichever worker, and return the points that were tried here."""
+        wanted, space, tried = self.sweep.candidates, self.sweep.space, []
         if self.progress is True:
-            print(f"a live page: optuna-dashboard {shown(self.study.url)}", file=sys.stderr, flush=True)
-        with self.workers.enlisted(), reporting(self.progress, "candidates", wanted) as tell:
+            print(f"a live page: optuna-dashboard {hide_password(self.study.url)}", file=sys.stderr, flush=True)
+        with self.workers.enlist(), reporting(self.progress, "candidates", wanted) as tell:
             while (done := len(self.study.census().finished)) < wanted:
                 tell(done)
                 self.study.recover()
@@ -213,15 +170,15 @@ class _Session:
                     continue
                 trial, point = job
                 tried.append(point)
-                with self.study.pulse(trial):
+                with self.study.heartbeats(trial):
                     self._try(trial, point)
             tell(wanted)
         return tried
 
     def _try(self, trial: Any, point: Point) -> None:
-        """One candidate: its file first, then its numbers, and then the study is told."""
+        """Make one candidate: its file first, then its figures, and then the study is told."""
         try:
-            made = self.bench.make(self.sweep.space.recipe(point))
+            made = self.evaluator.make(self.sweep.space.recipe(point))
         except TamisError as error:
             self.study.tell_failure(trial, error)
         except Exception as error:  # a bug, which must not come up again and again, and must be seen
@@ -232,7 +189,7 @@ class _Session:
 
     # -- certifying ----------------------------------------------------------------------------------------------------
 
-    def finish(self, asked: Mapping[str, float | None], command: str | None, just_initialised: bool) -> Swept:
+    def finish(self, asked: Mapping[str, float | None], command: str | None, just_initialised: bool) -> SweepResult:
         """Compare all candidates, certify the best with what is asked of it, and write what is known."""
         settled = sorted(self.study.census().finished.values(), key=lambda trial: trial.number)
         good = [trial for trial in settled if trial.values is not None]
@@ -243,10 +200,12 @@ class _Session:
         ]
         if not good:
             point, why = failed[0]
-            raise InvalidInput(f"none of {len(failed)} candidates could be made; the first, {described(point)}: {why}")
+            raise InvalidInput(
+                f"none of {len(failed)} candidates could be made; the first, {describe_point(point)}: {why}"
+            )
         said = self.sweep.spec
         figures = [self._figures(trial) for trial in good]
-        front = on_front(figures, said.objectives)
+        front = find_front(figures, said.objectives)
         rows = [
             Row(trial.number, json.loads(trial.user_attrs[POINT]), found, best)
             for trial, found, best in zip(good, figures, front, strict=True)
@@ -254,36 +213,38 @@ class _Session:
         if said.choose is None:
             picked = [place for place, best in enumerate(front) if best]
         else:
-            one = chosen(figures, said.choose)
+            one = choose_candidate(figures, said.choose)
             picked = [] if one is None else [one]
-        facts = {"called": self.bench.called, "command": command, "just_initialised": just_initialised}
+        facts = {"called": self.evaluator.model.name, "command": command, "just_initialised": just_initialised}
         compared = self._certify(rows, picked, {**asked, **facts})
         rows.sort(key=lambda row: (cost(row.figures, said.objectives[0]), row.trial))
         required = any(rate is not None for rate in asked.values())
-        found = Swept(self.out, shown(self.study.url), tuple(said.objectives), rows, failed, compared, required)
+        found = SweepResult(
+            self.out, hide_password(self.study.url), tuple(said.objectives), rows, failed, compared, required
+        )
         with replace_file(self.out / RESULTS) as part:
             part.write_text(json.dumps(as_plain_data(found), indent=1, allow_nan=False), encoding="utf-8")
         return found
 
     def _figures(self, trial: Any) -> Mapping[str, Any]:
-        """What is known of a candidate; what `choose` did not ask for when it was made is measured now."""
+        """Return the figures of a candidate; what `choose` did not ask for when it was made is measured now."""
         known: Mapping[str, Any] = trial.user_attrs[FIGURES]
         if set(self.sweep.spec.measured) <= set(known):
             return known
-        return self.bench.make(self.sweep.space.recipe(json.loads(trial.user_attrs[POINT]))).figures
+        return self.evaluator.make(self.sweep.space.recipe(json.loads(trial.user_attrs[POINT]))).figures
 
     def _certify(self, rows: list[Row], picked: Sequence[int], asked: Mapping[str, Any]) -> int:
-        """Give a certificate and a page to each that is picked; how many networks the certificates pay for."""
+        """Certify and report on each that is picked; return how many networks the certificates pay for."""
         recipes = {place: self.sweep.space.recipe(rows[place].point) for place in picked}
-        made = {place: self.bench.make(recipe) for place, recipe in recipes.items()}
-        compared = self.study.certify([each.figures["sha256"] for each in made.values()])
+        made = {place: self.evaluator.make(recipe) for place, recipe in recipes.items()}
+        compared = self.study.note_certified([each.figures["sha256"] for each in made.values()])
         with reporting(self.progress, "certify", len(made)) as tell:
             for count, (place, each) in enumerate(made.items(), 1):
-                rebuilt = self.bench.rebuilt_module(recipes[place])
+                rebuilt = self.evaluator.model.rebuilt_module(recipes[place])
                 certificate = certify(
-                    self.bench.net,
+                    self.evaluator.model.net,
                     each.file,
-                    self.bench.data.test,
+                    self.evaluator.data.test,
                     delta=DELTA,
                     rebuilt=rebuilt,
                     candidates=compared,
@@ -297,63 +258,27 @@ class _Session:
             report(
                 each.folder / CERTIFICATE,
                 each.folder / REPORT,
-                original=self.bench.net,
-                rebuilt=self.bench.rebuilt_module(recipes[place]),
-                tried=_tried(rows, place),
-                reproduce=[self._repeating(each, asked)],
+                original=self.evaluator.model.net,
+                rebuilt=self.evaluator.model.rebuilt_module(recipes[place]),
+                tried=list_candidates(rows, place),
+                reproduce=[self._repeat_command(each, asked)],
             )
         if made:
-            self._show_first(rows, made)
+            self._copy_best_report(rows, made)
         return compared
 
-    def _repeating(self, made: Made, asked: Mapping[str, Any]) -> str:
-        """What makes a candidate again: a command where a command made it, or else a call."""
+    def _repeat_command(self, made: EvaluatedCandidate, asked: Mapping[str, Any]) -> str:
+        """Return what makes a candidate again: a command where a command made it, or else a call."""
         recipe = str(made.folder / RECIPE_FILE)
         if asked["command"] is None:
             return f"tamis.compress(model, {recipe!r}, out='again')"
         rate = asked["max_accuracy_drop"]
-        more = code_named_in(self.bench.section) + ("" if rate is None else f" --max-accuracy-drop {rate!r}")
-        return f"tamis compress {self.bench.called} --recipe {shlex.quote(recipe)}{more} -o again"
+        more = code_options(self.evaluator.section) + ("" if rate is None else f" --max-accuracy-drop {rate!r}")
+        return f"tamis compress {self.evaluator.model.name} --recipe {shlex.quote(recipe)}{more} -o again"
 
-    def _show_first(self, rows: Sequence[Row], made: Mapping[int, Made]) -> None:
-        """The page of the one that is best in the first objective, of those that pass, also lies beside the results."""
-        passed = [place for place in made if _passed(rows[place]) is not False]
+    def _copy_best_report(self, rows: Sequence[Row], made: Mapping[int, EvaluatedCandidate]) -> None:
+        """Copy the report of the best candidate in the first objective, of those that pass, beside the results."""
+        passed = [place for place in made if rows[place].passed is not False]
         first = min(passed or made, key=lambda place: cost(made[place].figures, self.sweep.spec.objectives[0]))
         with replace_file(self.out / REPORT) as part:
             part.write_bytes((made[first].folder / REPORT).read_bytes())
-
-
-def _passed(row: Row) -> bool | None:
-    return None if row.certificate is None else row.certificate.passed
-
-
-def _tried(rows: Sequence[Row], place: int) -> list[Candidate]:
-    """All candidates, for a picture of bytes against accuracy; none where accuracies are not known."""
-    if not all("accuracy" in row.figures for row in rows):
-        return []
-    return [
-        Candidate(described(row.point), row.figures["bytes"], row.figures["accuracy"], number == place)
-        for number, row in enumerate(rows)
-    ]
-
-
-def as_plain_data(found: Swept) -> dict[str, Any]:
-    """What was found, as JSON takes it."""
-    return {
-        "folder": str(found.folder),
-        "storage": found.storage,
-        "objectives": list(found.objectives),
-        "compared_on_test_data": found.compared,
-        "passed": found.passed,
-        "candidates": [_as_plain_row(row) for row in found.rows],
-        "failed": [{"point": point, "error": why} for point, why in found.failed],
-    }
-
-
-def _as_plain_row(row: Row) -> dict[str, Any]:
-    plain: dict[str, Any] = {"trial": row.trial, "point": row.point, **row.figures, "front": row.front}
-    plain["certified"] = row.certificate is not None
-    if row.certificate is not None:
-        claims = {claim.name: claim.bound.value for claim in row.certificate.claims if claim.bound.informative}
-        plain |= {"folder": str(row.folder), "certificate": claims, "passed": row.certificate.passed}
-    return plain

@@ -1,4 +1,4 @@
-"""What can be tried: recipes with ranges in place of values, and the points of that space."""
+"""The space of a sweep: recipes with ranges in place of values, and its points."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import InvalidInput
-from tamis.recipes import DataSection, Document, Recipe, recipe_of, recipe_path, written
-from tamis.sweeps.ranges import CONTINUOUS, Place, Range, filled, find_ranges
+from tamis.recipes import DataSection, Document, Recipe, format_path, recipe_of, recipe_path
+from tamis.sweeps.ranges import CONTINUOUS, Place, Range, fill_ranges, find_ranges
 
 if TYPE_CHECKING:
     import optuna
@@ -39,40 +39,40 @@ class Alternative:
 
     @property
     def size(self) -> int:
-        """How many points there are, or a huge number."""
+        """Count the points; with a range of real numbers, a huge number."""
         return prod(each.size for each in self.ranges.values())
 
-    def named(self) -> dict[str, Range]:
-        """The ranges by name."""
-        return {f"{self.prefix}{written(place)}": each for place, each in self.ranges.items()}
+    def ranges_by_name(self) -> dict[str, Range]:
+        """Return the ranges by name."""
+        return {f"{self.prefix}{format_path(place)}": each for place, each in self.ranges.items()}
 
     def recipe(self, labels: Mapping[str, Any]) -> Recipe:
-        """The recipe at a point.
+        """Return the recipe at a point.
 
         Raises:
-            RecipeError: there is none, at the place of what cannot be.
+            RecipeError: the values there are wrong; it names the place.
         """
-        values = {p: each.value(labels[f"{self.prefix}{written(p)}"]) for p, each in self.ranges.items()}
+        values = {p: each.value(labels[f"{self.prefix}{format_path(p)}"]) for p, each in self.ranges.items()}
         part = self.document.below(())
-        part.data = filled(part.data, values)
+        part.data = fill_ranges(part.data, values)
         return recipe_of(part)
 
     @property
     def first(self) -> Point:
-        """The first value of each range."""
-        return {name: each.extremes()[0] for name, each in self.named().items()}
+        """Return the first value of each range."""
+        return {name: each.extremes()[0] for name, each in self.ranges_by_name().items()}
 
     def check(self) -> None:
-        """Raise RecipeError where a value of a range cannot be, the others being at the first of theirs."""
+        """Raise RecipeError where a value of a range is wrong, with all other ranges at their first value."""
         self.recipe(self.first)
-        for name, each in self.named().items():
+        for name, each in self.ranges_by_name().items():
             for label in each.extremes()[1:]:
                 self.recipe({**self.first, name: label})
 
 
 @dataclass(frozen=True)
 class Space:
-    """All that a sweep may try.
+    """Everything that a sweep may try.
 
     Attributes:
         alternatives: the recipes.
@@ -84,7 +84,7 @@ class Space:
 
     @classmethod
     def of(cls, document: Document, path: Place, data: DataSection) -> Space:
-        """Of a document that has one recipe at a path, or choices of several."""
+        """Read the space of a document that has one recipe at a path, or choices of several."""
         whole = document.below(path).data
         several = isinstance(whole, Mapping) and [*whole] == ["choices"]
         if several and not (isinstance(whole["choices"], list) and whole["choices"]):
@@ -104,26 +104,26 @@ class Space:
 
     @property
     def size(self) -> int:
-        """How many points there are; with a range of real numbers, a huge number."""
+        """Count the points of all recipes; with a range of real numbers, a huge number."""
         return sum(each.size for each in self.alternatives)
 
     def suggest(self, trial: optuna.Trial) -> Point:
-        """A point, as the study's sampler has it."""
+        """Draw a point by the study's sampler."""
         names = [each.name for each in self.alternatives]
         chosen: Point = {RECIPE: trial.suggest_categorical(RECIPE, names)} if len(names) > 1 else {}
-        ranges = self._at(chosen).named()
+        ranges = self._at(chosen).ranges_by_name()
         return chosen | {name: each.suggest(trial, name) for name, each in ranges.items()}
 
     def points(self) -> Iterator[Point]:
-        """All points in the order of the file, where they can be counted."""
+        """Yield all points in the order of the file, where they can be counted."""
         for each in self.alternatives:
             chosen = {RECIPE: each.name} if len(self.alternatives) > 1 else {}
-            ranges = each.named()
+            ranges = each.ranges_by_name()
             for labels in product(*(one.labels for one in ranges.values())):
                 yield chosen | dict(zip(ranges, labels, strict=True))
 
     def recipe(self, point: Point) -> Recipe:
-        """The recipe at a point, with the sweep's data."""
+        """Return the recipe at a point, with the sweep's data."""
         return self._at(point).recipe(point).model_copy(update={"data": self.data})
 
     def _at(self, point: Point) -> Alternative:
@@ -132,31 +132,31 @@ class Space:
         return next(each for each in self.alternatives if each.name == point[RECIPE])
 
 
-def text_of(point: Point) -> str:
-    """A point as text, the same for the same point."""
+def point_key(point: Point) -> str:
+    """Write a point as text, the same for the same point."""
     return json.dumps(point, sort_keys=True)
 
 
-def described(point: Point) -> str:
-    """A point for people: the last key of each range will do, where it stands for one of them alone.
+def describe_point(point: Point) -> str:
+    """Describe a point to people: by the last key of each range, where no other range has the same.
 
     Example:
-        >>> described({"recipe": "sparse", "sparse: steps[0].amount": 0.62511})
+        >>> describe_point({"recipe": "sparse", "sparse: steps[0].amount": 0.62511})
         'sparse, amount 0.6251'
     """
     recipe = [str(point[RECIPE])] if RECIPE in point else []
     names = {name: name.partition(": ")[2] or name for name in point if name != RECIPE}
     last = [name.rpartition(".")[2] for name in names.values()]
     short = {name: key if last.count(key) == 1 else names[name] for name, key in zip(names, last, strict=True)}
-    return ", ".join([*recipe, *(f"{key} {_written(point[name])}" for name, key in short.items())]) or "as it is"
+    return ", ".join([*recipe, *(f"{key} {_short_value(point[name])}" for name, key in short.items())]) or "as it is"
 
 
-def _written(value: Any) -> str:
+def _short_value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _recipe_document(document: Document, place: Place) -> Document:
-    """The recipe at a place: a mapping there, or the file that is named there."""
+    """Read the recipe at a place: a mapping there, or the file that is named there."""
     part = document.below(place)
     if isinstance(part.data, str):
         try:
@@ -173,8 +173,8 @@ def _recipe_document(document: Document, place: Place) -> Document:
     return part
 
 
-def untried(space: Space, tried: set[str]) -> Point | None:
-    """The first point that was not tried; None if there is none, or if there are too many to count."""
+def next_untried(space: Space, tried: set[str]) -> Point | None:
+    """Return the first point that was not tried; None if there is none, or if there are too many to count."""
     if space.size >= CONTINUOUS:
         return None
-    return next((point for point in space.points() if text_of(point) not in tried), None)
+    return next((point for point in space.points() if point_key(point) not in tried), None)

@@ -1,4 +1,4 @@
-"""What a sweep is: its file, its objectives, and which of its networks are certified in the end."""
+"""The file of a sweep: its recipes, its objectives, and which of its networks are certified in the end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from tamis.recipes import DataSection, Document, as_bytes, as_fraction
+from tamis.recipes import DataSection, Document, as_bytes, as_fraction, validate_section
 from tamis.recipes.steps import Section
 from tamis.sweeps.space import Space
-from tamis.sweeps.validation import checked
 from tamis.training import parse_spec
 
 Objective = Literal["bytes", "accuracy", "disagreement", "latency"]
@@ -41,7 +40,7 @@ def _limits(value: Any) -> Any:
     limits: dict[str, float] = {}
     for name, each in value.items():
         if name not in LIMITS:
-            raise ValueError(f"{name} is nothing that networks are judged by; these are: {', '.join(LIMITS)}")
+            raise ValueError(f"{name} is not an objective; these are: {', '.join(LIMITS)}")
         try:
             limits[name] = float(LIMITS[name](each))
         except ValueError as error:
@@ -50,17 +49,17 @@ def _limits(value: Any) -> Any:
 
 
 def _both_splits(value: Any) -> Any:
-    """A name of a dataset stands for its two splits."""
+    """Replace the name of a dataset by its two splits."""
     return parse_spec(value).splits() if isinstance(value, str) else value
 
 
 def _resolved(data: DataSection) -> DataSection:
-    """Networks are compared on a part of the training data, unless the file says otherwise."""
+    """Hold out a part of the training data to compare networks on, unless the file says otherwise."""
     return data.resolved(0.2, "train")
 
 
 class Choose(Section):
-    """Which of the networks to certify: the best in one thing, of those that are good enough in others."""
+    """The choice of what to certify: the network that is best in one thing, of those good enough in others."""
 
     best: Objective = Field(description="In what it is to be the best.")
     within: Annotated[dict[Objective, float], BeforeValidator(_limits)] = Field(
@@ -69,7 +68,7 @@ class Choose(Section):
 
 
 class Spec(Section):
-    """A sweep."""
+    """The keys of a sweep's file."""
 
     name: str = Field("sweep", min_length=1, description="Of the study.")
     model: str | None = Field(None, description="A .pt2 file, or package.module:factory.")
@@ -95,21 +94,21 @@ class Spec(Section):
 
     @property
     def measured(self) -> tuple[str, ...]:
-        """All that must be known of each network."""
+        """List what must be measured of each network."""
         chosen = () if self.choose is None else (self.choose.best, *self.choose.within)
         return tuple(dict.fromkeys((*self.objectives, *chosen)))
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that was read: what its file says, and what can be tried."""
+    """A sweep: what its file says, and what can be tried."""
 
     spec: Spec
     space: Space
 
     @property
-    def wanted(self) -> int:
-        """How many networks are made."""
+    def candidates(self) -> int:
+        """Return how many networks are made."""
         return min(self.spec.trials, self.space.size)
 
 
@@ -120,8 +119,9 @@ def read_sweep(source: str | Path | Mapping[str, Any]) -> Sweep:
         RecipeError: it says file, line, column and key path of the first thing that is wrong.
 
     Example:
-        >>> read_sweep("sweep.yaml").wanted
-        20
+        >>> levels = {"step": "quantize", "levels": {"choices": [3, 4, 8]}}
+        >>> read_sweep({"data": "digits", "recipe": {"steps": [levels]}, "trials": 20}).candidates
+        3
     """
     if isinstance(source, Mapping):
         document = Document.of_data(source)
@@ -131,5 +131,5 @@ def read_sweep(source: str | Path | Mapping[str, Any]) -> Sweep:
     if not isinstance(document.data, Mapping):
         found = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
         raise document.error((), f"a sweep is a mapping with a recipe, {found}")
-    spec = checked(Spec, document, (), "a sweep")
+    spec = validate_section(Spec, document, (), "a sweep")
     return Sweep(spec, Space.of(document, ("recipe",), spec.data))

@@ -1,4 +1,4 @@
-"""Who is at work: a worker holds a lock for as long as it lives, and its trials have a pulse."""
+"""The workers of a sweep: each holds a lock for as long as it lives, and its trials have heartbeats."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SEPARATOR = "~"  # between the parts of a worker's name
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
-    """Hold a lock, once nobody else does; the system takes it back when the process ends, however it ends."""
+def hold_lock(path: Path) -> Iterator[None]:
+    """Wait for a lock and hold it; the system takes it back when the process ends, however it ends."""
     with path.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds a lock."""
+    """Say whether some process holds a lock."""
     with path.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,15 +47,15 @@ class Workers:
         self.own = SEPARATOR.join((socket.gethostname(), str(os.getpid()), secrets.token_hex(4)))
 
     @contextmanager
-    def enlisted(self) -> Iterator[None]:
-        """Be one of them meanwhile."""
+    def enlist(self) -> Iterator[None]:
+        """Hold this worker's lock meanwhile, by which others see that it lives."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with held(self._lock(self.own)):
+        with hold_lock(self._lock(self.own)):
             yield
         self._lock(self.own).unlink(missing_ok=True)  # not after an error: what was begun is to be found dead
 
-    def lives(self, worker: str) -> bool | None:
-        """Whether a worker is there; None where only its pulse can tell: of another machine, or another folder."""
+    def is_alive(self, worker: str) -> bool | None:
+        """Say whether a worker lives; None where only heartbeats can tell: on another machine, or in another folder."""
         same_machine = worker.split(SEPARATOR)[0] == socket.gethostname()
         if not same_machine or not self._lock(worker).exists():
             return None
@@ -65,14 +65,14 @@ class Workers:
         return self.folder / f"{worker}.lock"
 
 
-class Pulses:
-    """Pulses as seen from here: by one's own clock, so that clocks of other machines need not agree."""
+class Heartbeats:
+    """Heartbeats as seen from here, timed by this machine's clock, so that clocks of other machines need not agree."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[object, float]] = {}
 
-    def silent(self, trial: int, beat: object) -> bool:
-        """Whether a trial's last beat has been the same for too long."""
+    def is_silent(self, trial: int, beat: object) -> bool:
+        """Say whether a trial's last beat has been the same for too long."""
         now = time.monotonic()
         last, since = self._seen.setdefault(trial, (beat, now))
         if last != beat:
@@ -82,11 +82,11 @@ class Pulses:
 
 
 @contextmanager
-def beating(beat: Callable[[int], None]) -> Iterator[None]:
-    """Call `beat(1)`, `beat(2)`, … now and then, meanwhile; it says with `StopIteration` that nobody listens."""
+def send_heartbeats(beat: Callable[[int], None]) -> Iterator[None]:
+    """Call `beat(1)`, `beat(2)`, … every few seconds meanwhile; it raises `StopIteration` when nobody listens."""
     over = threading.Event()
 
-    def go_on() -> None:
+    def send() -> None:
         count = 0
         while not over.wait(INTERVAL):
             count += 1
@@ -97,7 +97,7 @@ def beating(beat: Callable[[int], None]) -> Iterator[None]:
             except Exception:  # a database that does not answer now may do so next time
                 continue
 
-    thread = threading.Thread(target=go_on, daemon=True, name="pulse")
+    thread = threading.Thread(target=send, daemon=True, name="heartbeat")
     thread.start()
     try:
         yield

@@ -1,4 +1,4 @@
-"""One candidate: the network that a recipe makes, its file, and how good it is on the held-out data."""
+"""The evaluation of candidates: the network that a recipe makes, its file, and how good it is on the held-out data."""
 
 from __future__ import annotations
 
@@ -10,40 +10,36 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
-from torch import Tensor, nn
 
 from tamis.artifact import Compressed, load, replace_file
 from tamis.bounds import disagreement
 from tamis.errors import InvalidInput, TamisError
-from tamis.graph import Network, SeenSamples
+from tamis.graph import SeenSamples
 from tamis.recipes import (
     DELTA,
     SMALL,
+    Context,
     DataSection,
     Lock,
+    PreparedModel,
     Recipe,
     Splits,
     State,
     Workspace,
-    check_plan,
-    device_for,
-    load_splits,
     model_facts,
-    network_of,
     run_plan,
     sha256_of,
 )
 from tamis.reports import latencies
-from tamis.sweeps.workers import held
+from tamis.sweeps.workers import hold_lock
 from tamis.verification import classes_of, gather_evidence
 
 FIGURES, RECIPE_FILE, BUSY = "figures.json", "recipe.yaml", ".lock"
 
 
 @dataclass(frozen=True)
-class Made:
+class EvaluatedCandidate:
     """A candidate that lies in a folder.
 
     Attributes:
@@ -57,109 +53,83 @@ class Made:
 
     @property
     def file(self) -> Path:
-        """The network."""
+        """Return the file of the network."""
         return self.folder / SMALL
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Where candidates of one model are made and measured.
+class Evaluator:
+    """Makes and measures the candidates of one model.
 
     Attributes:
-        net: the network before.
-        module: its module, where there is one.
+        model: the model before.
         data: the parts of the data.
         section: what the sweep says of the data.
-        device: where steps train.
-        called: what messages call the model.
         measured: names of what must be known of each candidate.
         folder: where candidates go.
     """
 
-    net: Network
-    module: nn.Module | None
+    model: PreparedModel
     data: Splits
     section: DataSection
-    device: torch.device
-    called: str
     measured: tuple[str, ...]
     folder: Path
 
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module | Network,
-        section: DataSection,
-        measured: tuple[str, ...],
-        folder: Path,
-        example: Tensor | tuple[Tensor, ...] | None,
-        device: str | torch.device | None,
-        called: str | None,
-    ) -> Bench:
-        """Load the data, and refuse what cannot be measured on it."""
-        data = load_splits(**section.model_dump())
-        called = called or type(model).__name__
-        net, module = network_of(model, example, data, called)
-        bench = cls(net, module, data, section, device_for(net, device), called, measured, folder)
-        if classes_of(net) is None:
-            raise InvalidInput(f"a sweep compares answers, and {called} has no score for each of several classes")
-        if "accuracy" in measured and not bench.has_labels:
-            raise InvalidInput(f"'{bench.searched.name}' has no labels, which accuracy needs; ask for disagreement")
-        return bench
+    def __post_init__(self) -> None:
+        if classes_of(self.model.net) is None:
+            name = self.model.name
+            raise InvalidInput(f"a sweep compares answers, and {name} has no score for each of several classes")
+        if "accuracy" in self.measured and not self.has_labels:
+            raise InvalidInput(f"'{self.searched.name}' has no labels, which accuracy needs; ask for disagreement")
 
     @property
     def searched(self) -> Any:
-        """What candidates are compared on."""
+        """Return the data that candidates are compared on."""
         return self.data.searched
 
     @cached_property
     def has_labels(self) -> bool:
-        """Whether it has labels."""
+        """Say whether that data has labels."""
         return self.data.test_has_labels if self.section.held_out_from == "test" else self.data.has_labels
 
     def facts(self) -> dict[str, Any]:
-        """What says which model and data it is about."""
-        return {"model": model_facts(self.net), "data": {**self.section.model_dump(), **self.data.digests}}
+        """Return what identifies the model and the data."""
+        return {"model": model_facts(self.model.net), "data": {**self.section.model_dump(), **self.data.digests}}
 
     def check(self, recipes: Sequence[Recipe]) -> None:
-        """Refuse recipes that the model or the data are not fit for."""
+        """Raise InvalidInput for recipes that the model or the data are not fit for."""
         for recipe in recipes:
-            check_plan(recipe, self.module, self.net, self.data, self.called)
-            trains = [step.step for step in recipe.every_step if step.trains]
-            if trains and not self.data.has_labels:
-                raise InvalidInput(f"'{self.section.train}' has no labels, which the step '{trains[0]}' needs to train")
+            self.model.check(recipe.model_copy(update={"data": self.section}), self.data)
 
-    def make(self, recipe: Recipe) -> Made:
+    def make(self, recipe: Recipe) -> EvaluatedCandidate:
         """Make a candidate, or go on with one that was broken off, or read one that was made.
 
-        Its numbers are written last: where they are, and are those of the file, all of it is. What is not among them is
+        Its figures are written last: where they are, and are those of the file, all of it is. What is not among them is
         measured on the file.
         """
-        lock = Lock.of(recipe, self.net, self.called, self.data, self.device)
+        lock = Lock.of(recipe, self.model.net, self.model.name, self.data, self.model.device)
         folder = self.folder / _key(lock)
         folder.mkdir(parents=True, exist_ok=True)
-        with held(folder / BUSY):  # another worker may be at the same one
-            figures = _known(folder)
+        with hold_lock(folder / BUSY):  # another worker may be at the same one
+            figures = _read_figures(folder)
             if not figures:
                 figures = self._make(recipe, lock, folder)
             elif not set(self.measured) <= set(figures):
                 figures = self._measure(self._read(recipe, folder), recipe, folder)
-        return Made(folder, figures)
-
-    def rebuilt_module(self, recipe: Recipe) -> nn.Module | None:
-        """Return the module that a candidate's file is read for, where its layers were rebuilt."""
-        return self.module if any(step.rebuilds for step in recipe.plan) else None
+        return EvaluatedCandidate(folder, figures)
 
     def _make(self, recipe: Recipe, lock: Lock, folder: Path) -> dict[str, Any]:
         space = Workspace(folder)
         space.begin(lock)
-        begun = State(Compressed(self.net), self.net, self.module)
+        net = self.model.net
+        context = Context.of_run(net, self.data, space.folder, self.model.device, progress=False)
         try:
-            state = run_plan(recipe.plan, begun, self.net, self.data, self.device, space, False)
+            state = run_plan(recipe.plan, State(Compressed(net), net, self.model.module), context, space)
         except TamisError:
             space.remove()
             raise
-        seen = SeenSamples.of(self.searched.sample_digests, "search")  # which one is taken will depend on these
+        # Which candidate is taken depends on these samples, so no certificate of it may use them.
+        seen = SeenSamples.of(self.searched.sample_digests, "search")
         state = replace(state, small=state.small.having_seen(seen))
         state.small.save(folder / SMALL)
         with replace_file(folder / RECIPE_FILE) as part:
@@ -170,29 +140,29 @@ class Bench:
         return figures
 
     def _read(self, recipe: Recipe, folder: Path) -> State:
-        """The network that was made."""
-        rebuilt = self.rebuilt_module(recipe)
-        small = load(folder / SMALL, self.net if rebuilt is None else rebuilt)
-        return State(small, small.network, self.module if rebuilt is None else small.apply_to(rebuilt).eval())
+        """Read the network that was made."""
+        rebuilt = self.model.rebuilt_module(recipe)
+        small = load(folder / SMALL, self.model.net if rebuilt is None else rebuilt)
+        return State(small, small.network, self.model.module if rebuilt is None else small.apply_to(rebuilt).eval())
 
     def _measure(self, state: State, recipe: Recipe, folder: Path) -> dict[str, Any]:
-        """The numbers of the file that was made of a network, as they are written beside it."""
+        """Measure a network and its file, and write the figures beside it."""
         found = {"bytes": (folder / SMALL).stat().st_size, "sha256": sha256_of(folder / SMALL)}
-        found |= self._compared(state) | self._timed(state, recipe)
+        found |= self._compare(state) | self._time(state, recipe)
         with replace_file(folder / FIGURES) as part:
             part.write_text(json.dumps(found, indent=1), encoding="utf-8")
         return found
 
-    def _compared(self, state: State) -> dict[str, Any]:
+    def _compare(self, state: State) -> dict[str, Any]:
         data = self.searched if self.has_labels else self.searched.normalised()
-        seen = gather_evidence(self.net, state.small.network, data)
+        seen = gather_evidence(self.model.net, state.small.network, data)
         different = seen.different(0)
         bound = disagreement(different, seen.samples, DELTA).value
         found: dict[str, Any] = {"samples": seen.samples, "different": different, "disagreement": bound}
         return found | ({"accuracy": 1 - seen.errors(0) / seen.samples} if self.has_labels else {})
 
-    def _timed(self, state: State, recipe: Recipe) -> dict[str, float]:
-        """Seconds for one input: of a binary network on packed bits, of others by torch in floats."""
+    def _time(self, state: State, recipe: Recipe) -> dict[str, float]:
+        """Measure the seconds for one input: of a binary network on packed bits, of others by torch in floats."""
         if "latency" not in self.measured:
             return {}
         timed: list[Any] = [state.small.network]
@@ -203,8 +173,8 @@ class Bench:
         return {"latency": latencies(tuple(timed), 1)[-1]}
 
 
-def _known(folder: Path) -> dict[str, Any]:
-    """The numbers in a folder; none where they are damaged, or where its file is not the one that has them."""
+def _read_figures(folder: Path) -> dict[str, Any]:
+    """Read the figures in a folder; none where they are damaged, or where they are not those of its file."""
     try:
         figures: dict[str, Any] = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
         return figures if figures["sha256"] == sha256_of(folder / SMALL) else {}
@@ -213,7 +183,7 @@ def _known(folder: Path) -> dict[str, Any]:
 
 
 def _key(lock: Lock) -> str:
-    """The same for the same candidate."""
+    """Return a key that is the same for the same candidate, whatever it is called."""
     content = lock.content
     recipe = {name: value for name, value in content["recipe"].items() if name not in ("name", "description")}
     model = {name: value for name, value in content["model"].items() if name != "name"}

@@ -1,0 +1,161 @@
+"""The request of a user: a recipe, a lock file or a budget, and data, resolved into one complete recipe."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tamis.errors import InvalidInput
+from tamis.recipes.budget import STARTS, Budget
+from tamis.recipes.catalogue import recipe_path
+from tamis.recipes.lock import Lock, recipe_or_lock
+from tamis.recipes.schema import DataSection, Recipe, recipe_of
+from tamis.recipes.splits import Splits, load_splits
+from tamis.recipes.yaml_document import Document
+from tamis.training import Data, as_data, parse_spec
+from tamis.verification import parse_rate, requirement_of_labels
+
+IN_PYTHON = "given in Python"  # what a lock file says of data that has no name
+
+
+@dataclass(frozen=True)
+class GivenData:
+    """The data that was passed beside a recipe: names, samples, or nothing.
+
+    Attributes:
+        train: the training data.
+        test: what the certificate speaks of.
+    """
+
+    train: str | Data | None
+    test: str | Data | None
+
+    @classmethod
+    def of(cls, train: Any, test: Any) -> GivenData:
+        """Take names as they are, and load the samples of anything else."""
+        return cls(_name_or_samples(train, "the training data"), _name_or_samples(test, "the test data"))
+
+    def load(self, section: DataSection) -> Splits:
+        """Load what a resolved data section names, and take what was given in Python from here."""
+        samples = {name: each for name, each in (("train", self.train), ("test", self.test)) if isinstance(each, Data)}
+        return load_splits(**{**section.model_dump(), **samples})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a run is asked to do.
+
+    Attributes:
+        recipe: with data and budget resolved.
+        lock: the lock file that it came from, where it came from one.
+        path: the file that it came from.
+    """
+
+    recipe: Recipe
+    lock: Lock | None
+    path: Path
+
+
+def resolve_request(
+    recipe: str | Path | Mapping[str, Any] | Recipe | None,
+    data: GivenData,
+    target_bytes: int | str | None,
+    max_disagreement: float | str | None,
+) -> Request:
+    """Combine a recipe with the data and the budget that were passed beside it.
+
+    Raises:
+        RecipeError: the recipe is wrong, or names no data and none was passed.
+        InvalidInput: there is neither a recipe nor a budget, or a lock file is to be changed.
+    """
+    lock, path, document = None, Path("recipe"), Document.of_data({})
+    budget: dict[str, Any] = {}
+    if target_bytes is not None:
+        budget = {"target_bytes": target_bytes}
+    elif max_disagreement is not None:
+        budget = {"max_disagreement": max_disagreement}
+    if isinstance(recipe, (str, Path)):
+        path = recipe_path(str(recipe))
+        found, document, lock = recipe_or_lock(path)
+    elif isinstance(recipe, Recipe):
+        found = recipe
+    elif recipe is None and not budget:
+        raise InvalidInput("compress needs a recipe or a budget: recipe=, target_bytes= or max_disagreement=")
+    else:
+        found = recipe_of(recipe if recipe is not None else {"name": "budget", "budget": budget})
+    if lock is not None or any(step.step in Budget.not_after for step in found.steps):
+        budget.pop("max_disagreement", None)  # nothing is left to search among: it is required, and no more
+    found = _with_budget(found, budget, has_recipe=recipe is not None, default_starts=lock is None)
+    part, of = (None, "train") if found.budget is None else (0.5, "test")
+    named = _name_data(found.data, data, document).resolved(part, of)
+    if lock is not None and (budget or named != found.data):
+        raise InvalidInput(
+            f"'{path}' is a lock file, which already fixes the data and the budget: do not pass them as well"
+        )
+    return Request(found.model_copy(update={"data": named}), lock, path)
+
+
+def _with_budget(recipe: Recipe, budget: Mapping[str, Any], has_recipe: bool, default_starts: bool) -> Recipe:
+    """Replace the budget of a recipe but for its starts; a budget alone gets the default starts."""
+    if budget and has_recipe:
+        plain = recipe.resolved()
+        starts = {"starts": plain["budget"]["starts"]} if "starts" in plain.get("budget", {}) else {}
+        recipe = recipe_of({**plain, "budget": {**budget, **starts}})
+    if default_starts and recipe.budget is not None and recipe.budget.starts is None and not recipe.steps:
+        plain = recipe.resolved()
+        recipe = recipe_of({**plain, "budget": {**plain["budget"], "starts": STARTS}})
+    return recipe
+
+
+def _name_data(section: DataSection, given: GivenData, document: Document) -> DataSection:
+    """Put the names of the data that was passed into the data section, and check that both splits have one."""
+    names: dict[str, str] = {}
+    if given.train is not None:
+        names = parse_spec(given.train).splits() if isinstance(given.train, str) else {"train": IN_PYTHON}
+    if given.test is not None:
+        names["test"] = given.test if isinstance(given.test, str) else IN_PYTHON
+    named = section.model_copy(update=names)
+    for name, words, option in (("train", "training data", "data"), ("test", "test data", "test")):
+        said = getattr(named, name)
+        if said is None:
+            message = f"no {words} is named: write it here, or pass {option}=NAME"
+            raise document.error(("data", name), message)
+        if name not in names and said == IN_PYTHON:
+            raise document.error(("data", name), f"the {words} was {IN_PYTHON}, and no file has it: pass {option}=")
+        if name not in names and document.is_file and parse_spec(said).in_module:
+            message = f"'{said}' is Python code, which a file may not run by itself: name it, too, as {option}={said}"
+            raise document.error(("data", name), message)
+    return named
+
+
+def _name_or_samples(data: Any, name: str) -> str | Data | None:
+    if data is None or isinstance(data, str):
+        return data
+    return str(data) if isinstance(data, Path) else as_data(data, name)
+
+
+def parse_requirements(
+    max_accuracy_drop: float | str | None, max_disagreement: float | str | None, data: Splits
+) -> dict[str, float | None]:
+    """Return what is required of a certificate, as `certify` takes it.
+
+    Raises:
+        InvalidInput: the test data has no labels, which a drop of accuracy needs.
+    """
+    if max_accuracy_drop is not None and not data.test_has_labels:
+        raise InvalidInput(f"'{data.test.name}' has no labels, which {requirement_of_labels(max_accuracy_drop)} needs")
+    given = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
+    return {name: None if value is None else parse_rate(value, name) for name, value in given.items()}
+
+
+def code_options(data: DataSection) -> str:
+    """Return the options of a command that name data which is Python code.
+
+    A file may not run code just because it names it, so a command that repeats a run must name it, too.
+    """
+    given = (("--data", data.train), ("--test", data.test))
+    named = [(option, said) for option, said in given if said is not None and parse_spec(said).in_module]
+    return "".join(f" {option} {shlex.quote(said)}" for option, said in named)
