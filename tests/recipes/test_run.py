@@ -372,7 +372,7 @@ def test_two_at_once_do_not_get_in_each_others_way(
     model: nn.Module, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken_off(model, quick, monkeypatch)
-    with Workspace(Path("out")).alone():
+    with Workspace(Path("out")).only_process():
         before = sorted(Path("out").rglob("*"))
         with pytest.raises(InvalidInput, match=r"^another process is at work in 'out/\.tamis-compress': wait for it"):
             compress(model, CHAIN, out="out", **quick)
