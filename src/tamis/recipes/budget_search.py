@@ -112,7 +112,8 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
         bound = expected_bound(closest.different, held_out, test, share)
         raise InvalidInput(
             f"no file was found with a disagreement of at most {said}: the closest, of {closest.bytes:,} bytes"
-            f"{_start_note(closest, starts)}, has a bound to expect of {format_rate(bound)}; allow more, or begin otherwise"
+            f"{_start_note(closest, starts)}, has a bound to expect of {format_rate(bound)}; allow more, or begin "
+            "otherwise"
         )
     return _load_chosen(best, everything, context)
 

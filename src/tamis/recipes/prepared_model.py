@@ -52,7 +52,7 @@ class PreparedModel:
         self.net.check_finite()
 
     def rebuilt_module(self, recipe: Recipe) -> nn.Module | None:
-        """Return the module that a recipe's file is read for, where its layers were rebuilt; None: the graph will do."""
+        """Return the module that a recipe's file is read for, where its layers were rebuilt; None: for the graph."""
         return self.module if any(step.rebuilds for step in recipe.plan) else None
 
 
