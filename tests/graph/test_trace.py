@@ -19,7 +19,8 @@ from tamis.graph.trace import network_from_program
 from tamis.training.models import MODELS, example_input
 
 HUGE = ("resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "vit_s16")
-SMALL = [name for name in MODELS if name not in HUGE]
+DEEPER = ("resnet32", "resnet44", "resnet56")  # the same blocks as resnet20, more of them
+SMALL = [pytest.param(name, marks=pytest.mark.slow) if name in DEEPER else name for name in MODELS if name not in HUGE]
 
 
 def snapshot(model: nn.Module) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def plain_path_norm(model: nn.Module, shape: tuple[int, ...]) -> float:
         return float(model(torch.ones(1, *shape, dtype=torch.float64)).sum())
 
 
-@pytest.mark.parametrize("name", ["resnet20", "resnet32"])
+@pytest.mark.parametrize("name", ["resnet20", pytest.param("resnet32", marks=pytest.mark.slow)])
 def test_pretrained_resnets(name: str) -> None:
     net = tamis.trace(pretrained(name), torch.zeros(1, 3, 32, 32))
     folded, unfolded = tamis.path_norm(net), tamis.path_norm(net, fold=False)
@@ -118,13 +118,13 @@ def test_a_thousand_layers_have_a_finite_logarithm(factor: float, sign: int) -> 
 
 def test_biases_of_a_vanishing_network_survive() -> None:
     """Early layers vanish below anything float64 can hold; the last bias does not."""
-    net = deep(300, 1e-4)
-    assert tamis.path_norm(net) == pytest.approx(float(net.params["598.bias"].abs().sum()), rel=1e-3)
+    net = deep(100, 1e-4)
+    assert tamis.path_norm(net) == pytest.approx(float(net.params["198.bias"].abs().sum()), rel=1e-3)
 
 
 def test_what_float64_cannot_hold_is_said_so() -> None:
     with pytest.raises(OverflowError, match=r"beyond float64: pass log=True"):
-        tamis.path_norm(deep(300, 1e3))
+        tamis.path_norm(deep(120, 1e3))
 
 
 @pytest.mark.parametrize(("q", "r"), [(0.01, 1), (0.01, math.inf), (1, 0.001), (0.02, 0.5), (0.003, 0.003)])
