@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from measure import store
 
-from tamis.bounds import accuracy_change, difference_at_any_time, rate_at_any_time, upper_limit
+from tamis.bounds import accuracy_change, clopper_pearson, difference_at_any_time, rate_at_any_time
 
 RATES, DELTA, MOST, EVERY = (0.005, 0.02, 0.05), 0.05, 10_000, 100
 PAIRS = ((30, 20), (203, 88), (500, 450))  # of 10,000: only the original is right, only the small network is
@@ -42,7 +42,7 @@ def largest_failure(limit: Callable[..., Any], rate: float, n: int) -> int:
 def failures(rate: float, draws: int) -> dict[str, float]:
     """In which part of the streams a limit is ever below the rate."""
     looks = np.arange(EVERY, MOST + 1, EVERY)
-    fixed = np.array([largest_failure(upper_limit, rate, int(n)) for n in looks])
+    fixed = np.array([largest_failure(clopper_pearson, rate, int(n)) for n in looks])
     any_time = np.array([largest_failure(rate_at_any_time, rate, int(n)) for n in looks])
     rng, once, again, sequential = np.random.default_rng(0), 0, 0, 0
     for start in range(0, draws, ROOM):
@@ -66,7 +66,7 @@ def prices() -> dict[str, Any]:
     """Of rates, and of changes of accuracy."""
     rates = {
         f"{rate:.1%} of {n:,}": price(
-            partial(upper_limit, "different", round(rate * n), n),
+            partial(clopper_pearson, "different", round(rate * n), n),
             partial(rate_at_any_time, "different", round(rate * n), n),
         )
         for n in (1000, 10_000, 100_000)

@@ -21,7 +21,7 @@ from measure import store
 from safetensors.torch import load_file
 
 import tamis
-from tamis.bounds import log_at_least
+from tamis.bounds import log_upper_tail
 from tamis.graph import NOTHING_SEEN, SeenSamples
 from tamis.training import load_data
 from tamis.training.models import resnet20
@@ -35,7 +35,7 @@ OVERLAPS = (1, 10, 20, 50, 100, 200, 1000)
 def fewest_hits(seen: SeenSamples) -> int:
     """From how many on held-out samples are refused."""
     return next(
-        hits for hits in range(1, HELD_OUT) if log_at_least(hits, HELD_OUT, seen.chance).value <= math.log(CHANCE)
+        hits for hits in range(1, HELD_OUT) if log_upper_tail(hits, HELD_OUT, seen.chance).value <= math.log(CHANCE)
     )
 
 
@@ -52,7 +52,7 @@ def figures() -> dict[str, Any]:
         seen = tamis.load(Path(folder) / "small.tamis", net).seen
     hits = fewest_hits(seen)
     found = {
-        str(shared): math.exp(log_at_least(hits, shared, seen.share).value) if shared >= hits else 0.0
+        str(shared): math.exp(log_upper_tail(hits, shared, seen.share).value) if shared >= hits else 0.0
         for shared in OVERLAPS
     }
     return {

@@ -16,7 +16,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from experiments.bounds_training import fit, outputs_of, perceptron
-from tamis.bounds import Bound, exp_of, layer_product, rademacher_covering, rademacher_peeling
+from tamis.bounds import Bound, exp_rounded_up, layer_product, rademacher_covering, rademacher_peeling
 from tamis.bounds.rademacher_arguments import sigma_of_box
 from tamis.bounds.rademacher_predecessors import rademacher_predecessors
 from tamis.bounds.shape import read_shape
@@ -83,7 +83,7 @@ def _row(plan: PredecessorPlan, depth: int) -> dict[str, Any]:
         "log10 ‖Φ‖₁": log_norm / math.log(10),
         "log10 Π": layer_product(net).log10,
         "R/(n‖Φ‖₁)": {
-            name: exp_of(bound.log_value - log_norm - math.log(len(inputs))) for name, bound in bounds.items()
+            name: exp_rounded_up(bound.log_value - log_norm - math.log(len(inputs))) for name, bound in bounds.items()
         },
         "informative": [name for name, bound in bounds.items() if bound.informative],
     }

@@ -56,7 +56,7 @@ from experiments.short_codes_randomised_training import (
 from experiments.short_codes_search import chernoff
 from experiments.short_codes_training import spread_bank
 from tamis.artifact import replace_file
-from tamis.bounds import Bound, log_of
+from tamis.bounds import Bound, log_rounded_up
 from tamis.bounds.binomial import largest_rate, log_factorial
 from tamis.bounds.bound import EPSILON, above
 from tamis.progress import reporting
@@ -152,7 +152,7 @@ def randomised_bound(errors: int, draws: int, bits: float, n: int, share: float 
     value = chernoff(rate, allowed)
     return Bound(
         value=value,
-        log_value=log_of(value),
+        log_value=log_rounded_up(value),
         informative=value < GUESSING,
         source="maurer2004pacbayes, Theorem 5",
         assumptions=(

@@ -17,7 +17,7 @@ from tamis.bayes.regret import ERROR, Regret, gibbs_bound
 from tamis.bayes.space import Space
 from tamis.bayes.target import losses
 from tamis.bayes.xnor import Xnor
-from tamis.bounds import dense_layer, kl_bound, kl_xnor, penalties
+from tamis.bounds import dense_layer, kl_bound, kl_xnor, perturbation_penalties
 from tamis.errors import AssumptionViolated, InvalidInput
 
 PRIOR = Prior(0.2, 2.0)
@@ -168,11 +168,11 @@ def test_theorem_3_1_term_by_term() -> None:
     bound = regret.theorem_3_1(space.structures[0], expert)
     layer = dense_layer(expert[:6].reshape(2, 3).numpy(), expert[6:].numpy(), PRIOR.tau, PRIOR.R)
     assert bound.terms["rise of its loss under the shifted prior"] == pytest.approx(
-        penalties([layer]).rise(regret.input_norms)
+        perturbation_penalties([layer]).rise(regret.input_norms)
     )
     assert bound.terms["KL/λ"] == pytest.approx(kl_bound(expert.numpy(), PRIOR.tau, PRIOR.R, 0.25) / LAM)
-    assert bound.terms["2 pen₁ Σ_t ‖x_t‖"] == 2 * penalties([layer]).pen1 * math.fsum(regret.input_norms)
-    assert bound.terms["2T pen₂"] == 2 * 5 * penalties([layer]).pen2
+    assert bound.terms["2 pen₁ Σ_t ‖x_t‖"] == 2 * perturbation_penalties([layer]).pen1 * math.fsum(regret.input_norms)
+    assert bound.terms["2T pen₂"] == 2 * 5 * perturbation_penalties([layer]).pen2
     sums = ("loss of the expert", "2 pen₁ Σ_t ‖x_t‖", "2T pen₂", "(λ/2) V_T", "KL/λ")
     assert bound.value == pytest.approx(sum(bound.terms[name] for name in sums))
     assert bound.terms["loss of the expert"] == pytest.approx(regret.comparator(space.structures[0], expert))

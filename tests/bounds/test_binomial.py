@@ -18,9 +18,9 @@ from tamis.bounds.binomial import (
     MOST_SAMPLES,
     LogTail,
     largest_rate,
-    log_at_least,
-    log_at_most,
+    log_lower_tail,
     log_pmf,
+    log_upper_tail,
     smallest_rate,
 )
 from tamis.errors import InvalidInput
@@ -73,7 +73,9 @@ def extreme_cases() -> list[tuple[int, int, float]]:
 def test_tails_are_those_of_60_digits_within_a_third_of_their_slack() -> None:
     with mpmath.workdps(60):
         for k, n, p in extreme_cases():
-            for got, exact in zip((log_at_most(k, n, p), log_at_least(k + 1, n, p)), oracle_logs(k, n, p), strict=True):
+            for got, exact in zip(
+                (log_lower_tail(k, n, p), log_upper_tail(k + 1, n, p)), oracle_logs(k, n, p), strict=True
+            ):
                 error = abs(mpmath.mpf(got.value) - exact)
                 assert error <= got.slack / 3 or error < 1e-300, (k, n, p, got, exact)
                 assert got.slack <= 1e-9 * (1 + abs(got.value)), (k, n, p, got)  # otherwise limits would be loose
@@ -96,12 +98,12 @@ def test_all_counts_together_have_probability_one(n: int, p: float) -> None:
 @given(st.integers(1, 300), st.data())
 def test_tails_are_scipys(n: int, data: Any) -> None:
     k, p = data.draw(st.integers(0, n)), data.draw(st.floats(1e-3, 1 - 1e-3))
-    assert math.exp(log_at_most(k, n, p).value) == pytest.approx(stats.binom.cdf(k, n, p), rel=1e-9)
-    assert math.exp(log_at_least(k, n, p).value) == pytest.approx(stats.binom.sf(k - 1, n, p), rel=1e-9)
+    assert math.exp(log_lower_tail(k, n, p).value) == pytest.approx(stats.binom.cdf(k, n, p), rel=1e-9)
+    assert math.exp(log_upper_tail(k, n, p).value) == pytest.approx(stats.binom.sf(k - 1, n, p), rel=1e-9)
 
 
 def test_tails_beyond_the_counts_are_certain() -> None:
-    assert log_at_most(5, 5, 0.3) == log_at_least(0, 5, 0.3) == LogTail(0.0, 0.0)
+    assert log_lower_tail(5, 5, 0.3) == log_upper_tail(0, 5, 0.3) == LogTail(0.0, 0.0)
 
 
 @some

@@ -17,7 +17,7 @@ from scipy import stats
 from tamis.bounds import confidence_sequence
 from tamis.bounds.accuracy_change import accuracy_change
 from tamis.bounds.binomial import EPSILON
-from tamis.bounds.clopper_pearson import upper_limit
+from tamis.bounds.clopper_pearson import clopper_pearson
 from tamis.bounds.confidence_sequence import difference_at_any_time, rank_at_any_time, rate_at_any_time
 from tamis.bounds.deviation_quantile import deviation_quantile, deviation_rank
 from tamis.bounds.disagreement import disagreement
@@ -66,7 +66,7 @@ def test_a_rate_is_ever_below_its_limit_with_probability_at_most_delta(steps: in
 
 def test_limits_for_one_number_of_samples_are_broken_by_looking_at_each() -> None:
     table = [np.append(stats.beta.isf(0.05, np.arange(1, n + 1), np.arange(n, 0, -1)), 1) for n in range(1, 61)]
-    assert table[24][3] == pytest.approx(upper_limit("events", 3, 25, 0.05).value)
+    assert table[24][3] == pytest.approx(clopper_pearson("events", 3, 25, 0.05).value)
     rates = np.linspace(0.01, 0.99, 99)
     assert ever_below(table, rates).max() > 0.1  # twice δ after 60 samples, and it goes on
 
@@ -121,7 +121,11 @@ def test_looking_at_every_hundred_samples_breaks_what_was_meant_for_one_look() -
     looks = np.arange(100, 10_001, 100)
     fixed = stats.binom.ppf(0.05, looks, 0.02).astype(int) - 1  # the largest count whose limit is below the rate
     most = int(fixed[-1])
-    assert upper_limit("events", most, 10_000, 0.05).value < 0.02 < upper_limit("events", most + 1, 10_000, 0.05).value
+    assert (
+        clopper_pearson("events", most, 10_000, 0.05).value
+        < 0.02
+        < clopper_pearson("events", most + 1, 10_000, 0.05).value
+    )
     assert first_failures(0.02, looks, fixed, 2000) > 0.2
     assert first_failures(0.02, looks[-1:], fixed[-1:], 2000) <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 2000)
 
@@ -266,7 +270,9 @@ def test_events_raise_a_limit_and_other_samples_and_a_larger_delta_lower_it(n: i
     assert rate_at_any_time("events", count, n + 1, delta).value <= value * (1 + 1e-9)
     assert rate_at_any_time("events", count + 1, n + 1, delta).value >= value * (1 - 1e-9)
     assert rate_at_any_time("events", count, n, delta / 2).value >= value
-    assert value >= upper_limit("events", count, n, delta).value * (1 - 1e-9)  # what holds at all times holds at one
+    assert value >= clopper_pearson("events", count, n, delta).value * (
+        1 - 1e-9
+    )  # what holds at all times holds at one
 
 
 @some
@@ -295,7 +301,10 @@ def test_a_rank_is_no_lower_than_that_for_one_look(n: int, coverage: float, delt
 
 @pytest.mark.parametrize(("count", "points"), [(50, 0.07), (200, 0.14), (500, 0.21)])
 def test_at_ten_thousand_samples_looking_again_costs_little(count: int, points: float) -> None:
-    any_time, once = rate_at_any_time("events", count, 10_000, 0.05).value, upper_limit("events", count, 10_000, 0.05)
+    any_time, once = (
+        rate_at_any_time("events", count, 10_000, 0.05).value,
+        clopper_pearson("events", count, 10_000, 0.05),
+    )
     assert points - 0.02 < 100 * (any_time - once.value) < points
     # No mixture of bets gets below n·KL(observed ‖ limit) = ln 1/δ; this is the price of holding at all times.
     observed, least = count / 10_000, -math.log(0.05)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tamis.bounds.regret import sparse_regret, xnor_regret
 from tamis.bounds.regret_divergence import kl_exact, kl_xnor
-from tamis.bounds.regret_penalties import Penalties, dense_layer, penalties
+from tamis.bounds.regret_penalties import Penalties, dense_layer, perturbation_penalties
 from tamis.errors import InvalidInput
 
 some = settings(deadline=None)
@@ -96,7 +96,7 @@ def test_a_learner_of_small_networks(lam: float) -> None:
     loss, squares, x, own = grid_learner(lam, tau, R, seed=0, runs=20)
     bound = sparse_regret(
         float(own.sum()),
-        penalties([dense_layer(EXPERT[:, None], None, tau, R)]),
+        perturbation_penalties([dense_layer(EXPERT[:, None], None, tau, R)]),
         [float(size) for size in np.abs(x)],
         squares,
         kl_exact(EXPERT, tau, R),

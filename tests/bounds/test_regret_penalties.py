@@ -16,8 +16,8 @@ from tamis.bounds.regret_penalties import (
     PerturbedLayer,
     convolution_layer,
     dense_layer,
-    penalties,
     perturbation_moments,
+    perturbation_penalties,
     recursions,
 )
 from tamis.errors import AssumptionViolated, InvalidInput
@@ -159,7 +159,7 @@ def test_the_recursions_and_the_rise(widths: list[int], tau: float, R: float) ->
         rise = max(
             float(cross_entropy(logits, label).mean() - cross_entropy(own, label)) for label in range(widths[-1])
         )
-        assert rise <= penalties(layers).rise([norm])
+        assert rise <= perturbation_penalties(layers).rise([norm])
 
 
 def test_the_printed_lemma_4_3_does_not_hold() -> None:
@@ -175,7 +175,7 @@ def test_the_printed_lemma_4_3_does_not_hold() -> None:
 def test_the_recursions_written_out() -> None:
     first = PerturbedLayer(norm=2.0, bias_norm=0.5, c1=0.1, c2=0.2, d1=0.15, d2=0.3)
     last = PerturbedLayer(norm=3.0, bias_norm=0.7, c1=0.4, c2=0.6, d1=0.5, d2=0.9)
-    found = penalties([first, last])
+    found = perturbation_penalties([first, last])
     assert found.pen1 == pytest.approx(0.4 * (2.0 + 0.1) + 3.0 * 0.15)
     assert found.pen2 == pytest.approx(0.4 * (0.2 + 0.5) + 3.0 * 0.3 + 0.6)
     assert found.rise([1.0, 2.0]) == pytest.approx(2 * found.pen1 * 3.0 + 4 * found.pen2)
@@ -183,14 +183,14 @@ def test_the_recursions_written_out() -> None:
 
 def test_penalties_are_proportional_to_tau_where_it_is_small() -> None:
     expert = draw_expert([3, 5, 5, 2], np.random.default_rng(0), 1.0)
-    one, two = (penalties(layers_of(expert, tau, math.inf)) for tau in (1e-6, 2e-6))
+    one, two = (perturbation_penalties(layers_of(expert, tau, math.inf)) for tau in (1e-6, 2e-6))
     assert two.pen1 == pytest.approx(2 * one.pen1, rel=1e-4)
     assert two.pen2 == pytest.approx(2 * one.pen2, rel=1e-4)
 
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(InvalidInput, match="at least one layer"):
-        penalties([])
+        perturbation_penalties([])
     with pytest.raises(InvalidInput, match=r"\(3,\)"):
         dense_layer(np.ones((2, 2)), np.ones(3), 0.3)
     with pytest.raises(InvalidInput, match="two dimensions"):

@@ -16,8 +16,8 @@ from torch import nn
 
 import tamis
 from tamis.bounds.binomial import largest_rate, smallest_rate
-from tamis.bounds.bound import Bound, above, exp_of, log_of, log_of_product, log_of_sum
-from tamis.bounds.clopper_pearson import upper_limit
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_of_sum, log_rounded_up, round_up
+from tamis.bounds.clopper_pearson import clopper_pearson
 from tamis.bounds.cross_entropy_gap import cross_entropy_gap
 from tamis.bounds.deviation_quantile import deviation_at_rank, deviation_quantile, deviation_rank
 from tamis.bounds.l1inf_class import LIPSCHITZ, l1inf_constants
@@ -31,7 +31,7 @@ from tamis.bounds.rademacher_covering import rademacher_covering
 from tamis.bounds.rademacher_peeling import rademacher_peeling
 from tamis.bounds.regret import sparse_regret, xnor_regret
 from tamis.bounds.regret_divergence import kl_bound, kl_xnor
-from tamis.bounds.regret_penalties import Penalties, dense_layer, penalties
+from tamis.bounds.regret_penalties import Penalties, dense_layer, perturbation_penalties
 from tamis.bounds.shape import GraphShape
 from tamis.bounds.two_temperature import gradient_error, two_temperature
 from tamis.errors import InvalidInput
@@ -66,7 +66,7 @@ def assert_above(bound: Bound, exact: Any, loose: float = 1e-9) -> None:
 @some
 @given(st.lists(positive, min_size=1, max_size=6))
 def test_logarithms_of_products_and_sums_round_up(factors: list[float]) -> None:
-    logs = [log_of(factor) for factor in factors]
+    logs = [log_rounded_up(factor) for factor in factors]
     exact = [mp.mpf(factor) for factor in factors]
     assert all(mp.mpf(log) >= mp.log(value) for log, value in zip(logs, exact, strict=True))
     assert mp.log(mp.fprod(exact)) <= log_of_product(*logs) <= mp.log(mp.fprod(exact)) + 1e-10
@@ -76,9 +76,9 @@ def test_logarithms_of_products_and_sums_round_up(factors: list[float]) -> None:
 @some
 @given(st.floats(-2000, 2000))
 def test_exponentials_round_up_and_never_underflow(log: float) -> None:
-    assert mp.mpf(exp_of(log)) >= mp.exp(mp.mpf(log)) and exp_of(log) > 0
-    assert exp_of(-1e5) == 5e-324 and exp_of(-math.inf) == 0.0 and exp_of(0.0) == 1.0
-    assert above(0.0) == 0.0 and above(5e-324) > 5e-324 and above(-1.0) > -1.0
+    assert mp.mpf(exp_rounded_up(log)) >= mp.exp(mp.mpf(log)) and exp_rounded_up(log) > 0
+    assert exp_rounded_up(-1e5) == 5e-324 and exp_rounded_up(-math.inf) == 0.0 and exp_rounded_up(0.0) == 1.0
+    assert round_up(0.0) == 0.0 and round_up(5e-324) > 5e-324 and round_up(-1.0) > -1.0
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_limits_of_rates_are_on_the_safe_side(n: int, data: Any, delta: float) -
     assert most == 1.0 if count == n else tail(count, n, most) <= Fraction(delta)
     assert most == 1.0 or tail(count, n, most * (1 - 1e-9)) > Fraction(delta) * (1 - Fraction(1, 10**6))
     assert least == 0.0 if count == 0 else 1 - tail(count - 1, n, least) <= Fraction(delta)
-    bound = upper_limit("errors", count, n, delta)
+    bound = clopper_pearson("errors", count, n, delta)
     assert bound.value == most and mp.mpf(bound.log_value) >= mp.log(mp.mpf(most))
 
 
@@ -301,8 +301,8 @@ def test_penalties_do_not_vanish_or_overflow(tau: float, scale: float) -> None:
 
 def test_large_layers_bring_back_what_small_ones_had() -> None:
     small, large = (dense_layer([[scale]], None, tau=1e-9) for scale in (1e-200, 1e200))
-    found = penalties([small, small, large, large, dense_layer([[1.0]], None, tau=1e-9)])
-    assert found.pen1 >= 1e-9 and penalties([large, large, small, small]).pen1 >= 1e-9
+    found = perturbation_penalties([small, small, large, large, dense_layer([[1.0]], None, tau=1e-9)])
+    assert found.pen1 >= 1e-9 and perturbation_penalties([large, large, small, small]).pen1 >= 1e-9
 
 
 @some

@@ -20,6 +20,7 @@ from tamis.bounds import (
     accuracy_change_by_difference,
     barron_klusowski,
     box_deviation,
+    clopper_pearson,
     cross_entropy_gap,
     deviation_at_rank,
     deviation_quantile,
@@ -49,7 +50,6 @@ from tamis.bounds import (
     sufficient_bits,
     sufficient_bits_by_paths,
     two_temperature,
-    upper_limit,
     xnor_regret,
 )
 from tamis.bounds.regret_penalties import Penalties
@@ -105,7 +105,7 @@ CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     sufficient_bits: lambda: sufficient_bits(TWO_LAYERS, 0.1),
     sufficient_bits_by_paths: lambda: sufficient_bits_by_paths(NET, 0.1),
     two_temperature: lambda: two_temperature(10, 1.0, 0.1, 0.5, 1000),
-    upper_limit: lambda: upper_limit("errors", 5, 100, 0.05),
+    clopper_pearson: lambda: clopper_pearson("errors", 5, 100, 0.05),
 }
 
 

@@ -22,7 +22,7 @@ from tamis.graph.program_file import load_program
 from tamis.graph.safe_operations import NAMES, is_safe
 from tamis.graph.size_arithmetic import find_excess
 from tamis.graph.size_formula import is_size_formula
-from tamis.graph.trace import quietly
+from tamis.graph.trace import silence_torch
 
 GRAPH, WEIGHTS, CONSTANTS = (
     "models/model.json",
@@ -300,7 +300,7 @@ class Operation(nn.Module):
 
 
 def exported(path, model, *inputs, dynamic=None):
-    with quietly():
+    with silence_torch():
         torch.export.save(torch.export.export(model, inputs, dynamic_shapes=dynamic), path)
     return path
 
@@ -337,7 +337,7 @@ def test_operands_that_a_kernel_would_not_check_are_refused(tmp_path, model, sha
 def test_tensors_of_another_shape_than_the_graph_says_are_refused(tmp_path):
     """A graph that is decomposed already is not derived again from its tensors."""
     path = tmp_path / "m.pt2"
-    with quietly():
+    with silence_torch():
         torch.export.save(torch.export.export(nn.Linear(3, 4), (torch.zeros(2, 3),)).run_decompositions(), path)
     with zipfile.ZipFile(path) as stored:
         members = {name.partition("/")[2]: stored.read(name) for name in stored.namelist()}
@@ -543,7 +543,7 @@ def test_files_of_torch_give_the_network_that_torch_gives(tmp_path, case):
     make, shapes, dynamic = CASES[case]
     torch.manual_seed(0)
     model, inputs = make().eval(), tuple(torch.randn(shape) for shape in shapes)
-    with quietly():
+    with silence_torch():
         program = torch.export.export(model, inputs, dynamic_shapes=dynamic)
     torch.export.save(program, tmp_path / "m.pt2")
     network, trusting = load_program(tmp_path / "m.pt2"), load_program(tmp_path / "m.pt2", trust=True)

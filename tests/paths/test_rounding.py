@@ -293,7 +293,7 @@ def test_zero_times_infinity_is_not_taken_for_zero() -> None:
 @pytest.mark.parametrize("wrong", [math.inf, math.nan])
 def test_no_pass_goes_on_with_what_is_not_finite(wrong: float, count: int) -> None:
     with pytest.raises(InvalidParameters, match="not finite"):
-        scaled.settle([(torch.tensor([1.0, wrong], dtype=torch.float64), 0)] * count, 0)
+        scaled.split_into_parts([(torch.tensor([1.0, wrong], dtype=torch.float64), 0)] * count, 0)
 
 
 def two_outputs() -> tamis.Network:

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 import tamis
 from tamis.bounds import Bound
 from tamis.errors import AssumptionViolated, CorruptArtifact, InvalidInput, TamisError, VerificationFailed
-from tamis.graph import trace_as
+from tamis.graph import trace_with_batch
 from tamis.verification.certificate import Certificate, digest_of
 from tamis.verification.claims import kinds_of
 from tamis.verification.claims.accuracy_change import AccuracyChange
@@ -503,7 +503,7 @@ class Huge(nn.Module):
 
 @pytest.mark.parametrize("which", ["original", "small"])
 def test_a_network_that_torch_cannot_run_is_named(which: str) -> None:
-    huge, fine = (trace_as(model, torch.zeros(2, 3), True) for model in (Huge(), nn.ReLU()))
+    huge, fine = (trace_with_batch(model, torch.zeros(2, 3), True) for model in (Huge(), nn.ReLU()))
     networks = (huge, fine) if which == "original" else (fine, huge)
     with pytest.raises(
         InvalidInput, match=rf"^the {which} network cannot be run on inputs of shape \(4, 3\): .+$"

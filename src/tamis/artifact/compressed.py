@@ -24,7 +24,7 @@ from tamis.artifact.masks import Masks
 from tamis.artifact.rebuild import rebuild_layers, rebuilds_layers
 from tamis.artifact.summary import summary_of, weights_of
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
-from tamis.graph import Network, SeenSamples, remember, tied_names, trace, trace_as
+from tamis.graph import Network, SeenSamples, remember, tied_names, trace, trace_with_batch
 
 T = TypeVar("T")
 LARGEST_INPUT = 2**26  # numbers in the inputs that a file may ask us to trace a model with
@@ -415,7 +415,7 @@ class _Untraced:
         if _is_unmade(module):
             module = deepcopy(module).to_empty(device=device)
         try:
-            network = trace_as(module, _zeros(self.graph, device), self.graph["batched"])
+            network = trace_with_batch(module, _zeros(self.graph, device), self.graph["batched"])
         except Exception as error:  # whatever an input that a file chose does to a module
             raise InvalidParameters(f"'{self.path}' does not fit {type(module).__name__}: {error}") from error
         _compare_graphs(self.path, self.graph, network)

@@ -15,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from tamis.artifact.atomic_file import replace_file
 from tamis.errors import InvalidInput, TamisError
-from tamis.graph import Network, Ref, quietly, remember
+from tamis.graph import Network, Ref, remember, silence_torch
 
 CONTAINERS = (tuple, list, dict)  # what a plain module can return tensors in
 ONNX_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
@@ -67,7 +67,7 @@ def export(net: Network, path: str | Path) -> None:
     if path.suffix == ".pt2":
         write_program(program, path)
         return
-    with replace_file(path) as part, quietly():
+    with replace_file(path) as part, silence_torch():
         _write_onnx(net, program, part, path)
 
 
@@ -77,7 +77,7 @@ def write_program(program: ExportedProgram, path: Path) -> None:
     In memory first: torch aborts where it cannot write to a file, and would put the name of a temporary one into it.
     """
     archive = BytesIO()
-    with quietly():
+    with silence_torch():
         torch.export.save(program, archive)
     with replace_file(path) as part:
         part.write_bytes(archive.getbuffer())
@@ -86,7 +86,7 @@ def write_program(program: ExportedProgram, path: Path) -> None:
 def _program(net: Network) -> ExportedProgram:
     module, inputs = to_module(net), example_inputs(net, batch=2)  # export takes a size of one for a constant
     dynamic = tuple({0: Dim.AUTO} for _ in inputs) if net.batched else None
-    with torch.no_grad(), quietly():
+    with torch.no_grad(), silence_torch():
         return torch.export.export(module, inputs, dynamic_shapes=dynamic)
 
 
@@ -124,7 +124,7 @@ def _graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
             return {key: argument(item) for key, item in value.items()}
         return value
 
-    with quietly():  # fx warns of attributes that it does not find, where a name has several dots
+    with silence_torch():  # fx warns of attributes that it does not find, where a name has several dots
         for node in net.nodes:
             args, kwargs = argument(node.args), argument(dict(node.kwargs))
             known[node.name] = graph.call_function(node.target, args, kwargs)

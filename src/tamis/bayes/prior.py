@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tamis.bounds import NODES, WEIGHTS, check_positive, checked_weights, kl_exact
+from tamis.bounds import NODES, WEIGHTS, as_expert_weights, check_positive, kl_exact
 from tamis.errors import InvalidInput
 
 REAL, SCALE, SIGN = 0, 1, 2
@@ -106,7 +106,7 @@ class Shifted:
     law: HeavyTailed
 
     def __post_init__(self) -> None:
-        checked_weights(self.centre.numpy(), self.law.tau, self.law.R)
+        as_expert_weights(self.centre.numpy(), self.law.tau, self.law.R)
         if self.law.positive and bool((self.centre < 0).any()):
             raise InvalidInput(f"scales must not be negative, got {float(self.centre.min()):g}")
 

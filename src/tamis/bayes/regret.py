@@ -36,11 +36,11 @@ from tamis.bounds import (
     dense_layer,
     kl_bound,
     kl_xnor,
-    log_of,
-    penalties,
+    log_rounded_up,
+    perturbation_penalties,
     price_of_lambda,
     sparse_regret,
-    sum_above,
+    sum_rounded_up,
     xnor_regret,
 )
 from tamis.errors import InvalidInput
@@ -172,7 +172,7 @@ class Regret:
             )
         expert = self._expert(structure, weights)
         found = self._under_law(structure, self._law(structure, expert), draws, seed)
-        penalty = penalties(self._layers(structure, expert))
+        penalty = perturbation_penalties(self._layers(structure, expert))
         bound = sparse_regret(
             self.comparator(structure, weights),
             penalty,
@@ -323,10 +323,10 @@ def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: fl
     """
     check_number("kl", kl)
     variance, complexity = price_of_lambda(squared_differences, kl, lam)
-    value = sum_above(mean_loss, variance, complexity)
+    value = sum_rounded_up(mean_loss, variance, complexity)
     return Bound(
         value=value,
-        log_value=log_of(value),
+        log_value=log_rounded_up(value),
         informative=value < uniform_loss,
         source="chee2021xnor, Theorem 4.1",
         assumptions=(LEARNER, OBLIVIOUS, EXPECTED),

@@ -14,7 +14,7 @@ from tamis.binary.packed_layers import pack_layer
 from tamis.binary.pooling import find_pools
 from tamis.binary.tracing import trace_calls
 from tamis.errors import InvalidInput
-from tamis.graph import substituted
+from tamis.graph import substitute_modules
 
 
 def compile(model: nn.Module) -> nn.Module:
@@ -59,7 +59,7 @@ def compile(model: nn.Module) -> nn.Module:
         packed[layer].fuse_epilogue(epilogue.norm, epilogue.affine, epilogue.relu)
         made |= {module: nn.Identity() for module in gone}
     made |= find_pools(compiled, taken={*made})
-    return substituted(compiled, made | packed).eval()
+    return substitute_modules(compiled, made | packed).eval()
 
 
 def _check_reads(model: nn.Module) -> None:

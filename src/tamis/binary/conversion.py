@@ -15,7 +15,7 @@ from tamis.binary.estimators import check_estimator
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
 from tamis.binary.scales import SPATIAL_FORMS, check_form
 from tamis.errors import InvalidInput, listed
-from tamis.graph import Patterns, as_patterns, matches, substituted
+from tamis.graph import Patterns, as_patterns, matches, substitute_modules
 
 Binarizable = nn.Linear | nn.Conv1d | nn.Conv2d
 CONVOLUTIONS: dict[type[nn.Module], type[BinaryConv2d]] = {nn.Conv1d: BinaryConv1d, nn.Conv2d: BinaryConv2d}
@@ -72,7 +72,7 @@ def binarize(
     with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are not used
         for name, layer in chosen.items():
             made[layer] = _as_binary(name, layer, sizes.get(name), scale, estimator)
-    return substituted(binary, made)
+    return substitute_modules(binary, made)
 
 
 def _layers(model: nn.Module) -> dict[str, Binarizable]:

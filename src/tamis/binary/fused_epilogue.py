@@ -32,7 +32,7 @@ from tamis.binary.tracing import (
     only_reader,
     trace_calls,
 )
-from tamis.graph import substituted
+from tamis.graph import substitute_modules
 
 SUMS = (operator.add, torch.add, "add")
 SUMS_IN_PLACE = (operator.iadd, "add_")  # of their first argument
@@ -88,7 +88,7 @@ def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilo
             continue
         if not _is_reached_into(path, graph, inside):
             made[owner] = _rewrite(owner, inside, uses, found)
-    return substituted(model, made), found
+    return substitute_modules(model, made), found
 
 
 def find_epilogues(

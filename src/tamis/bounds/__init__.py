@@ -5,13 +5,13 @@ from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_differ
 from tamis.bounds.arguments import check_count as check_count
 from tamis.bounds.arguments import check_number as check_number
 from tamis.bounds.arguments import check_positive as check_positive
-from tamis.bounds.binomial import log_at_least as log_at_least
+from tamis.bounds.binomial import log_upper_tail as log_upper_tail
 from tamis.bounds.binomial import smallest_rate as smallest_rate
 from tamis.bounds.bound import Bound as Bound
-from tamis.bounds.bound import exp_of as exp_of
-from tamis.bounds.bound import log_of as log_of
+from tamis.bounds.bound import exp_rounded_up as exp_rounded_up
+from tamis.bounds.bound import log_rounded_up as log_rounded_up
 from tamis.bounds.box_deviation import box_deviation as box_deviation
-from tamis.bounds.clopper_pearson import upper_limit as upper_limit
+from tamis.bounds.clopper_pearson import clopper_pearson as clopper_pearson
 from tamis.bounds.confidence_sequence import difference_at_any_time as difference_at_any_time
 from tamis.bounds.confidence_sequence import rate_at_any_time as rate_at_any_time
 from tamis.bounds.cross_entropy_gap import cross_entropy_gap as cross_entropy_gap
@@ -45,18 +45,18 @@ from tamis.bounds.regret import LEARNER as LEARNER
 from tamis.bounds.regret import OBLIVIOUS as OBLIVIOUS
 from tamis.bounds.regret import price_of_lambda as price_of_lambda
 from tamis.bounds.regret import sparse_regret as sparse_regret
-from tamis.bounds.regret import sum_above as sum_above
+from tamis.bounds.regret import sum_rounded_up as sum_rounded_up
 from tamis.bounds.regret import xnor_regret as xnor_regret
 from tamis.bounds.regret_divergence import NODES as NODES
 from tamis.bounds.regret_divergence import WEIGHTS as WEIGHTS
-from tamis.bounds.regret_divergence import checked_weights as checked_weights
+from tamis.bounds.regret_divergence import as_expert_weights as as_expert_weights
 from tamis.bounds.regret_divergence import kl_bound as kl_bound
 from tamis.bounds.regret_divergence import kl_exact as kl_exact
 from tamis.bounds.regret_divergence import kl_xnor as kl_xnor
 from tamis.bounds.regret_penalties import PerturbedLayer as PerturbedLayer
 from tamis.bounds.regret_penalties import convolution_layer as convolution_layer
 from tamis.bounds.regret_penalties import dense_layer as dense_layer
-from tamis.bounds.regret_penalties import penalties as penalties
+from tamis.bounds.regret_penalties import perturbation_penalties as perturbation_penalties
 from tamis.bounds.sufficient_bits import sufficient_bits as sufficient_bits
 from tamis.bounds.sufficient_bits import sufficient_bits_by_paths as sufficient_bits_by_paths
 from tamis.bounds.two_temperature import two_temperature as two_temperature
@@ -72,12 +72,13 @@ __all__ = [
     "PerturbedLayer",
     "accuracy_change",
     "accuracy_change_by_difference",
+    "as_expert_weights",
     "barron_klusowski",
     "box_deviation",
     "check_count",
     "check_number",
     "check_positive",
-    "checked_weights",
+    "clopper_pearson",
     "convolution_layer",
     "cross_entropy_gap",
     "dense_layer",
@@ -87,7 +88,7 @@ __all__ = [
     "disagreement",
     "e_ma_wu",
     "error_rate",
-    "exp_of",
+    "exp_rounded_up",
     "golowich",
     "kakade",
     "kind_of",
@@ -103,12 +104,12 @@ __all__ = [
     "layer_product",
     "lipschitz_input",
     "lipschitz_parameters",
-    "log_at_least",
-    "log_of",
+    "log_rounded_up",
+    "log_upper_tail",
     "margin_bound",
     "neyshabur",
     "occam",
-    "penalties",
+    "perturbation_penalties",
     "phi_pruning",
     "price_of_lambda",
     "rademacher_covering",
@@ -118,8 +119,7 @@ __all__ = [
     "sparse_regret",
     "sufficient_bits",
     "sufficient_bits_by_paths",
-    "sum_above",
+    "sum_rounded_up",
     "two_temperature",
-    "upper_limit",
     "xnor_regret",
 ]

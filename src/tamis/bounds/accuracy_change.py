@@ -16,7 +16,7 @@ from tamis.bounds.binomial import (
     plain_probability,
     smallest_rate,
 )
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.confidence_sequence import difference_at_any_time
 from tamis.bounds.held_out import HELD_OUT
 from tamis.bounds.paired_score import most_worse_of, score_limit
@@ -69,7 +69,7 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
     value = _limit(worse, better, n, most_worse, least_better, delta)
     return Bound(
         value=value,
-        log_value=log_of(max(value, 0.0)),
+        log_value=log_rounded_up(max(value, 0.0)),
         informative=value < 1,
         source="tango1998paired, score statistic, as the order of exact upper limits",
         assumptions=HELD_OUT,

@@ -18,7 +18,7 @@ from tamis.bounds.binomial import (
     plain_counts,
     plain_probability,
 )
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.held_out import HELD_OUT
 
 # The part of δ that is spent on the largest rate of one kind, and the rest on the test that needs it. More would be
@@ -55,7 +55,7 @@ def accuracy_change_by_difference(worse: int, better: int, n: int, delta: float)
     value = _limit(worse, better, n, most_worse, (1 - SHARE) * delta)
     return Bound(
         value=value,
-        log_value=log_of(max(value, 0.0)),
+        log_value=log_rounded_up(max(value, 0.0)),
         informative=value < 1,
         source="clopper1934confidence, upper limit of the rate of one kind of discordant pairs",
         assumptions=HELD_OUT,

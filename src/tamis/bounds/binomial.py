@@ -55,7 +55,7 @@ def largest_rate(errors: int, n: int, log_delta: float) -> float:
         return 1.0
 
     def too_large(p: float) -> bool:
-        tail = log_at_most(errors, n, p)
+        tail = log_lower_tail(errors, n, p)
         return tail.value + tail.slack < log_delta
 
     return _last_proved(too_large, proved=1.0, unproved=SMALLEST_RATE)
@@ -72,7 +72,7 @@ def smallest_rate(errors: int, n: int, log_delta: float) -> float:
     _check_log_delta(log_delta)
 
     def too_small(p: float) -> bool:
-        tail = log_at_least(errors, n, p)
+        tail = log_upper_tail(errors, n, p)
         return tail.value + tail.slack < log_delta
 
     if errors == 0 or not too_small(SMALLEST_RATE):
@@ -80,7 +80,7 @@ def smallest_rate(errors: int, n: int, log_delta: float) -> float:
     return _last_proved(too_small, proved=SMALLEST_RATE, unproved=1.0)
 
 
-def log_at_most(count: int, n: int, p: float) -> LogTail:
+def log_lower_tail(count: int, n: int, p: float) -> LogTail:
     """ln P[Bin(n, p) ≤ count] for 0 < p < 1."""
     if count >= n:
         return LogTail(0.0, 0.0)
@@ -89,7 +89,7 @@ def log_at_most(count: int, n: int, p: float) -> LogTail:
     return _complement(_above_the_mean(count + 1, n, p))
 
 
-def log_at_least(count: int, n: int, p: float) -> LogTail:
+def log_upper_tail(count: int, n: int, p: float) -> LogTail:
     """ln P[Bin(n, p) ≥ count] for 0 < p < 1."""
     if count <= 0:
         return LogTail(0.0, 0.0)

@@ -51,10 +51,10 @@ class Bound:
     @property
     def log10(self) -> float:
         """The decimal logarithm, for numbers too large to print; rounded up."""
-        return above(self.log_value / math.log(10))
+        return round_up(self.log_value / math.log(10))
 
 
-def above(number: float, ulps: int = 4) -> float:
+def round_up(number: float, ulps: int = 4) -> float:
     """A float that is no less than what `number` stands for, if that was rounded by so many units in the last place.
 
     Zero stays zero: what could underflow to it is to be computed by its logarithm.
@@ -64,14 +64,14 @@ def above(number: float, ulps: int = 4) -> float:
     return number + max(ulps * EPSILON * abs(number), SMALLEST)  # the latter where float64 has fewer digits
 
 
-def log_of(value: float) -> float:
+def log_rounded_up(value: float) -> float:
     """The natural logarithm of a number ≥ 0, rounded up; −∞ for zero, and for what is below it."""
     if math.isnan(value):
         raise InvalidInput("a term of a bound is not a number: look for NaN among the arguments")
-    return above(math.log(value)) if value > 0 else -math.inf
+    return round_up(math.log(value)) if value > 0 else -math.inf
 
 
-def exp_of(log_value: float) -> float:
+def exp_rounded_up(log_value: float) -> float:
     """The number with this natural logarithm, rounded up: infinite where float64 ends, and never 0 but for −∞."""
     if log_value == -math.inf:
         return 0.0
@@ -79,7 +79,7 @@ def exp_of(log_value: float) -> float:
         value = math.exp(log_value)
     except OverflowError:
         return math.inf
-    return max(above(value), SMALLEST) if log_value else value
+    return max(round_up(value), SMALLEST) if log_value else value
 
 
 def log_of_product(*logs: float) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tamis.bounds.bound import Bound, exp_of, log_of
+from tamis.bounds.bound import Bound, exp_rounded_up, log_rounded_up
 from tamis.bounds.interval import Interval, interval
 from tamis.bounds.joint_interval import check_pair, joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
@@ -95,11 +95,11 @@ class Size:
 
     @classmethod
     def of(cls, value: float) -> Size:
-        return cls(value, log_of(value))
+        return cls(value, log_rounded_up(value))
 
     @classmethod
     def from_log(cls, log: float) -> Size:
-        return cls(exp_of(log), log)
+        return cls(exp_rounded_up(log), log)
 
 
 def _bound(found: dict[str, Size], notes: Sequence[str]) -> Bound:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.binomial import largest_rate, plain_counts, plain_probability
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.held_out import HELD_OUT
 
 SOURCE = "clopper1934confidence, upper limit"
 
 
-def upper_limit(name: str, count: int, n: int, delta: float) -> Bound:
+def clopper_pearson(name: str, count: int, n: int, delta: float) -> Bound:
     """max {p : P[Bin(n, p) ≤ count] ≥ δ} as a bound of a rate, informative below 1.
 
     Args:
@@ -27,7 +27,7 @@ def upper_limit(name: str, count: int, n: int, delta: float) -> Bound:
     value = largest_rate(count, n, math.log(delta))
     return Bound(
         value=value,
-        log_value=log_of(value),
+        log_value=log_rounded_up(value),
         informative=value < 1,
         source=SOURCE,
         assumptions=HELD_OUT,

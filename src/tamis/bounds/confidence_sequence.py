@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tamis.bounds.binomial import EPSILON, plain_counts, plain_probability
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.held_out import HELD_OUT
 
 SOURCE = "waudbysmith2024betting, capital of a mixture of constant bets"
@@ -121,7 +121,7 @@ def rank_at_any_time(n: int, coverage: float, delta: float) -> int:
 def _bound(value: float, terms: dict[str, float]) -> Bound:
     return Bound(
         value=value,
-        log_value=log_of(max(value, 0.0)),
+        log_value=log_rounded_up(max(value, 0.0)),
         informative=value < 1,
         source=SOURCE,
         assumptions=(*HELD_OUT, STREAM),

@@ -49,7 +49,7 @@ class _Survey:
             return frozenset().union(*sides)
         if node.target in ENTRYWISE and sides[1:] == [frozenset()] * len(sides[1:]):
             return sides[0] if sides else frozenset()
-        self.others.update(source for name in node.references for source in self.net.sources(name))
+        self.others.update(source for name in node.references for source in self.net.trainable_sources(name))
         return frozenset()
 
     def multiplied(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.arguments import check_count
-from tamis.bounds.bound import Bound, exp_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product
 from tamis.bounds.rademacher_arguments import UP_TO_CONSTANTS
 from tamis.errors import AssumptionViolated, InvalidInput
 
@@ -39,9 +39,9 @@ def cross_entropy_gap(rademacher: Bound, n: int) -> Bound:
     log_value = log_of_product(rademacher.log_value, math.log(2 * math.sqrt(2) * LIPSCHITZ), -math.log(n))
     trivial = math.log(classes)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
-        informative=exp_of(log_value) < trivial and UP_TO_CONSTANTS not in rademacher.assumptions,
+        informative=exp_rounded_up(log_value) < trivial and UP_TO_CONSTANTS not in rademacher.assumptions,
         source="gonon2024thesis, Theorem 4.1.1",
         assumptions=(*rademacher.assumptions, "a sample has one class, and the outputs are its logits"),
         checked=rademacher.checked,

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tamis.bounds.binomial import log_at_least, plain_counts, plain_probability
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.binomial import log_upper_tail, plain_counts, plain_probability
+from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.bounds.confidence_sequence import SOURCE as BY_BETTING
 from tamis.bounds.confidence_sequence import STREAM, rank_at_any_time
 from tamis.bounds.held_out import HELD_OUT
@@ -59,7 +59,7 @@ def deviation_at_rank(distance: float, n: int, coverage: float, delta: float, se
         raise InvalidInput(f"distance must not be negative or NaN, got {distance}")
     return Bound(
         value=value,
-        log_value=log_of(value),
+        log_value=log_rounded_up(value),
         informative=math.isfinite(value),
         source=BY_BETTING if sequential else "wilks1941tolerance, one-sided tolerance limit",
         assumptions=(*HELD_OUT, STREAM) if sequential else HELD_OUT,
@@ -80,7 +80,7 @@ def _rank(n: int, coverage: float, log_delta: float) -> int:
     """The smallest k with P[Bin(n, coverage) ≥ k] proved to be at most δ; n + 1 if there is none up to n."""
 
     def enough(k: int) -> bool:
-        tail = log_at_least(k, n, coverage)
+        tail = log_upper_tail(k, n, coverage)
         return tail.value + tail.slack <= log_delta
 
     too_low, high = 0, n + 1

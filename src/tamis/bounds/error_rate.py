@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tamis.bounds.bound import Bound
-from tamis.bounds.clopper_pearson import upper_limit
+from tamis.bounds.clopper_pearson import clopper_pearson
 from tamis.bounds.confidence_sequence import rate_at_any_time
 
 
@@ -24,5 +24,5 @@ def error_rate(errors: int, n: int, delta: float, sequential: bool = False) -> B
 
     Reference: clopper1934confidence.
     """
-    limit = rate_at_any_time if sequential else upper_limit
+    limit = rate_at_any_time if sequential else clopper_pearson
     return limit("errors", errors, n, delta)

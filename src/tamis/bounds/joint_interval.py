@@ -18,7 +18,7 @@ from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
 from tamis.graph import FixedValues, Network, Node, check_same_graph, fold_batch_norm, is_shape_arithmetic
 from tamis.graph.ops import Call, describe, rearrange
-from tamis.paths import Weights, is_weight, sources
+from tamis.paths import Weights, is_weight, stored_sources
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _is_sized(net: Network, name: str) -> bool:
 def _stored_alike(net: Network, other: Network, name: str) -> bool:
     """Whether two networks compute a fixed value from the same stored numbers."""
     stored, theirs = ({**each.params, **each.constants} for each in (net, other))
-    return all(torch.equal(stored[each], theirs[each]) for each in sources(net, name))
+    return all(torch.equal(stored[each], theirs[each]) for each in stored_sources(net, name))
 
 
 Data = Callable[[str], Any]

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_count, check_number
-from tamis.bounds.bound import EPSILON, above
+from tamis.bounds.bound import EPSILON, round_up
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph import FixedValues, Network, Node, Ref, fold_batch_norm
 from tamis.graph.ops import Conv
@@ -111,7 +111,7 @@ def lipschitz(activation: str) -> float:
 
 def log_power(log_ratio: float, exponent: int) -> float:
     """log(r^exponent) for r ≥ 0, with r⁰ = 1; rounded up."""
-    return above(exponent * log_ratio) if exponent else 0.0
+    return round_up(exponent * log_ratio) if exponent else 0.0
 
 
 def log_largest(k: int, c: float, activation: str) -> float:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from tamis.bounds.arguments import check_number
-from tamis.bounds.bound import Bound, above, exp_of, log_of, log_of_product, log_of_sum
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_of_sum, log_rounded_up, round_up
 from tamis.bounds.l1inf_class import FIXED_OUTPUT, check_class, log_largest
 from tamis.bounds.l1inf_rademacher import log_complexity
 from tamis.bounds.l1inf_regression import check_samples, generalization_bound, log_deviation, log_inverse
@@ -55,11 +55,11 @@ def l1inf_lipschitz_vector_loss(
     check_samples(n, delta)
     check_number("lipschitz_loss", lipschitz_loss)
     check_number("largest_loss", largest_loss)
-    log_outputs = log_of_product(log_of_sum(*map(log_of, o)), math.log(8 / n) / 2)
+    log_outputs = log_of_product(log_of_sum(*map(log_rounded_up, o)), math.log(8 / n) / 2)
     return generalization_bound(
-        log_of_product(log_of(largest_loss), log_deviation(log_inverse(delta), n)),
-        log_of_product(log_of(lipschitz_loss), log_outputs, log_complexity(k, c, inputs, activation)),
-        log_of(largest_loss),
+        log_of_product(log_rounded_up(largest_loss), log_deviation(log_inverse(delta), n)),
+        log_of_product(log_rounded_up(lipschitz_loss), log_outputs, log_complexity(k, c, inputs, activation)),
+        log_rounded_up(largest_loss),
         "yang2021l1inf, Lemma 6",
         assumptions=(FIXED_OUTPUT, "losses lie in [0, largest_loss], Lipschitz in the outputs as stated"),
         terms={"largest loss": largest_loss, "Lipschitz constant of the loss": lipschitz_loss},
@@ -105,21 +105,23 @@ def l1inf_classification(
     if classes < 2:
         raise InvalidInput(f"a classifier has at least two outputs, got output_norms = {list(output_norms)}")
     log_layers = log_largest(k, c, activation)
-    log_output = log_of_product(log_of(max(output_norms) + 1 / classes), log_layers)
+    log_output = log_of_product(log_rounded_up(max(output_norms) + 1 / classes), log_layers)
     log_loss = _log_largest_loss(log_output, classes)
-    slope = above(1 + math.sqrt(classes - 1) / (1 + (classes - 1) * math.exp(-2 * exp_of(log_output))), ulps=16)
-    logs = [log_of(norm) for norm in output_norms]
+    slope = round_up(
+        1 + math.sqrt(classes - 1) / (1 + (classes - 1) * math.exp(-2 * exp_rounded_up(log_output))), ulps=16
+    )
+    logs = [log_rounded_up(norm) for norm in output_norms]
     # Σ_j log(m₂ ‖T[j]‖₁ + 2), where the product may leave float64
-    union = above(sum(log_of_sum(math.log(classes) + log, math.log(2)) for log in logs), ulps=classes + 4)
-    exponent = above(log_inverse(delta) + 2 * union)
+    union = round_up(sum(log_of_sum(math.log(classes) + log, math.log(2)) for log in logs), ulps=classes + 4)
+    exponent = round_up(log_inverse(delta) + 2 * union)
     log_outputs = log_of_product(log_of_sum(*logs, 0.0), math.log(8 / n) / 2)
     return generalization_bound(
         log_of_product(log_loss, log_deviation(exponent, n)),
-        log_of_product(log_of(slope), log_outputs, log_complexity(k, c, inputs, activation)),
-        _log_largest_loss(log_of_product(log_of(max(output_norms)), log_layers), classes),
+        log_of_product(log_rounded_up(slope), log_outputs, log_complexity(k, c, inputs, activation)),
+        _log_largest_loss(log_of_product(log_rounded_up(max(output_norms)), log_layers), classes),
         "yang2021l1inf, Theorem 7",
         assumptions=(),
-        terms={"largest loss": exp_of(log_loss), "Lipschitz constant of the loss": slope},
+        terms={"largest loss": exp_rounded_up(log_loss), "Lipschitz constant of the loss": slope},
     )
 
 

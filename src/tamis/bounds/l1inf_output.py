@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
 from tamis.bounds.l1inf_class import IN_THE_BOX, VANISHES, check_class, lipschitz, log_largest
 
 
@@ -28,9 +28,9 @@ def l1inf_output(k: int, c: float, o: float | Sequence[float], activation: str =
     check_class(k, c, o)
     widest = max(o) if isinstance(o, Sequence) else o
     log_layers = log_largest(k, c, activation)
-    log_value = log_of_product(log_of(widest), log_layers)
+    log_value = log_of_product(log_rounded_up(widest), log_layers)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=True,  # nothing smaller is known of an output beforehand
         source="yang2021l1inf, Lemma 2",
@@ -38,7 +38,7 @@ def l1inf_output(k: int, c: float, o: float | Sequence[float], activation: str =
         checked=(VANISHES,),
         terms={
             "‖o‖_∞": widest,
-            "max(1, (γ_σ c)^k)": exp_of(log_layers),
+            "max(1, (γ_σ c)^k)": exp_rounded_up(log_layers),
             "γ_σ": lipschitz(activation),
         },
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.arguments import check_count
-from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product, log_of_sum
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_of_sum, log_rounded_up
 from tamis.bounds.l1inf_class import (
     IN_THE_BOX,
     VANISHES,
@@ -41,18 +41,18 @@ def l1inf_rademacher(k: int, c: float, o: float, inputs: int, n: int, activation
     check_class(k, c, o, inputs)
     check_count("n", n)
     log_biases, log_inputs = log_parts(k, c, inputs, activation)
-    scale = log_of_product(log_of(o), -math.log(n) / 2)
+    scale = log_of_product(log_rounded_up(o), -math.log(n) / 2)
     log_value = log_of_product(scale, log_of_sum(log_biases, log_inputs))
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
-        informative=log_value < log_of(o) + log_largest(k, c, activation),  # no |f(x)| exceeds this (Lemma 2)
+        informative=log_value < log_rounded_up(o) + log_largest(k, c, activation),  # no |f(x)| exceeds this (Lemma 2)
         source="yang2021l1inf, Theorem 1",
         assumptions=(IN_THE_BOX,),
         checked=(VANISHES,),
         terms={
-            "of the biases and the depth": exp_of(scale + log_biases),
-            "of the inputs": exp_of(scale + log_inputs),
+            "of the biases and the depth": exp_rounded_up(scale + log_biases),
+            "of the inputs": exp_rounded_up(scale + log_inputs),
         },
     )
 

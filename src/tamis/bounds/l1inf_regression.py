@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.arguments import check_count, check_delta, check_number
-from tamis.bounds.bound import Bound, above, exp_of, log_of, log_of_product, log_of_sum
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_of_sum, log_rounded_up, round_up
 from tamis.bounds.l1inf_class import (
     FIXED_CLASS,
     FIXED_OUTPUT,
@@ -60,12 +60,14 @@ def l1inf_lipschitz_loss(
     check_samples(n, delta)
     check_number("lipschitz_loss", lipschitz_loss)
     check_number("largest_loss", largest_loss)
-    log_confidence = log_of_product(log_of(largest_loss), log_deviation(log_inverse(delta), n))
-    log_two_rademacher = log_of_product(log_of(o), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2)
+    log_confidence = log_of_product(log_rounded_up(largest_loss), log_deviation(log_inverse(delta), n))
+    log_two_rademacher = log_of_product(
+        log_rounded_up(o), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2
+    )
     return generalization_bound(
         log_confidence,
-        log_of_product(log_of(lipschitz_loss), log_two_rademacher),
-        log_of(largest_loss),
+        log_of_product(log_rounded_up(lipschitz_loss), log_two_rademacher),
+        log_rounded_up(largest_loss),
         "yang2021l1inf, Lemma 4",
         assumptions=(FIXED_OUTPUT, "losses lie in [0, largest_loss], Lipschitz in the prediction as stated"),
         terms={"largest loss": largest_loss, "Lipschitz constant of the loss": lipschitz_loss},
@@ -111,19 +113,19 @@ def l1inf_regression(
     check_number("largest_target", largest_target)
     wider = output_norm + 1
     log_layers = log_largest(k, c, activation)
-    log_widest = log_of_product(log_of(wider), log_layers)
-    log_loss = log_of_sum(2 * log_of(largest_target), 2 * log_widest)
-    log_slope = log_of_sum(log_of(largest_target), log_widest)
-    exponent = log_inverse(delta) + 2 * log_of(wider + 1)
-    log_one = log_of_product(log_of(wider), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2)
-    log_error = log_of_sum(log_of(largest_target), log_of_product(log_of(output_norm), log_layers))
+    log_widest = log_of_product(log_rounded_up(wider), log_layers)
+    log_loss = log_of_sum(2 * log_rounded_up(largest_target), 2 * log_widest)
+    log_slope = log_of_sum(log_rounded_up(largest_target), log_widest)
+    exponent = log_inverse(delta) + 2 * log_rounded_up(wider + 1)
+    log_one = log_of_product(log_rounded_up(wider), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2)
+    log_error = log_of_sum(log_rounded_up(largest_target), log_of_product(log_rounded_up(output_norm), log_layers))
     return generalization_bound(
         log_of_product(log_loss, log_deviation(exponent, n)),
         log_of_product(log_slope, log_one),
         2 * log_error - math.log(2),  # ½(|y| + |f(x)|)², by Lemma 2
         "yang2021l1inf, Theorem 5",
         assumptions=("every target lies in [−largest_target, largest_target]",),
-        terms={"largest loss": exp_of(log_loss), "Lipschitz constant of the loss": exp_of(log_slope)},
+        terms={"largest loss": exp_rounded_up(log_loss), "Lipschitz constant of the loss": exp_rounded_up(log_slope)},
     )
 
 
@@ -135,7 +137,7 @@ def check_samples(n: int, delta: float) -> None:
 
 def log_inverse(delta: float) -> float:
     """log(2/δ). Printed: log(1/δ); see ERRATA 23."""
-    return above(math.log(2) - math.log(delta))
+    return round_up(math.log(2) - math.log(delta))
 
 
 def log_deviation(exponent: float, n: int) -> float:
@@ -154,11 +156,11 @@ def generalization_bound(
     """The sum of the two parts, where no difference of losses exceeds exp(`log_trivial`) in any case."""
     log_value = log_of_sum(log_confidence, log_complexity)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=log_value < log_trivial,
         source=source,
         assumptions=(IN_THE_BOX, INDEPENDENT, FIXED_CLASS, *assumptions),
         checked=(VANISHES,),
-        terms={"confidence": exp_of(log_confidence), "complexity": exp_of(log_complexity), **terms},
+        terms={"confidence": exp_rounded_up(log_confidence), "complexity": exp_rounded_up(log_complexity), **terms},
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.bounds.bound import Bound, exp_of
+from tamis.bounds.bound import Bound, exp_rounded_up
 from tamis.graph import Network
 from tamis.paths import log_product_above, path_norm
 
@@ -31,7 +31,7 @@ def layer_product(net: Network, q: float = 1.0, r: float = 1.0) -> Bound:
     log_value = log_product_above(net, q, r)
     log_norm = path_norm(net, q, r, log=True)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=log_value <= log_norm + CLOSE,
         source="gonon2024thesis, Theorem 3.3.2",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tamis.bounds.bound import Bound, exp_of
+from tamis.bounds.bound import Bound, exp_rounded_up
 from tamis.graph import Network
 from tamis.paths import log_norm_above
 
@@ -28,7 +28,7 @@ def lipschitz_input(net: Network, r: float = 1.0) -> Bound:
     """
     log_value = log_norm_above(net, 1, r, part="input")
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=True,
         source="gonon2024thesis, Theorem 3.3.1",

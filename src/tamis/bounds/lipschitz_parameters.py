@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tamis.bounds.arguments import check_number
-from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
 from tamis.errors import InvalidInput
 from tamis.graph import Network
 from tamis.graph.ops import Capability, capability
@@ -40,10 +40,10 @@ def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, triv
         raise InvalidInput(f"lipschitz_parameters needs a trivial bound ≥ 0, got {trivial!r}")
     log_metric = float(path_metric(net, other, log=True))
     log_value = log_of_product(log_metric, log_reach(radius))
-    log_trivial = log_both_outputs(net, other, radius) if trivial is None else log_of(trivial)
+    log_trivial = log_both_outputs(net, other, radius) if trivial is None else log_rounded_up(trivial)
     known = {} if log_trivial is None else {"log_trivial": log_trivial}
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=log_trivial is not None and log_value < log_trivial,
         source="gonon2024thesis, Theorem 3.4.1",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_count, check_delta, check_positive
-from tamis.bounds.bound import Bound, above, exp_of, log_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up, round_up
 from tamis.bounds.rademacher_arguments import BALL, UP_TO_CONSTANTS
 from tamis.errors import InvalidInput
 
@@ -54,17 +54,17 @@ def margin_bound(
         log_gammas = [math.log(gamma)]
     else:
         log_gammas = [log_scale + j * math.log(2) for j in range(1, grid_size(n) + 1)]
-    confidence = above(3 * math.sqrt((math.log(2 * len(log_gammas)) - math.log(delta)) / (2 * n)), 16)
+    confidence = round_up(3 * math.sqrt((math.log(2 * len(log_gammas)) - math.log(delta)) / (2 * n)), 16)
     losses = [margin_loss(values, log_gamma) for log_gamma in log_gammas]
-    middles = [exp_of(log_of_product(log_scale, -log_gamma)) for log_gamma in log_gammas]
+    middles = [exp_rounded_up(log_of_product(log_scale, -log_gamma)) for log_gamma in log_gammas]
     best = min(range(len(log_gammas)), key=lambda j: losses[j] + middles[j])
-    value = above(losses[best] + middles[best] + confidence)
+    value = round_up(losses[best] + middles[best] + confidence)
     # The grid is proportional to the path-norm, so that the norm need not be fixed beforehand: only σ must be.
     kept = [each for each in rademacher.assumptions if each != BALL or gamma is not None]
     assumptions = (*kept, SIGMA_FIXED if gamma is None else GAMMA_FIXED)
     return Bound(
         value=value,
-        log_value=log_of(value),
+        log_value=log_rounded_up(value),
         informative=value < 1 and UP_TO_CONSTANTS not in rademacher.assumptions,
         source="gonon2024thesis, Theorem 4.1.2",
         assumptions=assumptions,
@@ -88,7 +88,7 @@ def grid_size(n: int) -> int:
 
 def margin_loss(margins: Tensor, log_gamma: float) -> float:
     """The mean of the γ-margin-loss (4.13), rounded up: it grows with γ, and γ is rounded up."""
-    gamma = exp_of(log_gamma)
+    gamma = exp_rounded_up(log_gamma)
     if gamma == 0:
         return float((margins <= 0).double().mean())
     losses = (1 - margins / gamma).nan_to_num(1.0).clamp(0, 1)  # no number where both are infinite

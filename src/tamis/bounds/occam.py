@@ -6,7 +6,7 @@ import math
 from numbers import Integral
 
 from tamis.bounds.binomial import is_number, largest_rate, plain_counts, plain_probability
-from tamis.bounds.bound import Bound, log_of
+from tamis.bounds.bound import Bound, log_rounded_up
 from tamis.errors import InvalidInput
 
 
@@ -45,7 +45,7 @@ def occam(errors: int, n: int, bits: float, delta: float, candidates: int = 1, t
     value = largest_rate(errors, n, log_delta)
     return Bound(
         value=value,
-        log_value=log_of(value),
+        log_value=log_rounded_up(value),
         informative=value < trivial,
         source="langford2005tutorial, Occam's razor bound",
         assumptions=(

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_number
-from tamis.bounds.bound import Bound, exp_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.lipschitz_parameters import log_both_outputs, log_reach
 from tamis.errors import AssumptionViolated, InvalidInput, listed
@@ -46,7 +46,7 @@ def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) 
     assert log_trivial is not None  # the network is homogeneous
     log_value = log_of_product(log_cost, log_reach(radius))
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=log_value < log_trivial,
         source="gonon2024thesis, (3.19)",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.arguments import check_count, check_number
-from tamis.bounds.bound import above, log_of
+from tamis.bounds.bound import log_rounded_up, round_up
 from tamis.errors import InvalidInput
 
 SAMPLES = "the samples are drawn independently from one distribution"
@@ -21,7 +21,7 @@ def sigma_of_box(n: int, radius: float) -> float:
     """
     check_count("n", n)
     check_number("radius", radius)
-    return above(math.sqrt(n) * max(1.0, radius))
+    return round_up(math.sqrt(n) * max(1.0, radius))
 
 
 def checked_sigma(sigma: float | None) -> float:
@@ -47,4 +47,4 @@ def checked_log_norm(path_norm: float | None, log_path_norm: float | None) -> fl
     assert path_norm is not None
     if not 0 <= path_norm < math.inf:
         raise InvalidInput(f"a path-norm must be a finite number ≥ 0, got {path_norm!r}: pass log_path_norm instead")
-    return log_of(float(path_norm))
+    return log_rounded_up(float(path_norm))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
 from tamis.bounds.rademacher_arguments import BALL, SAMPLES, checked_log_norm, checked_sigma
 from tamis.bounds.shape import GraphShape
 
@@ -42,9 +42,9 @@ def rademacher_covering(
     """
     sigma, log_norm = checked_sigma(sigma), checked_log_norm(path_norm, log_path_norm)
     factor = CONSTANT * max(shape.longest_path, shape.d_out) * math.sqrt(shape.params)
-    log_value = log_of_product(log_of(factor), log_of(sigma), log_norm)
+    log_value = log_of_product(log_rounded_up(factor), log_rounded_up(sigma), log_norm)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=factor < sigma,
         source=f"gonon2024thesis, Theorem {'C.2.2' if shape.weight_sharing else '4.3.1'}",

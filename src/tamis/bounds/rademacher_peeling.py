@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
 from tamis.bounds.rademacher_arguments import BALL, SAMPLES, checked_log_norm, checked_sigma
 from tamis.bounds.shape import GraphShape
 
@@ -48,9 +48,9 @@ def rademacher_peeling(
     general = _general(shape)
     sharpened = _sharpened(shape) if shape.pooling_in_layers else math.inf
     constant = min(general, sharpened)
-    log_value = log_of_product(math.log(2) / 2, log_of(sigma), log_of(constant), log_norm)
+    log_value = log_of_product(math.log(2) / 2, log_rounded_up(sigma), log_rounded_up(constant), log_norm)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=math.sqrt(2) * constant < sigma,
         source=f"gonon2024thesis, {'Remark' if sharpened < general else 'Theorem'} 4.4.1",

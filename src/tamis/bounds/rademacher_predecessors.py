@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from tamis.bounds.bound import Bound, exp_of, log_of, log_of_product
+from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
 from tamis.bounds.rademacher_arguments import BALL, SAMPLES, UP_TO_CONSTANTS, checked_sigma
 from tamis.bounds.shape import GraphShape, fully_connected_widths, read_shape
 from tamis.errors import AssumptionViolated
@@ -132,9 +132,9 @@ def _require_plain(shape: GraphShape, wanted_by: str) -> None:
 def _row(source: str, shape: GraphShape, sigma: float, log_norm: float, squared: float, ball: str = BALL) -> Bound:
     """σ √squared times a norm."""
     sigma = checked_sigma(sigma)
-    log_value = log_of_product(log_norm, log_of(sigma), math.log(squared) / 2)
+    log_value = log_of_product(log_norm, log_rounded_up(sigma), math.log(squared) / 2)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
         informative=False,
         source=source,

@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 
 from tamis.bounds.arguments import check_count, check_number, check_positive
-from tamis.bounds.bound import EPSILON, Bound, exp_of, log_of, log_of_product
+from tamis.bounds.bound import EPSILON, Bound, exp_rounded_up, log_of_product, log_rounded_up
 from tamis.bounds.regret_penalties import Penalties
 from tamis.errors import InvalidInput
 
@@ -45,7 +45,7 @@ def sparse_regret(
 
     Args:
         expert_loss: Σ_t H(y_t, g_w*(x_t)).
-        penalty: pen₁ and pen₂ of the expert, from `regret_penalties.penalties`.
+        penalty: pen₁ and pen₂ of the expert, from `regret_penalties.perturbation_penalties`.
         input_norms: ‖x_t‖ for each round, Euclidean.
         squared_differences: V_T, the sum over rounds of E_{w~ρ} (H_t(w) − H_t(w_t))².
         kl: of `regret_divergence.kl_exact` or `kl_bound` for the expert.
@@ -143,11 +143,11 @@ def _assembled(
     check_positive("lam", lam)
     check_count("classes", classes, least=2)
     variance, complexity = price_of_lambda(squared_differences, kl, lam)
-    value = sum_above(expert_loss, rise, variance, complexity)
+    value = sum_rounded_up(expert_loss, rise, variance, complexity)
     guess = rounds * math.log(classes)
     return Bound(
         value=value,
-        log_value=log_of(value),
+        log_value=log_rounded_up(value),
         informative=value < guess,  # less than a uniform guess loses
         source=source,
         assumptions=(LEARNER, OBLIVIOUS, EXPECTED, *assumptions),
@@ -165,10 +165,10 @@ def _assembled(
 def price_of_lambda(squared_differences: float, kl: float, lam: float) -> tuple[float, float]:
     """(λ/2) V_T and KL/λ of Theorem 4.1, rounded up; by logarithms, as a product may leave float64 on either side."""
     log_lam = math.log(lam)
-    variance = exp_of(log_of_product(-math.log(2), log_lam, log_of(squared_differences)))
-    return variance, exp_of(log_of_product(log_of(kl), -log_lam))
+    variance = exp_rounded_up(log_of_product(-math.log(2), log_lam, log_rounded_up(squared_differences)))
+    return variance, exp_rounded_up(log_of_product(log_rounded_up(kl), -log_lam))
 
 
-def sum_above(*parts: float) -> float:
+def sum_rounded_up(*parts: float) -> float:
     """The sum of a few numbers, rounded up; some may be negative, and what rounding took from the others stays."""
     return sum(parts) + 8 * EPSILON * sum(map(abs, parts))

@@ -43,7 +43,7 @@ def kl_bound(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
 
     Reference: chee2021xnor.
     """
-    expert = checked_weights(weights, tau, R)
+    expert = as_expert_weights(weights, tau, R)
     extra, surprise = truncation(expert, tau, R), _surprise(architecture)
     value = _sparsity(expert, tau) + float(extra.sum()) + surprise
     # Each of the truncations is a difference of two logarithms, which may cancel.
@@ -60,7 +60,7 @@ def kl_exact(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
 
     Reference: chee2021xnor.
     """
-    expert = checked_weights(weights, tau, R)
+    expert = as_expert_weights(weights, tau, R)
     sizes = np.abs(expert[expert != 0]) / tau
     parts = np.array_split(sizes, max(1, len(sizes) // 20_000))  # 64 nodes for each weight are in memory at once
     return sum(float(_one_weight(part, R / tau).sum()) for part in parts) + _surprise(architecture)
@@ -91,7 +91,7 @@ def kl_xnor(
     Reference: chee2021xnor.
     """
     check_count("signs", signs, least=0)
-    positive = checked_weights(scales, tau, R)
+    positive = as_expert_weights(scales, tau, R)
     if (positive < 0).any():
         raise InvalidInput(f"scales must not be negative, got {float(positive.min()):g}")
     value = kl_bound(real, tau, R, architecture) + _sparsity(positive, tau) + signs * math.log(2)
@@ -122,7 +122,7 @@ def mass_up_to(x: Floats) -> Floats:
     return -np.expm1(-3 * np.log1p(x))
 
 
-def checked_weights(weights: ArrayLike, tau: float, R: float) -> Floats:
+def as_expert_weights(weights: ArrayLike, tau: float, R: float) -> Floats:
     """Weights as one array of float64; AssumptionViolated where one lies beyond R."""
     check_positive("tau", tau)
     if not R > 0:

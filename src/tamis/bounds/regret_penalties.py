@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tamis.bounds.arguments import check_count
-from tamis.bounds.bound import SMALLEST, above, exp_of, log_of, log_of_product, log_of_sum
-from tamis.bounds.regret_divergence import Floats, checked_weights, mass_up_to
+from tamis.bounds.bound import SMALLEST, exp_rounded_up, log_of_product, log_of_sum, log_rounded_up, round_up
+from tamis.bounds.regret_divergence import Floats, as_expert_weights, mass_up_to
 from tamis.errors import InvalidInput
 
 
@@ -63,9 +63,11 @@ class Penalties:
         """The bound of the rise over a sequence of inputs, rounded up: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
         if not len(input_norms):
             return 0.0
-        log_norms = log_of_sum(*map(log_of, input_norms))
-        of_inputs = log_of_product(math.log(2), log_of(self.pen1), log_norms)
-        return exp_of(log_of_sum(of_inputs, log_of_product(math.log(2 * len(input_norms)), log_of(self.pen2))))
+        log_norms = log_of_sum(*map(log_rounded_up, input_norms))
+        of_inputs = log_of_product(math.log(2), log_rounded_up(self.pen1), log_norms)
+        return exp_rounded_up(
+            log_of_sum(of_inputs, log_of_product(math.log(2 * len(input_norms)), log_rounded_up(self.pen2)))
+        )
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,12 @@ def convolution_layer(
     return _layer(kernel, bias, tau, R, overlap=math.prod(window), positions=positions)
 
 
-def penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
+def perturbation_penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
     """pen₁ and pen₂ of an expert (Lemma 4.2), by the recursions of Lemmas 4.3 and 4.4 from the first layer to the last.
 
     Example:
         >>> last = PerturbedLayer(norm=2.0, bias_norm=0.0, c1=0.1, c2=0.2, d1=0.15, d2=0.3)
-        >>> penalties([last])
+        >>> perturbation_penalties([last])
         Penalties(pen1=0.1, pen2=0.2)
 
     Reference: chee2021xnor.
@@ -151,7 +153,7 @@ def _affine(*products: tuple[float, float]) -> float:
 
     A later layer with large weights would otherwise not bring back what an earlier one with small weights lost.
     """
-    return above(sum(max(left * right, SMALLEST) for left, right in products if left and right), ulps=8)
+    return round_up(sum(max(left * right, SMALLEST) for left, right in products if left and right), ulps=8)
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def perturbation_moments(weights: ArrayLike, tau: float, R: float = math.inf) ->
     (t − 1) t^−4 and (t − 1)² t^−4 from 1 to 1/v, that is (1 − v)² (1 + 2v)/6 and (1 − v)³/3.
     """
     shape = np.shape(weights)
-    expert = checked_weights(weights, tau, R).reshape(shape)
+    expert = as_expert_weights(weights, tau, R).reshape(shape)
     ends = (R - expert) / tau, (R + expert) / tau
     density = 3 / (mass_up_to(ends[0]) + mass_up_to(ends[1]))
     # x/(1 + x) is 1 − v without what cancels where x is small; at infinity it is 1.
@@ -220,4 +222,4 @@ def _spectral_norm(matrix: Floats) -> float:
 
 def _above(number: float, terms: int) -> float:
     """Rounded up by more than sums of so many terms, or singular values of so many entries, are off."""
-    return above(number, ulps=16 * (terms + 4))
+    return round_up(number, ulps=16 * (terms + 4))

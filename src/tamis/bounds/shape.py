@@ -244,7 +244,7 @@ def _ranks(net: Network, node: Node) -> Iterable[tuple[str, int]]:
 
 def _free_parameters(folded: Network) -> int:
     """Entries of the weights that data meets, as far as they depend on trainable parameters."""
-    free = [name for name in folded.weights_of_data_nodes if any(True for _ in folded.sources(name))]
+    free = [name for name in folded.weights_of_data_nodes if any(True for _ in folded.trainable_sources(name))]
     return sum(math.prod(folded.shape_of(name)) for name in free)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.arguments import check_number, check_positive
-from tamis.bounds.bound import Bound, above, log_of
+from tamis.bounds.bound import Bound, log_rounded_up, round_up
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.shape import fully_connected_widths
 from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters
@@ -61,7 +61,7 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
     bits = (points - 1).bit_length()
     return Bound(
         value=float(bits),
-        log_value=log_of(bits),
+        log_value=log_rounded_up(bits),
         informative=bits < _stored_bits(net),
         source="gonon2024thesis, Theorem 6.1.1",
         assumptions=(f"no entry of an input is larger than {radius:g} in magnitude",),
@@ -107,11 +107,11 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
     check_positive("epsilon", epsilon)
     check_number("radius", radius)
     rounding = _Rounding(net, radius)
-    log_epsilon = -above(-math.log(epsilon))  # rounded down: bits that are enough for a little less are enough
+    log_epsilon = -round_up(-math.log(epsilon))  # rounded down: bits that are enough for a little less are enough
     bits, log_error = _fewest(rounding, log_epsilon)
     return Bound(
         value=float(bits),
-        log_value=log_of(bits),
+        log_value=log_rounded_up(bits),
         informative=bits < _stored_bits(net),
         source="gonon2024thesis, section 6.1.1 by Theorem 3.4.1",
         assumptions=(f"no entry of an input is larger than {radius:g} in magnitude",),
@@ -176,7 +176,7 @@ class _Rounding:
         Each further bit halves η at least, and with it the bound, which is zero at η = 0.
         """
         largest = self.log_error(MOST_SEARCHED, capped=False)
-        more = math.ceil(above((largest - log_epsilon) / math.log(2), 16))
+        more = math.ceil(round_up((largest - log_epsilon) / math.log(2), 16))
         return MOST_SEARCHED + more, largest - more * math.log(2)
 
 

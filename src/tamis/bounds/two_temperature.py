@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.arguments import check_count, check_number, check_positive
-from tamis.bounds.bound import EPSILON, Bound, exp_of, log_of, log_of_product, log_of_sum
+from tamis.bounds.bound import EPSILON, Bound, exp_rounded_up, log_of_product, log_of_sum, log_rounded_up
 
 CONVEX = "the loss is convex in the mask v ∈ [0, 1]^d for each sample, with gradients of norm at most G"
 STEPS = "step t moves v by −(c/√t)(∇f(v, z_t) − r_t), z_t drawn uniformly from the samples, and v stays in [0, 1]^d"
@@ -53,17 +53,17 @@ def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
     check_number("C", C)
     check_positive("c", c)
     log_start = log_of_product(math.log(d), -math.log(2), -math.log(c), -math.log(T) / 2)
-    log_noise = log_of_product(math.log(c), 2 * log_of(G), math.log1p(C), -math.log(T) / 2)
+    log_noise = log_of_product(math.log(c), 2 * log_rounded_up(G), math.log1p(C), -math.log(T) / 2)
     log_value = log_of_sum(log_start, log_noise)
     return Bound(
-        value=exp_of(log_value),
+        value=exp_rounded_up(log_value),
         log_value=log_value,
-        informative=exp_of(log_value) < G * math.sqrt(d),  # F is G-Lipschitz, and [0, 1]^d has the diameter √d
+        informative=exp_rounded_up(log_value) < G * math.sqrt(d),  # F is G-Lipschitz, and [0, 1]^d has the diameter √d
         source="colombo2021architecture, Theorem 2.1",
         assumptions=(CONVEX, STEPS, UNBIASED),
         terms={
-            "distance from the start": exp_of(log_start),
-            "noise of the gradients": exp_of(log_noise),
+            "distance from the start": exp_rounded_up(log_start),
+            "noise of the gradients": exp_rounded_up(log_noise),
             "as printed, for the last iterate (does not hold)": (
                 1 / (c * math.sqrt(T)) + c * G * G * (1 + C) * (1 + math.log(T)) / T
             ),

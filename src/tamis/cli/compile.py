@@ -21,7 +21,7 @@ from tamis.cli.display import console, facts, table
 from tamis.cli.model_argument import load_module
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput, TamisError
-from tamis.graph import quietly
+from tamis.graph import silence_torch
 from tamis.kernels import binary_kernel
 
 BATCH = 4  # inputs that the two are compared on
@@ -108,7 +108,7 @@ def largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Ten
 
 def _export(compiled: nn.Module, inputs: tuple[Tensor, ...], batched: bool, out: Path) -> None:
     dynamic = tuple({0: Dim.AUTO} for _ in inputs) if batched else None
-    with quietly(), torch.no_grad():
+    with silence_torch(), torch.no_grad():
         try:
             program = torch.export.export(compiled, inputs, dynamic_shapes=dynamic)
         except Exception as error:  # whatever torch.export cannot follow

@@ -16,8 +16,8 @@ def check_calibration(data: Data, net: Network, model: str) -> None:
     try:
         net.check_inputs((data.example,))
     except InvalidInput as error:
-        wanted = ", ".join(net.described(shape) for shape in net.input_shapes)
-        got = f"those of '{data.name}' have shape {net.described(tuple(data.example.shape))}"
+        wanted = ", ".join(net.shape_text(shape) for shape in net.input_shapes)
+        got = f"those of '{data.name}' have shape {net.shape_text(tuple(data.example.shape))}"
         raise InvalidInput(f"{model} takes inputs of shape {wanted}; {got}: name other data, or --shape") from error
 
 

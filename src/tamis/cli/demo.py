@@ -18,7 +18,7 @@ from tamis.artifact import Compressed, save_weights, write_program
 from tamis.certificates import certify
 from tamis.cli.display import console, from_logarithm, table
 from tamis.cli.inspect import inspection, show
-from tamis.graph import Network, quietly, rescale, trace
+from tamis.graph import Network, rescale, silence_torch, trace
 from tamis.layerwise import repair
 from tamis.paths import path_norm, product_norm
 from tamis.pruning import prune
@@ -185,7 +185,7 @@ def save(model: nn.Module, small: Compressed, example: Tensor, directory: Path) 
     """Write the weights, the exported program and the pruned network, each of which appears whole or not at all."""
     weights, program = directory / f"{NAME}.safetensors", directory / f"{NAME}.pt2"
     save_weights(model, weights)
-    with quietly():
+    with silence_torch():
         exported = torch.export.export(model, (example,), dynamic_shapes=({0: Dim.AUTO},))
     write_program(exported, program)
     small.save(directory / "small.tamis")

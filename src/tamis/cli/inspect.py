@@ -162,8 +162,8 @@ def _header(found: Inspection, origin: dict[str, str]) -> Table:
     opaque = " (opaque operations not counted)" if found.not_counted else ""
     lines: dict[str, str | Text] = {
         **origin,
-        "input": ", ".join(net.described(shape) for shape in net.input_shapes) + fixed,
-        "output": ", ".join("several tensors" if shape is None else net.described(shape) for shape in shapes),
+        "input": ", ".join(net.shape_text(shape) for shape in net.input_shapes) + fixed,
+        "output": ", ".join("several tensors" if shape is None else net.shape_text(shape) for shape in shapes),
         "parameters": f"{found.parameters:,}",
         "buffers": f"{found.buffers:,}",
         "MACs": f"{with_unit(found.macs)} per sample{opaque}",

@@ -9,7 +9,7 @@ from tamis.graph.fold import fold_batch_norm as fold_batch_norm
 from tamis.graph.fold import is_affine_batch_norm as is_affine_batch_norm
 from tamis.graph.graph_match import check_same_graph as check_same_graph
 from tamis.graph.graph_match import graph_lines as graph_lines
-from tamis.graph.module_substitution import substituted as substituted
+from tamis.graph.module_substitution import substitute_modules as substitute_modules
 from tamis.graph.network import Network as Network
 from tamis.graph.network import Node as Node
 from tamis.graph.network import Ref as Ref
@@ -41,10 +41,10 @@ from tamis.graph.selection import matches as matches
 from tamis.graph.selection import selected as selected
 from tamis.graph.symmetry import ONE as ONE
 from tamis.graph.symmetry import Layer as Layer
-from tamis.graph.trace import quietly as quietly
+from tamis.graph.trace import silence_torch as silence_torch
 from tamis.graph.trace import tied_names as tied_names
 from tamis.graph.trace import trace as trace
-from tamis.graph.trace import trace_as as trace_as
+from tamis.graph.trace import trace_with_batch as trace_with_batch
 
 __all__ = [
     "CELLS",
@@ -77,7 +77,6 @@ __all__ = [
     "matches",
     "normalize",
     "operations_of",
-    "quietly",
     "references_in",
     "remember",
     "rescale",
@@ -85,11 +84,12 @@ __all__ = [
     "sample_digests",
     "seen_by",
     "selected",
+    "silence_torch",
     "split_batch",
-    "substituted",
+    "substitute_modules",
     "symmetries",
     "tied_names",
     "trace",
-    "trace_as",
+    "trace_with_batch",
     "without_autocast",
 ]

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from torch import nn
 
 
-def substituted(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
+def substitute_modules(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
     """The model with these modules in the place of those, under each of their names; the model itself is changed.
 
     Example:
-        >>> substituted(nn.Sequential(relu := nn.ReLU()), {relu: nn.Identity()})
+        >>> substitute_modules(nn.Sequential(relu := nn.ReLU()), {relu: nn.Identity()})
         Sequential(
           (0): Identity()
         )

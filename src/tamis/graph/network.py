@@ -245,11 +245,11 @@ class Network:
             raise InvalidInput(f"the network takes {len(self.inputs)} input(s) {list(self.inputs)}, got {len(inputs)}")
         for name, value, shape in zip(self.inputs, inputs, self.input_shapes, strict=True):
             if not isinstance(value, Tensor):
-                raise InvalidInput(f"input '{name}' must be a tensor of shape {self.described(shape)}, got {value!r}")
+                raise InvalidInput(f"input '{name}' must be a tensor of shape {self.shape_text(shape)}, got {value!r}")
             first = 1 if self.batched else 0
             if value.dim() != len(shape) or tuple(value.shape[first:]) != shape[first:]:
                 raise InvalidInput(
-                    f"input '{name}' must have shape {self.described(shape)}, got {tuple(value.shape)}: "
+                    f"input '{name}' must have shape {self.shape_text(shape)}, got {tuple(value.shape)}: "
                     "trace the model again with an example of that shape"
                 )
 
@@ -262,7 +262,7 @@ class Network:
                     f".to({dtype}) ({error})"
                 ) from error
 
-    def described(self, shape: tuple[int, ...]) -> str:
+    def shape_text(self, shape: tuple[int, ...]) -> str:
         """A shape for people, the batch dimension as 'batch'."""
         dims = [str(size) for size in shape]
         if self.batched and dims:
@@ -311,13 +311,13 @@ class Network:
         met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
         return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
 
-    def sources(self, name: str) -> Iterator[str]:
+    def trainable_sources(self, name: str) -> Iterator[str]:
         """The trainable parameters that a fixed tensor is computed from; its own name if it is one."""
         if name in self.trainable:
             yield name
         elif name in self.node:
             for source in self.node[name].references:
-                yield from self.sources(source)
+                yield from self.trainable_sources(source)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """The shape of anything by name, for a batch of one."""

@@ -28,7 +28,7 @@ from tamis.graph.safe_operations import is_safe
 from tamis.graph.size_arithmetic import FUNCTIONS as ARITHMETIC
 from tamis.graph.size_arithmetic import ITEM, find_excess
 from tamis.graph.size_formula import NAME, is_size_formula
-from tamis.graph.trace import network_from_program, quietly
+from tamis.graph.trace import network_from_program, silence_torch
 from tamis.graph.unchecked_operands import find_mismatch
 
 GRAPH, SAMPLES = "models/model.json", "data/sample_inputs/model.pt"
@@ -67,7 +67,7 @@ def load_program(path: Path, trust: bool = False) -> Network:
     """
     content = path.read_bytes()
     source = io.BytesIO(content if trust else _harmless(path, content))
-    with quietly():
+    with silence_torch():
         try:
             program = torch.export.load(source)
             return (

@@ -76,7 +76,7 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
         return _built(model, _export_as_given(model, examples), False) if mixed else net
 
 
-def trace_as(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bool) -> Network:
+def trace_with_batch(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bool) -> Network:
     """Trace a model where it is known whether the first dimension is a batch of any size; the model is not run."""
     examples = _checked(model, example)
     with LOCK, _evaluation_mode(model), torch.no_grad():
@@ -183,12 +183,12 @@ def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
 
 
 def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
-    with quietly(), redirect_stderr(io.StringIO()):  # torch prints graphs that it could not finish
+    with silence_torch(), redirect_stderr(io.StringIO()):  # torch prints graphs that it could not finish
         return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
+def silence_torch() -> Iterator[None]:
     """Without torch's warnings about its own code and about attributes we restore, or logs of what we report.
 
     Both are switched off for the whole process, so one thread is quiet at a time.
@@ -256,7 +256,7 @@ def network_from_program(
     program: ExportedProgram, check: Callable[[ExportedProgram], None] = lambda program: None
 ) -> Network:
     """A `Network` from an exported program (as `torch.export.load` returns it), if a check lets it pass."""
-    with quietly():
+    with silence_torch():
         program = program.run_decompositions({})
     check(program)
     return _Builder(program, _keeps_batch(program), tied_names(program.state_dict)).build()

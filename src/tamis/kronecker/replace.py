@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.errors import InvalidInput, TamisError, listed
-from tamis.graph import Patterns, as_patterns, matches, substituted
+from tamis.graph import Patterns, as_patterns, matches, substitute_modules
 from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.factorize import check_refine, factorize
 from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear
@@ -71,7 +71,7 @@ def replace(
             assert isinstance(layer, Replaceable)
             made[layer], figures = _make_layer(name, layer, chain, begin, refine)
             report(done + 1, **figures)
-    return substituted(copied, made)
+    return substitute_modules(copied, made)
 
 
 def patterns_of(model: nn.Module) -> dict[str, list[list[int]]]:

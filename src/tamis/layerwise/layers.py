@@ -139,7 +139,7 @@ def _computed_weights(net: Network) -> Iterator[tuple[str, Node]]:
             for argument in ("weight", "mat2", "other"):  # the names of the right operand
                 weight = node.arguments.get(argument)
                 if isinstance(weight, Ref) and weight.name in net.node and weight.name not in net.carries_data:
-                    yield from ((name, node) for name in net.sources(weight.name))
+                    yield from ((name, node) for name in net.trainable_sources(weight.name))
 
 
 def _layout_of(net: Network, node: Node, weight: str, per_channel: bool) -> MatrixLayout | None:

@@ -16,7 +16,7 @@ from tamis.paths.norm import path_norms as path_norms
 from tamis.paths.norm import product_norm as product_norm
 from tamis.paths.scaled import is_weight as is_weight
 from tamis.paths.weights import Weights as Weights
-from tamis.paths.weights import sources as sources
+from tamis.paths.weights import stored_sources as stored_sources
 
 __all__ = [
     "Lifting",
@@ -35,5 +35,5 @@ __all__ = [
     "path_norm",
     "path_norms",
     "product_norm",
-    "sources",
+    "stored_sources",
 ]

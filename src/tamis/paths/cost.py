@@ -17,8 +17,8 @@ from tamis.graph import FixedValues, Network, Node, fold_batch_norm, references_
 from tamis.graph.ops import Capability, Rearrange, describe, require
 from tamis.paths.norm import PathNorms
 from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
-from tamis.paths.scaled import Scaled, is_weight, shifted
-from tamis.paths.weights import Magnitudes, Weights, sources
+from tamis.paths.scaled import Scaled, is_weight, times_power_of_two
+from tamis.paths.weights import Magnitudes, Weights, stored_sources
 
 aten = torch.ops.aten
 ENTRYWISE_PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.neg.default)
@@ -99,7 +99,9 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
 
     def part_of(name: str) -> Any:
         value = parts.above(name)
-        return value if not is_weight(value) or sources(folded, name) & entries.keys() else torch.zeros_like(value)
+        return (
+            value if not is_weight(value) or stored_sources(folded, name) & entries.keys() else torch.zeros_like(value)
+        )
 
     def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
         derivative, norm = lookups
@@ -108,7 +110,7 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
         part = Operation(folded, node, {name: part_of(name) for name in fixed})
         adds = node.name in adding
         through = whole.magnitude(derivative, False)
-        met = any(sources(folded, name) & entries.keys() for name in fixed)
+        met = any(stored_sources(folded, name) & entries.keys() for name in fixed)
         return [through + part.change(norm, adds) if met else through, whole.magnitude(norm, adds)]
 
     ones = ones_input(folded)
@@ -182,7 +184,7 @@ class _Backward:
         self.shares_of_parts[name] = self.shares_of_parts.get(name, zeros) + part * derivative
         # An entry's derivative comes from the part it lies in; where it is zero, it lies in the first.
         inside = (part > 0) | (self.weights[name] == 0) if first else part > 0
-        own = shifted(derivative.where(inside, 0.0), -exponent).clamp(max=torch.finfo(torch.float64).max)
+        own = times_power_of_two(derivative.where(inside, 0.0), -exponent).clamp(max=torch.finfo(torch.float64).max)
         self.derivatives_of_parts[name] = self.derivatives_of_parts.get(name, zeros) + own
         self._count(name)
 
@@ -212,7 +214,9 @@ def _total(outputs: Sequence[Scaled]) -> tuple[Tensor, int]:
     """The sum of all outputs and its exponent."""
     parts = [part for each in outputs for part in each.parts]
     largest = max((e for value, e in parts if bool((value > 0).any())), default=0)
-    return torch.stack([shifted(value, exponent - largest).sum() for value, exponent in parts]).sum(), largest
+    return torch.stack(
+        [times_power_of_two(value, exponent - largest).sum() for value, exponent in parts]
+    ).sum(), largest
 
 
 class _Recorded(torch.autograd.Function):

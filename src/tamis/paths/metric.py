@@ -27,7 +27,7 @@ from tamis.graph.ops import Capability, require
 from tamis.paths.norm import log_above, number
 from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import UNIT, Scaled, is_weight, powers_of_two
-from tamis.paths.weights import SMALLEST, SMALLEST_NORMAL, Weights, sources
+from tamis.paths.weights import SMALLEST, SMALLEST_NORMAL, Weights, stored_sources
 
 
 def path_metric(
@@ -244,7 +244,7 @@ def _read_alike(mine: Signed, theirs: Signed, name: str) -> bool:
     if name not in mine.net.node:
         return False  # a parameter itself: the difference says it
     tensors = [{**each.net.params, **each.net.constants} for each in (mine, theirs)]
-    return all(torch.equal(tensors[0][source], tensors[1][source]) for source in sources(mine.net, name))
+    return all(torch.equal(tensors[0][source], tensors[1][source]) for source in stored_sources(mine.net, name))
 
 
 def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Totals:

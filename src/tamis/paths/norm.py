@@ -14,7 +14,7 @@ from tamis.errors import InvalidInput
 from tamis.graph import Network, Node, fold_batch_norm
 from tamis.graph.ops import Capability, require
 from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
-from tamis.paths.scaled import NOTHING, UNIT, Scaled, mapped, powers_of_two
+from tamis.paths.scaled import NOTHING, UNIT, Scaled, map_tensors, powers_of_two
 from tamis.paths.weights import Above, Magnitudes
 
 Part = Literal["all", "input", "hidden"]
@@ -236,4 +236,4 @@ def _normal(value: float, exponent: int) -> tuple[float, int]:
 
 
 def _full_like(scaled: Scaled, number: float) -> Scaled:
-    return Scaled(((mapped(lambda leaf: torch.full_like(leaf, number), scaled.parts[0][0]), 0),))
+    return Scaled(((map_tensors(lambda leaf: torch.full_like(leaf, number), scaled.parts[0][0]), 0),))

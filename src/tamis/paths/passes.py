@@ -25,12 +25,12 @@ from tamis.paths.scaled import (
     Extent,
     Part,
     Scaled,
+    align_parts,
     extent,
-    joined,
-    mapped,
+    map_tensors,
     powers_of_two,
-    settle,
-    shifted,
+    split_into_parts,
+    times_power_of_two,
 )
 
 FURTHEST = 1000  # the largest exponent at which the number 1 is worth a normal number
@@ -54,7 +54,7 @@ def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> li
     Returns:
         For each stream the values of the outputs, by name.
     """
-    values = {name: [settle([(start[name], 0)], 0) for start in starts] for name in net.inputs}
+    values = {name: [split_into_parts([(start[name], 0)], 0) for start in starts] for name in net.inputs}
     finished = dict(zip((node.name for node in net.nodes), net.finished_after, strict=True))
     for node in net.data_nodes:
         lookups = [lambda name, i=i: values[name][i] for i in range(len(starts))]
@@ -108,13 +108,13 @@ class Operation:
         inputs = {name: data(name) for name in self.data}
         roundings = max(each.roundings for each in inputs.values())
         if not self.op.grows:
-            return Scaled(tuple((self._run(values, {}, 0.0), e) for values, e in joined(inputs)), roundings)
+            return Scaled(tuple((self._run(values, {}, 0.0), e) for values, e in align_parts(inputs)), roundings)
         roundings += PER_NODE + self._summands(inputs)
         result = self._at_once(inputs, adds, roundings)
         if result is not None:
             return result
         powers = 0 if self.q == 1 else 2048 * (self.q + 1)  # 2^(exponent · q), whose exponent is rounded
-        return settle(self._terms(inputs, adds), roundings + powers)
+        return split_into_parts(self._terms(inputs, adds), roundings + powers)
 
     def change(self, data: Lookup, adds: bool) -> Scaled:
         """The operation on data where its weights are changes of weights: one without factors lets no data through."""
@@ -123,9 +123,9 @@ class Operation:
     def reach(self, data: Lookup) -> Scaled:
         """For each output neuron the largest value among those that feed it."""
         inputs = {name: data(name) for name in self.data}
-        terms = [(self.op.reach(self._call(values, {})), exponent) for values, exponent in joined(inputs)]
+        terms = [(self.op.reach(self._call(values, {})), exponent) for values, exponent in align_parts(inputs)]
         roundings = max(each.roundings for each in inputs.values())
-        return settle(terms, roundings, torch.maximum)
+        return split_into_parts(terms, roundings, torch.maximum)
 
     # -- all at once, where float64 holds everything ------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Operation:
         fine = not seen.zeros and seen.low >= NEGLIGIBLE and seen.high < math.inf
         # Where a result is tiny or zero, nothing may have underflowed on the way to it.
         if fine or self._fit(values, one):
-            return settle([(result, exponent)], roundings)
+            return split_into_parts([(result, exponent)], roundings)
         return None
 
     def _fit(self, values: Mapping[str, Any], one: float) -> bool:
@@ -190,9 +190,9 @@ class Operation:
         """What parts of the data and parts of the weights contribute to the result, each with its exponent."""
         self._check_numbers()
         fixed = {name: self.weights[name] for name in self._fixed}
-        zeros = {name: mapped(torch.zeros_like, each.parts[0][0]) for name, each in inputs.items()}
+        zeros = {name: map_tensors(torch.zeros_like, each.parts[0][0]) for name, each in inputs.items()}
         terms = []
-        for values, exponent in joined(inputs):
+        for values, exponent in align_parts(inputs):
             for chosen, shift in self._choices(self.factors):
                 terms.append((self._run(values, {**fixed, **chosen}, 0.0), exponent + shift))
         if adds:
@@ -217,7 +217,7 @@ class Operation:
                 f"{self.node.module or 'the top level'} is computed from parameters and leaves float64's range: "
                 "a batch-norm's scale, or that of the layer before it, is too large"
             )
-        return [(self.watch(name, part, e), e) for part, e in powered(settle([(weight, 0)], 0), self.q)]
+        return [(self.watch(name, part, e), e) for part, e in powered(split_into_parts([(weight, 0)], 0), self.q)]
 
     def _check_numbers(self) -> None:
         for number in self._numbers:
@@ -300,12 +300,12 @@ def _aligned(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
     exponents = [exponent for _, exponent in parts.values()]
     if max(exponents) - min(exponents) > REACH:
         return None
-    return {name: shifted(value, e - max(exponents)) for name, (value, e) in parts.items()}, max(exponents)
+    return {name: times_power_of_two(value, e - max(exponents)) for name, (value, e) in parts.items()}, max(exponents)
 
 
 def _nothing(data: Lookup) -> Lookup:
     def zeros(name: str) -> Scaled:
-        return Scaled(((mapped(torch.zeros_like, data(name).parts[0][0]), 0),))
+        return Scaled(((map_tensors(torch.zeros_like, data(name).parts[0][0]), 0),))
 
     return zeros
 

@@ -43,11 +43,11 @@ class Scaled:
         (x, e), (y, f) = self.parts[0], other.parts[0]
         if len(self.parts) == len(other.parts) == 1 and e == f:
             return Scaled(((x + y, e),), roundings)
-        return settle((*self.parts, *other.parts), roundings)
+        return split_into_parts((*self.parts, *other.parts), roundings)
 
     def __mul__(self, other: Scaled) -> Scaled:
-        products = [(paired(torch.mul, x, y), e + f) for x, e in self.parts for y, f in other.parts]
-        return settle(products, self.roundings + other.roundings + 1)
+        products = [(map_pairs(torch.mul, x, y), e + f) for x, e in self.parts for y, f in other.parts]
+        return split_into_parts(products, self.roundings + other.roundings + 1)
 
     def minimum(self, other: Scaled) -> Scaled:
         """The smaller of both, entry by entry."""
@@ -59,7 +59,7 @@ class Scaled:
         mine = (e_all < f_all) | ((e_all == f_all) & (m < n))
         chosen = [(value.where(mine, 0.0), exponent) for value, exponent in self.parts]
         chosen += [(value.where(~mine, 0.0), exponent) for value, exponent in other.parts]
-        return settle(chosen, roundings)
+        return split_into_parts(chosen, roundings)
 
     def unpacked(self) -> tuple[Tensor, Tensor]:
         """Mantissas in [1/2, 1) and exponents of every entry of one tensor; those of zero are 0 and `NOTHING`."""
@@ -72,7 +72,9 @@ class Scaled:
         return mantissas, exponents
 
 
-def settle(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor] = torch.add) -> Scaled:
+def split_into_parts(
+    terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor] = torch.add
+) -> Scaled:
     """The sum of terms 2^e · value ≥ 0, all finite, as parts; or, with `torch.maximum`, the largest of them.
 
     Raises:
@@ -88,7 +90,7 @@ def settle(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, T
         first, last = math.frexp(low)[1], math.frexp(high)[1]
         if last - first < 2 * REACH:
             middle = (first + last) // 2
-            return Scaled(((shifted(value, -middle), exponent + middle),), roundings)
+            return Scaled(((times_power_of_two(value, -middle), exponent + middle),), roundings)
     return _in_groups(terms, roundings + len(terms) + 1, combine)
 
 
@@ -126,7 +128,7 @@ def _not_finite() -> InvalidParameters:
 
 def _moved(value: Tensor, inside: Tensor, shift: int) -> Tensor:
     """Some entries times 2^shift. Where a shift is so large that they must be tiny, zeros have no derivative by it."""
-    return shifted(value.where(inside if shift <= 2 * REACH else inside & (value > 0), 0.0), shift)
+    return times_power_of_two(value.where(inside if shift <= 2 * REACH else inside & (value > 0), 0.0), shift)
 
 
 def _top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
@@ -139,11 +141,11 @@ def _top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
     return top
 
 
-def joined(inputs: Mapping[str, Scaled]) -> list[tuple[dict[str, Any], int]]:
+def align_parts(inputs: Mapping[str, Scaled]) -> list[tuple[dict[str, Any], int]]:
     """What several tensors hold at each of their exponents, zeros where one holds nothing."""
     parts = {name: {exponent: value for value, exponent in scaled.parts} for name, scaled in inputs.items()}
     exponents = sorted({exponent for each in parts.values() for exponent in each}, reverse=True)
-    zeros = {name: mapped(torch.zeros_like, scaled.parts[0][0]) for name, scaled in inputs.items()}
+    zeros = {name: map_tensors(torch.zeros_like, scaled.parts[0][0]) for name, scaled in inputs.items()}
     return [({name: each.get(e, zeros[name]) for name, each in parts.items()}, e) for e in exponents]
 
 
@@ -171,7 +173,7 @@ def extent(value: Any) -> Extent:
     return Extent(low, high, zeros)
 
 
-def shifted(value: Any, exponent: int) -> Any:
+def times_power_of_two(value: Any, exponent: int) -> Any:
     """A value times 2^exponent, exactly, as long as the result is a normal number."""
     exponent = max(-3000, min(3000, exponent))  # beyond, nothing of a float64 is left
     while exponent:  # in steps, because 2^exponent itself may not be representable
@@ -181,7 +183,7 @@ def shifted(value: Any, exponent: int) -> Any:
 
 
 def _times(value: Any, factor: float) -> Any:
-    return mapped(lambda leaf: leaf * factor, value)
+    return map_tensors(lambda leaf: leaf * factor, value)
 
 
 def powers_of_two(exponents: Tensor) -> Tensor:
@@ -189,17 +191,17 @@ def powers_of_two(exponents: Tensor) -> Tensor:
     return ((exponents.clamp(-1022, 1023) + 1023) << 52).view(torch.float64)
 
 
-def mapped(function: Callable[[Tensor], Any], value: Any) -> Any:
+def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
     """A function of every tensor inside nested results; None, which stands for indices, stays."""
     if isinstance(value, (tuple, list)):
-        return type(value)(mapped(function, item) for item in value)
+        return type(value)(map_tensors(function, item) for item in value)
     return None if value is None else function(value)
 
 
-def paired(function: Callable[[Tensor, Tensor], Any], first: Any, second: Any) -> Any:
+def map_pairs(function: Callable[[Tensor, Tensor], Any], first: Any, second: Any) -> Any:
     """A function of the tensors at the same places of two nested results."""
     if isinstance(first, (tuple, list)):
-        return type(first)(paired(function, a, b) for a, b in zip(first, second, strict=True))
+        return type(first)(map_pairs(function, a, b) for a, b in zip(first, second, strict=True))
     return None if first is None else function(first, second)
 
 
@@ -212,7 +214,7 @@ def _leaves(value: Any) -> Iterator[Tensor]:
 
 
 def _rebuilt(like: Any, leaves: Iterator[Tensor]) -> Any:
-    return mapped(lambda _: next(leaves), like)
+    return map_tensors(lambda _: next(leaves), like)
 
 
 def is_weight(value: Any) -> bool:

@@ -140,7 +140,7 @@ def _product_size(a: Tensor, b: Tensor) -> Tensor:
     return size.add_((a > 0) & (b > 0), alpha=SMALLEST_NORMAL)
 
 
-def sources(net: Network, name: str) -> frozenset[str]:
+def stored_sources(net: Network, name: str) -> frozenset[str]:
     """The parameters and constants that a fixed tensor is computed from; its own name if it is one."""
     found, waiting = set(), [name]
     seen = {name}

@@ -56,7 +56,7 @@ def _met(net: Network, role: str) -> Iterator[str]:
             met = references_in([node.arguments.get(argument) for argument in getattr(op, role)])
             for name in met:
                 if name not in net.carries_data:
-                    yield from net.sources(name)
+                    yield from net.trainable_sources(name)
 
 
 def _refuse_computed(net: Network, param: str) -> None:
@@ -66,7 +66,7 @@ def _refuse_computed(net: Network, param: str) -> None:
         for node in net.users.get(names.pop(), ()):
             if node.name in net.carries_data:
                 continue
-            others = {source for name in node.references for source in net.sources(name)} - {param}
+            others = {source for name in node.references for source in net.trainable_sources(name)} - {param}
             homogeneous = capability(net, node) is Capability.HOMOGENEOUS  # w / 2 is, 2 / w is not
             if others or not homogeneous or not isinstance(describe(node), ENTRY_BY_ENTRY):
                 raise InvalidInput(

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tamis.artifact import Compressed
-from tamis.bounds import log_at_least
+from tamis.bounds import log_upper_tail
 from tamis.errors import AssumptionViolated
 from tamis.graph import Array, Network, SeenSamples
 from tamis.verification.evidence import Evidence
@@ -43,7 +43,7 @@ def refuse_seen(digests: Array, networks: Mapping[str, SeenSamples]) -> None:
     samples = len(np.unique(digests))
     for name, seen in networks.items():
         hits = seen.count(digests)
-        if hits and log_at_least(hits, samples, seen.chance).value <= math.log(CHANCE):
+        if hits and log_upper_tail(hits, samples, seen.chance).value <= math.log(CHANCE):
             raise AssumptionViolated(f"{_describe_hits(hits, samples, name, seen)}: {NEW}")
 
 

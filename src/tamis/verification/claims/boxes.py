@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tamis.bounds import Bound, box_deviation, exp_of, kind_of, log_of
+from tamis.bounds import Bound, box_deviation, exp_rounded_up, kind_of, log_rounded_up
 from tamis.graph import Network, fold_batch_norm
 from tamis.verification.claim import PAD, PROOF, Case, Kind, Limits, Numbers
 from tamis.verification.schema import LARGEST_FLOAT
@@ -51,9 +51,9 @@ class Boxes(Kind):
         log_bound, largest = measured.get("log_bound"), measured.get("largest_score") or 0.0
         log_value = -math.inf if log_bound is None else math.inf if log_bound >= ENDLESS else log_bound
         return Bound(
-            value=exp_of(log_value),
+            value=exp_rounded_up(log_value),
             log_value=log_value,
-            informative=measured["informative"] == measured["inputs"] and log_value < log_of(2 * largest),
+            informative=measured["informative"] == measured["inputs"] and log_value < log_rounded_up(2 * largest),
             source="zhang2018crown, linear relaxation; the smallest of it, joint intervals and the path-metric",
             assumptions=(PROOF,),
             checked=("every operation is affine, monotone or a maximum",),

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from tamis.bounds import Bound, exp_of, lipschitz_parameters, log_of
+from tamis.bounds import Bound, exp_rounded_up, lipschitz_parameters, log_rounded_up
 from tamis.errors import UnsupportedOp
 from tamis.graph import Network
 from tamis.graph.ops import Capability, require
@@ -59,9 +59,9 @@ class PathMetric(Kind):
         log_bound = measured.get("log_bound")
         log_value = -math.inf if log_bound is None else log_bound
         return Bound(
-            value=exp_of(log_value),
+            value=exp_rounded_up(log_value),
             log_value=log_value,
-            informative=log_value < log_of(measured["usual_outputs"]),
+            informative=log_value < log_rounded_up(measured["usual_outputs"]),
             source="gonon2024thesis, Theorem 3.4.1",
             assumptions=(PROOF,),
             checked=("every operation is homogeneous, or 1-Lipschitz and 0 at 0",),
