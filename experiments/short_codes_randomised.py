@@ -58,7 +58,7 @@ from experiments.short_codes_training import spread_bank
 from tamis.artifact import replace_file
 from tamis.bounds import Bound, log_rounded_up
 from tamis.bounds.binomial import largest_rate, log_factorial
-from tamis.bounds.bound import EPSILON, above
+from tamis.bounds.bound import EPSILON, round_up
 from tamis.progress import reporting
 from tamis.training import Data, load_data
 
@@ -148,7 +148,7 @@ def randomised_bound(errors: int, draws: int, bits: float, n: int, share: float 
     Reference: langford2005tutorial, maurer2004pacbayes.
     """
     rate = largest_rate(errors, draws, math.log(share * DELTA_OF_DRAWS))
-    allowed = above((bits * math.log(2) + math.log(maurer_constant(n)) - math.log(share * DELTA)) / n, ulps=16)
+    allowed = round_up((bits * math.log(2) + math.log(maurer_constant(n)) - math.log(share * DELTA)) / n, ulps=16)
     value = chernoff(rate, allowed)
     return Bound(
         value=value,
