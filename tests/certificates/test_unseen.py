@@ -25,7 +25,7 @@ from tamis.verification.evidence import Evidence
 from tamis.verification.facts import file_facts
 from tamis.verification.measurement import gather_evidence
 from tamis.verification.notes import notes_of
-from tamis.verification.unseen import CHANCE, refuse_seen, refuse_training
+from tamis.verification.unseen import CHANCE, recognition_note, refuse_seen, refuse_training
 
 TRAIN = load_data("digits:train[:600]")  # what the network of the fixtures was trained and calibrated on
 
@@ -133,6 +133,62 @@ def test_a_filter_full_of_others_refuses_new_data_as_seldom_as_it_says() -> None
             assert tail <= CHANCE
 
 
+# -- files too small to remember ---------------------------------------------------------------------------------------
+
+ON_YOUR_WORD = "samples it was made with: that the held-out data is new rests on your word."
+RECOGNISES_NONE = f"This file recognises none of the {ON_YOUR_WORD}"
+
+
+def test_a_file_that_is_too_small_to_remember_says_so(data: Data, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net, path = tamis.trace(digits_cnn(2), TRAIN.example), tmp_path / "tiny.tamis"
+    tamis.quantize(net, TRAIN, levels=4, method="msq", c_alpha=2.0, progress=False).save(path)
+    assert not tamis.load(path, net).seen
+    cert = tamis.certify(net, path, TRAIN)  # its own calibration data, which it does not know
+    assert cert.notes[-1] == RECOGNISES_NONE and "! This file recognises none of the samples" in str(cert)
+    assert tamis.verify(cert, path, net, TRAIN).notes == cert.notes
+    content = {name: value for name, value in cert.content.items() if name != "digest"}
+    before = Certificate.with_digest(content | {"notes": content["notes"][:-1]})  # as certificates of before are
+    found = tamis.verify(before, path, net, TRAIN)
+    assert found.ok and found.notes == cert.notes and f"note: {RECOGNISES_NONE}" in str(found)
+    for notes in ([*content["notes"], RECOGNISES_NONE], [f"This file recognises 1 of about 600 {ON_YOUR_WORD}"]):
+        with pytest.raises(VerificationFailed, match="the notes do not follow from the data"):
+            tamis.verify(Certificate.with_digest(content | {"notes": notes}), path, net, TRAIN)
+
+
+def test_a_file_that_remembers_enough_needs_no_note(wide: tuple[tamis.Network, Path], data: Data) -> None:
+    net, path = wide
+    small = tamis.load(path, net)
+    assert small.seen.share < 1 and recognition_note(small, 300) is None
+
+
+@pytest.mark.parametrize("remembered", [1, 2, 4, 6, 7, 20, 64, 65])
+def test_a_note_is_given_where_half_of_what_made_a_file_would_pass(net: tamis.Network, remembered: int) -> None:
+    """Half of 200 samples, drawn at random 400 times: one hit among 100 refuses them, where up to 10 are remembered."""
+    digests = random_digests(200, 0)
+    seen = SeenSamples.of(digests, "calibration").first(remembered)
+    note = recognition_note(Compressed(net.replaced(seen=seen)), 100)
+    generator, passed = np.random.default_rng(1), 0
+    for _ in range(400):
+        try:
+            refuse_seen(generator.choice(digests, 100, replace=False), {"it": seen})
+            passed += 1
+        except AssumptionViolated:
+            pass
+    expected = 400 * 0.5**remembered
+    assert abs(passed - expected) <= 5 * math.sqrt(expected) + 1
+    assert (note is not None) is (0.5**remembered > 0.01)
+    if note is not None:
+        assert f"recognises {remembered} of about " in note
+
+
+def test_a_network_that_no_data_made_has_nothing_to_recognise(net: tamis.Network) -> None:
+    pruned = tamis.prune(forgetful(net), 0.5)
+    assert recognition_note(pruned, 300) is None
+    everything = SeenSamples.of(random_digests(3, 0), "calibration")
+    assert recognition_note(pruned.having_seen(everything), 300) is None  # all three of them
+
+
 # -- training ----------------------------------------------------------------------------------------------------------
 
 
@@ -167,8 +223,8 @@ def test_twenty_samples_many_times_are_twenty(net: tamis.Network, data: Data, tm
     once = tamis.certify(forgetful(net), path, twenty)
     many = tamis.certify(forgetful(net), path, twenty[torch.arange(20).repeat(50)])
     assert many.content["data"]["samples"] == 20 and many.content["data"]["given"] == 1000
-    assert many.notes == (
-        "Of 1,000 held-out samples given, 20 are distinct: so many count, and of all that were given the worst.",
+    assert many.notes[0] == (
+        "Of 1,000 held-out samples given, 20 are distinct: so many count, and of all that were given the worst."
     )
     assert "! Of 1,000 held-out samples given, 20 are distinct" in str(many)
     for claim in once.claims:
@@ -245,7 +301,8 @@ def test_a_network_that_was_just_made_is_said_to_guess(data: Data, tmp_path: Pat
     net, path = tamis.trace(digits_cnn(6), data.example), tmp_path / "small.tamis"
     tamis.quantize(net, TRAIN, levels=4, progress=False).save(path)
     cert = tamis.certify(net, path, data)
-    (note,) = cert.notes
+    note, recognises = cert.notes
+    assert recognises.startswith("This file recognises ")
     assert "it cannot be told from guessing. Are its weights trained ones?" in note and f"! {note[:40]}" in str(cert)
     assert tamis.verify(cert, path, net, data).ok
     cert.save(tmp_path / "small.json")
@@ -258,8 +315,8 @@ def test_a_network_that_was_just_made_is_said_to_guess(data: Data, tmp_path: Pat
         tamis.verify(Certificate.with_digest(silent | {"accuracy": None}), path, net, data)
 
 
-def test_a_trained_network_has_no_notes(cert: tamis.Certificate) -> None:
-    assert cert.notes == ()
+def test_a_trained_network_is_not_said_to_guess(cert: tamis.Certificate) -> None:
+    assert len(cert.notes) == 1 and cert.notes[0].startswith("This file recognises ")
 
 
 @pytest.mark.parametrize(("right", "said"), [(100, True), (120, True), (130, False), (900, False)])

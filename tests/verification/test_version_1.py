@@ -10,6 +10,7 @@ import torch
 
 import tamis
 from tamis.errors import CorruptArtifact, VerificationFailed
+from tamis.graph import NOTHING_SEEN
 from tamis.training import Data, load_data
 from tamis.verification import version_1
 from tamis.verification.certificate import Certificate, digest_of
@@ -58,11 +59,14 @@ def old(cert: Certificate) -> Content:
 def test_it_verifies(old: Content, file: Path, net: tamis.Network, data: Data) -> None:
     found = tamis.verify(written(old), file, net, data)
     assert found.ok and found.recomputed == tuple(entry["claim"] for entry in old["claims"])
-    assert found.notes == (VERSION_1,) and str(found).startswith(f"note: {VERSION_1}\n")
+    assert found.notes[0] == VERSION_1 and str(found).startswith(f"note: {VERSION_1}\n")
+    assert len(found.notes) == 2 and found.notes[1].startswith("This file recognises ")
 
 
 def test_what_version_1_leaves_out_is_said_by_whoever_verifies_it(net: tamis.Network, tmp_path: Path) -> None:
-    blind = net.with_params({name: torch.zeros_like(net.params[name]) for name in net.trainable})
+    blind = net.replaced(seen=NOTHING_SEEN).with_params(
+        {name: torch.zeros_like(net.params[name]) for name in net.trainable}
+    )
     file, data = tmp_path / "blind.tamis", load_data("digits:test[:50]")
     tamis.prune(blind, 0.5, by="magnitude").save(file)
     cert = tamis.certify(blind, file, data)

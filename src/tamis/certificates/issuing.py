@@ -46,6 +46,7 @@ from tamis.verification import (
     printable,
     quote_name,
     read_private_key,
+    recognition_note,
     refuse_without_classes,
     required_bounds,
     requirement_of_labels,
@@ -176,7 +177,8 @@ def certify(
         "prior": None if prior is None else fingerprint_of_values(prior.params),
         "claims": claims,
     }
-    return _issue({**content, "notes": notes_of(content)}, sign)
+    notes = [*notes_of(content), *filter(None, [recognition_note(small, seen["samples"])])]
+    return _issue({**content, "notes": notes}, sign)
 
 
 def _issue(content: Mapping[str, Any], sign: str | Path | None) -> Certificate:

@@ -45,6 +45,7 @@ from tamis.verification.signature import ALGORITHM as ALGORITHM
 from tamis.verification.signature import check_signer as check_signer
 from tamis.verification.signature import read_private_key as read_private_key
 from tamis.verification.unseen import check_unseen as check_unseen
+from tamis.verification.unseen import recognition_note as recognition_note
 from tamis.verification.verifier import Verification as Verification
 from tamis.verification.verifier import verify as verify
 from tamis.verification.wording import format_rate as format_rate
@@ -88,6 +89,7 @@ __all__ = [
     "printable",
     "quote_name",
     "read_private_key",
+    "recognition_note",
     "refuse_without_classes",
     "required_bounds",
     "requirement_of_labels",

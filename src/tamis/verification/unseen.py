@@ -19,6 +19,10 @@ NEW = (
     "what is claimed of them would not hold for new ones; use data that nothing has seen (inputs with so few possible "
     "values that new draws repeat old ones cannot be told from these)"
 )
+# What steps of a recipe call the data that they used: where one is there, the file was made with samples.
+DATA_KEYS = ("calibration", "data")
+DOUBT = 0.01  # with which half of the samples that made a file may pass as new ones before a reader is told
+ENOUGH = 64  # samples remembered: that fewer than six of them are in the half has a probability of 10⁻¹²
 
 
 def check_unseen(
@@ -43,8 +47,13 @@ def refuse_seen(digests: Array, networks: Mapping[str, SeenSamples]) -> None:
     samples = len(np.unique(digests))
     for name, seen in networks.items():
         hits = seen.count(digests)
-        if hits and log_upper_tail(hits, samples, seen.chance).value <= math.log(CHANCE):
+        if _is_refused(hits, samples, seen):
             raise AssumptionViolated(f"{_describe_hits(hits, samples, name, seen)}: {NEW}")
+
+
+def _is_refused(hits: int, samples: int, seen: SeenSamples) -> bool:
+    """Return whether so many hits among so many samples are more than chance can explain."""
+    return hits > 0 and log_upper_tail(hits, samples, seen.chance).value <= math.log(CHANCE)
 
 
 def _describe_hits(hits: int, samples: int, name: str, seen: SeenSamples) -> str:
@@ -64,3 +73,37 @@ def refuse_training(held_out: Array, training: Array) -> None:
     shared = int(np.isin(new, training).sum())
     if shared:
         raise AssumptionViolated(f"{shared:,} of {len(new):,} held-out samples are among those of training: {NEW}")
+
+
+def recognition_note(small: Compressed, samples: int) -> str | None:
+    """Tell a reader where a file remembers too few of the samples that made it to refuse half of them as held-out data.
+
+    A file has 2% of its bytes to remember samples in, which for one of a few kilobytes is next to nothing. What was
+    used to make the network may then be certified on, and nobody is told; so the certificate says it.
+
+    Args:
+        small: the network, as it was read from its file.
+        samples: how many distinct held-out samples there are.
+
+    Returns:
+        The note; None where such data is refused, or where no step says that it used any.
+    """
+    seen, word = small.seen, "that the held-out data is new rests on your word"
+    if not seen:
+        used = any(step.get(key) for step in small.recipe for key in DATA_KEYS)
+        return f"This file recognises none of the samples it was made with: {word}." if used else None
+    if seen.share == 1 or _chance_to_pass(seen, samples) <= DOUBT:
+        return None
+    # The limit is the first cell that is not remembered, so that this is an unbiased estimate; and a rough one.
+    made_with = float(f"{len(seen.cells) / seen.share:.1g}")
+    return f"This file recognises {len(seen.cells)} of about {made_with:,.0f} samples it was made with: {word}."
+
+
+def _chance_to_pass(seen: SeenSamples, samples: int) -> float:
+    """Return the probability that half of the samples seen, drawn at random, are not refused as held-out data."""
+    remembered = len(seen.cells)
+    if remembered > ENOUGH:
+        return 0.0
+    # Each sample that is remembered is in the half, or not: the hits are Binomial(remembered, 1/2).
+    passing = (hits for hits in range(remembered + 1) if not _is_refused(hits, samples, seen))
+    return sum(math.comb(remembered, hits) for hits in passing) / 2**remembered

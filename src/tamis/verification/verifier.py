@@ -28,6 +28,7 @@ from tamis.verification.requirements import verdict
 from tamis.verification.samples import Inputs
 from tamis.verification.settings import Settings
 from tamis.verification.signature import check_signer
+from tamis.verification.unseen import recognition_note
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ def verify(
     case = add_evidence(case, content, stored, inputs, labels, training)
     recomputed, missing = check_claims(kinds, content, case)
     _check_accuracy_is_stated(content)
-    _check_notes(content)
+    recognition = recognition_note(small, content["data"]["samples"])
+    _check_notes(content, recognition)
     trusted = signer is not None and signed_by is not None
     return Verification(
         recomputed,
@@ -129,7 +131,7 @@ def verify(
         () if trusted else missing,
         signer,
         verdict(content.get("requirements", ())),
-        _notes(content, case.held_out),
+        _notes(content, case.held_out, recognition),
     )
 
 
@@ -159,17 +161,26 @@ def _check_accuracy_is_stated(content: Mapping[str, Any]) -> None:
         raise VerificationFailed(f"the certificate says {said}, and its data {has} labels")
 
 
-def _check_notes(content: Mapping[str, Any]) -> None:
-    """Raise VerificationFailed where the notes do not follow from the rest; version 1 has none."""
-    if content["certificate"] > 1 and content["notes"] != (found := notes_of(content)):
+def _check_notes(content: Mapping[str, Any], recognition: str | None) -> None:
+    """Raise VerificationFailed where the notes do not follow from the rest; version 1 has none.
+
+    Whether the file recognises the samples it was made with may be left out: certificates of before do not say it. A
+    verifier reads it off the file, and says it of all of them.
+    """
+    if content["certificate"] == 1:
+        return
+    found = notes_of(content)
+    if content["notes"] not in (found, [*found, recognition]):
         raise VerificationFailed(f"the notes do not follow from the data: they are {content['notes']}, and not {found}")
 
 
-def _notes(content: Mapping[str, Any], held_out: Evidence | None) -> tuple[str, ...]:
-    """Return the certificate's own notes; for version 1, which has none, what can be said in their place."""
+def _notes(content: Mapping[str, Any], held_out: Evidence | None, recognition: str | None) -> tuple[str, ...]:
+    """Return the certificate's own notes, or for version 1 what stands for them; and what the file recognises."""
     if content["certificate"] > 1:
-        return tuple(content["notes"])
-    guessing = None
-    if held_out is not None and held_out.known is not None:
-        guessing = guessing_note(held_out.right(0)[0], held_out.most_frequent(), held_out.given)
-    return (VERSION_1,) if guessing is None else (VERSION_1, guessing)
+        notes = notes_of(content)
+    else:
+        notes = [VERSION_1]
+        if held_out is not None and held_out.known is not None:
+            guessing = guessing_note(held_out.right(0)[0], held_out.most_frequent(), held_out.given)
+            notes += filter(None, [guessing])
+    return (*notes, *filter(None, [recognition]))
