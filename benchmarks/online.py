@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from measure import store
 
-from tamis.bayes import Asked, OnlineLearner, follow, named, space_for
+from tamis.bayes import OnlineLearner, RunSettings, build_space, load_stream, run_online
 from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import Prior
 from tamis.bayes.streams import Stream
@@ -43,21 +43,21 @@ METHODS = {
     PLAIN: Sampling(threshold=NEVER),
 }
 RUNS = {
-    "digits, dense": Asked("digits", "dense", 200, particles=50, tau=0.3, subsample=SUBSAMPLE),
-    "digits, conv2d": Asked("digits", "conv2d", 100, particles=50, tau=0.3, subsample=SUBSAMPLE),
-    "series, conv1d": Asked("series", "conv1d", 100, particles=50, tau=0.3, subsample=SUBSAMPLE),
-    "graph, graph": Asked("graph", "graph", 200, batch=8, particles=50, subsample=SUBSAMPLE),
+    "digits, dense": RunSettings("digits", "dense", 200, particles=50, tau=0.3, subsample=SUBSAMPLE),
+    "digits, conv2d": RunSettings("digits", "conv2d", 100, particles=50, tau=0.3, subsample=SUBSAMPLE),
+    "series, conv1d": RunSettings("series", "conv1d", 100, particles=50, tau=0.3, subsample=SUBSAMPLE),
+    "graph, graph": RunSettings("graph", "graph", 200, batch=8, particles=50, subsample=SUBSAMPLE),
 }
 
 
 def prepared(particles: int, rounds: int) -> tuple[OnlineLearner, Stream, torch.Tensor]:
     """A learner of networks of one structure that has seen so many rounds without a renewal, and the stream."""
-    space, stream = space_for(named("digits"), "dense", layers=[2], filters=[8])
+    space, stream = build_space(load_stream("digits"), "dense", layers=[2], filters=[8])
     # λ so small that particles stay alive without being moved: the cost of a move does not depend on it.
     learner = OnlineLearner(space, Prior(0.1), 1e-6, particles, 0, sampling=Sampling(threshold=NEVER))
     order = stream.order(rounds + 1, BATCH, 0)
     for places in order[:-1]:
-        learner.update(*stream.at(places))
+        learner.update(*stream.select(places))
     assert learner.posterior.resampled == 0
     return learner, stream, order[-1]
 
@@ -74,7 +74,7 @@ def renewal_seconds(learner: OnlineLearner, stream: Stream, places: torch.Tensor
             own.posterior = replace(own.posterior, sampling=sampling, log_weights=tilted - tilted.logsumexp(0))
             for _ in range(AT_ONCE if name == PLAIN else 1):
                 began = time.thread_time()
-                own.update(*stream.at(places))
+                own.update(*stream.select(places))
                 seconds = time.thread_time() - began
                 assert (own.posterior.resampled > 0) == (name != PLAIN)
                 best[name] = min(best[name], seconds / max(1, own.posterior.resampled))
@@ -102,9 +102,9 @@ def measure(rounds: int) -> dict[str, Any]:
     return found
 
 
-def whole_run(asked: Asked) -> dict[str, Any]:
+def whole_run(asked: RunSettings) -> dict[str, Any]:
     began = time.thread_time()
-    run = follow(asked)
+    run = run_online(asked)
     seconds = time.thread_time() - began
     renewals = run.learner.posterior.resampled
     return {"asked": asdict(asked), "rounds a second": asked.rounds / seconds, "renewals": renewals}

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import SGD
 
-from tamis.architecture import Architecture, freshly_initialised
+from tamis.architecture import Architecture, reinitialise
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.training import Data, Settings, learning_rate_at
 
@@ -42,7 +42,7 @@ class Together(nn.Module):
         for architecture, _ in pairs:
             architecture.check_fits(model)
         self.layers, self.count = dict(model.named_children()), len(pairs)
-        fresh = {seed: freshly_initialised(model, seed).state_dict() for seed in {seed for _, seed in pairs}}
+        fresh = {seed: reinitialise(model, seed).state_dict() for seed in {seed for _, seed in pairs}}
         trained = {name for name, _ in model.named_parameters()}
         for name in model.state_dict():
             stacked = torch.stack([fresh[seed][name] for _, seed in pairs]).to(device)

@@ -16,7 +16,7 @@ from experiments.bounds_l1inf import Draw, classified_samples
 from experiments.l1inf_stack import Recipe, Regularizer, Stack, Task, measured, train
 from experiments.l1inf_synthetic import INPUTS, RegressionPlan, Widths, linear_draw
 from tamis.l1inf import select_c
-from tamis.l1inf.select_c import dealt
+from tamis.l1inf.select_c import deal_folds
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class FoldScores:
 
     def __init__(self, task: Task, widths: Sequence[int], folds: int, recipe: Recipe, seed: int = 0) -> None:
         self.task, self.widths, self.recipe = task, tuple(widths), recipe
-        self.folds = dealt(len(task.inputs), folds, seed)
+        self.folds = deal_folds(len(task.inputs), folds, seed)
         self.known: dict[float, list[float]] = {}
 
     def __call__(self, c: float, rest: Tensor, held_out: Tensor) -> float:

@@ -37,17 +37,17 @@ import torch
 from experiments.command_line import Parser
 from experiments.pictures import draw_panels
 from experiments.record import keep
-from tamis.bayes import LEAST, Asked, account, curves, experts, follow
-from tamis.bayes.account import OFFLINE
+from tamis.bayes import LEAST_BOUND, RunSettings, compute_curves, find_experts, run_online, summarise_run
+from tamis.bayes.summary import OFFLINE
 from tamis.progress import reporting
 from tamis.reports import online_panels
 from tamis.reports.figures import Panel
 
 Figures = dict[str, Any]
-DIGITS = Asked("digits", "conv2d", rounds=1000, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)
+DIGITS = RunSettings("digits", "conv2d", rounds=1000, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)
 MNIST = replace(DIGITS, data="mnist:train", pool=4, rounds=400)
-SERIES = Asked("series", "conv1d", rounds=600, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)
-GRAPH = Asked("graph", "graph", rounds=1000, batch=8, particles=100, lam=1.0, tau=0.5, subsample=32)
+SERIES = RunSettings("series", "conv1d", rounds=600, batch=16, particles=60, lam=1.0, tau=0.3, subsample=32)
+GRAPH = RunSettings("graph", "graph", rounds=1000, batch=8, particles=100, lam=1.0, tau=0.5, subsample=32)
 FULL = {"digits": DIGITS, "mnist": MNIST, "series": SERIES, "graph": GRAPH}
 SHORT = {
     "digits": replace(DIGITS, rounds=200, particles=40, subsample=16),
@@ -69,7 +69,7 @@ class Growth:
         root: λ√T of the others.
     """
 
-    asked: Asked
+    asked: RunSettings
     rounds: tuple[int, ...]
     seeds: int
     lam: float
@@ -80,7 +80,7 @@ class Growth:
 class Beside:
     """Runs on one stream: XNOR networks beside real-valued ones of as many layers and filters."""
 
-    asked: Asked
+    asked: RunSettings
     real: str
 
 
@@ -100,7 +100,7 @@ SHORT_XNOR = {"digits": Beside(replace(_XNOR, rounds=200, particles=40, subsampl
 class Moves:
     """Runs whose moves see different numbers of past rounds, None for all; figures are means over seeds."""
 
-    asked: Asked
+    asked: RunSettings
     subsamples: tuple[int | None, ...]
     seeds: int
 
@@ -113,7 +113,7 @@ SHORT_MOVES = Moves(replace(GRAPH, rounds=150, particles=40), (None, 32, 16), se
 class Spread:
     """Runs that deal different parts of the particles evenly to all architectures, each with several seeds."""
 
-    asked: Asked
+    asked: RunSettings
     spreads: tuple[float, ...]
     seeds: int
 
@@ -139,16 +139,16 @@ def run(part: str, full: bool, device: str) -> Figures:
     return learnt((FULL if full else SHORT)[part], device)
 
 
-def learnt(asked: Asked, device: str, name: str = "") -> Figures:
+def learnt(asked: RunSettings, device: str, name: str = "") -> Figures:
     """A run, its account, and its curves; seconds are of a processor."""
     began = time.process_time()
     with reporting(True, name or asked.data, asked.rounds) as report:
-        done = follow(
+        done = run_online(
             asked, listen=lambda learner: report(learner.rounds, loss=learner.regret.losses[-1]), device=device
         )
-    beside = experts(done)
-    found = account(done, beside)
-    return {**found, "curves": curves(done, beside), "seconds": round(time.process_time() - began, 1)}
+    beside = find_experts(done)
+    found = summarise_run(done, beside)
+    return {**found, "curves": compute_curves(done, beside), "seconds": round(time.process_time() - began, 1)}
 
 
 def growth(plan: Growth, device: str) -> Figures:
@@ -179,7 +179,7 @@ REGRETS = ("regret", "bound, least", "bound, shifted prior")
 def regrets(found: Mapping[str, Any]) -> dict[str, float]:
     """What the learner lost, and what bounds say of it, less what the network trained offline lost."""
     expert = found["loss of the network trained offline"]
-    values = (found["expected loss"], found["bounds"][LEAST]["value"], found["bounds"][OFFLINE]["value"])
+    values = (found["expected loss"], found["bounds"][LEAST_BOUND]["value"], found["bounds"][OFFLINE]["value"])
     return {name: value - expert for name, value in zip(REGRETS, values, strict=True)}
 
 

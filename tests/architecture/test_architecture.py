@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tamis.architecture.architecture import MAGIC, Architecture, connections_kept, keep_largest
+from tamis.architecture.architecture import MAGIC, Architecture, count_kept_connections, keep_largest
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.training.models import mlp
 
@@ -171,12 +171,12 @@ def test_the_largest_are_kept_and_of_equals_the_first(scores: list[list[int]], d
 def test_so_many_are_kept_as_is_nearest_to_the_sparsity(sparsity: float, total: int) -> None:
     if round(sparsity * total) == total:
         with pytest.raises(InvalidInput, match="keeps none of"):
-            connections_kept(sparsity, total)
+            count_kept_connections(sparsity, total)
     else:
-        assert abs(connections_kept(sparsity, total) - (1 - sparsity) * total) <= 0.5 + 1e-6
+        assert abs(count_kept_connections(sparsity, total) - (1 - sparsity) * total) <= 0.5 + 1e-6
 
 
 @pytest.mark.parametrize("sparsity", [-0.1, 1.0, 1.5, float("nan"), True])
 def test_a_sparsity_is_a_fraction(sparsity: float) -> None:
     with pytest.raises(InvalidInput, match="must be a fraction from 0 to less than 1"):
-        connections_kept(sparsity, 10)
+        count_kept_connections(sparsity, 10)

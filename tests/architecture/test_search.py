@@ -14,7 +14,7 @@ from torch import nn
 
 from tamis.architecture.architecture import Architecture
 from tamis.architecture.baselines import random_architecture
-from tamis.architecture.search import ANSWER, QUESTION, search
+from tamis.architecture.search import RESULT_FILE, SEARCH_FILE, search
 from tamis.architecture.transfer import transfer
 from tamis.architecture.two_temperature import TwoTemperature
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -170,12 +170,12 @@ def test_broken_off_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     options: dict[str, Any] = {"sparsity": 0.9, "settings": replace(SETTINGS, epochs=20)}
     with pytest.raises(Stop):
         found(**options, directory=tmp_path, progress=stop_after(1))
-    assert (tmp_path / CHECKPOINT).exists() and not (tmp_path / ANSWER).exists()
+    assert (tmp_path / CHECKPOINT).exists() and not (tmp_path / RESULT_FILE).exists()
     told: list[Progress] = []
     again = found(**options, directory=tmp_path, progress=told.append)
     assert told and told[0].done == 2
     assert again == found(**options)
-    assert Architecture.load(tmp_path / ANSWER) == again
+    assert Architecture.load(tmp_path / RESULT_FILE) == again
     told.clear()
     assert (
         found(**options, directory=tmp_path, progress=told.append) == again and not told
@@ -195,11 +195,11 @@ def test_another_search_is_refused_in_the_same_directory(tmp_path: Path) -> None
     ):
         with pytest.raises(InvalidInput, match=message):
             found(directory=tmp_path, **options)
-    (tmp_path / ANSWER).write_bytes((tmp_path / ANSWER).read_bytes()[:-1])
+    (tmp_path / RESULT_FILE).write_bytes((tmp_path / RESULT_FILE).read_bytes()[:-1])
     with pytest.raises(CorruptArtifact, match="damaged"):
         found(directory=tmp_path)
     for content in ("{", "[]"):
-        (tmp_path / QUESTION).write_text(content)
+        (tmp_path / SEARCH_FILE).write_text(content)
         with pytest.raises(CorruptArtifact, match=r"search\.json is damaged"):
             found(directory=tmp_path)
 
@@ -207,9 +207,9 @@ def test_another_search_is_refused_in_the_same_directory(tmp_path: Path) -> None
 def test_a_search_leaves_its_folder_even_where_there_was_none(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     found(directory=folder, include=iter(["linear1"]))
-    question = json.loads((folder / QUESTION).read_text())
+    question = json.loads((folder / SEARCH_FILE).read_text())
     assert question["keep"] == 154 and question["t_s"] == 10.0
-    assert {path.name for path in folder.iterdir()} >= {QUESTION, ANSWER}
+    assert {path.name for path in folder.iterdir()} >= {SEARCH_FILE, RESULT_FILE}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from torch import nn
 
 from tamis.architecture.architecture import Architecture
 from tamis.architecture.baselines import random_architecture
-from tamis.architecture.transfer import freshly_initialised, transfer
+from tamis.architecture.transfer import reinitialise, transfer
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.training import Settings, load_data, train
 from tamis.training.models import digits_cnn, mlp
@@ -24,7 +24,7 @@ def test_what_is_masked_is_zero_and_the_rest_is_trained_from_fresh_weights() -> 
     trained = transfer(model, architecture, DATA, SETTINGS, test=TEST, progress=False)
     for name, mask in architecture.masks.items():
         assert torch.equal(trained.model.get_parameter(name) != 0, mask), name
-    fresh = freshly_initialised(model, SETTINGS.seed)
+    fresh = reinitialise(model, SETTINGS.seed)
     expected = train(fresh, DATA, SETTINGS, test=TEST, masks=architecture.masks, progress=False)
     assert all(torch.equal(v, expected.model.state_dict()[n]) for n, v in trained.model.state_dict().items())
     assert trained.history[-1].test_accuracy is not None
@@ -44,7 +44,7 @@ def test_weights_of_the_model_are_of_no_account_and_stay() -> None:
 def test_fresh_weights_differ_by_seed_and_from_those_that_the_seed_gives_the_caller() -> None:
     torch.manual_seed(3)
     model = mlp()
-    one, same, other = (freshly_initialised(model, seed) for seed in (3, 3, 4))
+    one, same, other = (reinitialise(model, seed) for seed in (3, 3, 4))
     for name, value in one.named_parameters():
         assert torch.equal(value, same.get_parameter(name))
         assert not torch.equal(value, other.get_parameter(name))
@@ -53,7 +53,7 @@ def test_fresh_weights_differ_by_seed_and_from_those_that_the_seed_gives_the_cal
 
 def test_statistics_of_batch_norm_begin_anew() -> None:
     trained = train(digits_cnn(4), DATA, SETTINGS, progress=False).model
-    fresh = freshly_initialised(trained, 0)
+    fresh = reinitialise(trained, 0)
     assert isinstance(norm := fresh.first[1], nn.BatchNorm2d)  # type: ignore[index]
     assert norm.running_mean is not None and not norm.running_mean.any()
 

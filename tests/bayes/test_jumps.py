@@ -9,7 +9,7 @@ from bayes.toys import MANY, Lines, flows_are_even, numbered, seeded, sign_state
 from scipy.stats import kstest
 
 from tamis.bayes.jumps import jump
-from tamis.bayes.moves import Population, drawn_from_prior
+from tamis.bayes.moves import Population, sample_from_prior
 from tamis.bayes.networks import Conv1d, Dense
 from tamis.bayes.prior import SIGN, Prior
 from tamis.bayes.target import Rounds, Target
@@ -52,7 +52,7 @@ def test_jumps_are_in_detailed_balance() -> None:
 def test_jumps_keep_the_prior(space: Dense) -> None:
     """Coordinates stay normal, and structures as likely as they were."""
     target = Target(space, PRIOR, Rounds(), 1.0)
-    before = drawn_from_prior(space, PRIOR, MANY, seeded(7))
+    before = sample_from_prior(space, PRIOR, MANY, seeded(7))
     after, mean = jump(target, before, seeded(8))
     assert mean > 0.1
     assert flows_are_even(before.structures.numpy(), after.structures.numpy())
@@ -68,7 +68,7 @@ def test_jumps_keep_the_prior(space: Dense) -> None:
 def test_jumps_change_nothing_that_they_are_given() -> None:
     space = Xnor((2,), 2, [3], [1, 2])
     target = Target(space, PRIOR, some_rounds(2, 2), 0.5)
-    before = drawn_from_prior(space, PRIOR, 20, seeded())
+    before = sample_from_prior(space, PRIOR, 20, seeded())
     structures, latent, energy = before.structures.clone(), before.latent.clone(), before.energy.clone()
     jump(target, before, seeded(1))
     assert torch.equal(before.structures, structures)

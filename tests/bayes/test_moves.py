@@ -8,7 +8,16 @@ import torch
 from bayes.toys import MANY, Lines, flows_are_even, integrated, numbered, seeded, sign_states, some_rounds
 from scipy.stats import kstest
 
-from tamis.bayes.moves import Manner, Pace, Tally, drawn_from_prior, flip, langevin, within
+from tamis.bayes.moves import (
+    State,
+    StepSizes,
+    SweepSettings,
+    Tally,
+    flip,
+    langevin,
+    move_within_structures,
+    sample_from_prior,
+)
 from tamis.bayes.prior import REAL, SIGN, Prior
 from tamis.bayes.target import Rounds, Target
 from tamis.bayes.xnor import Xnor
@@ -21,8 +30,8 @@ def test_flips_are_in_detailed_balance(reserve: float) -> None:
     space = Lines([3], SIGN)
     target = Target(space, PRIOR, some_rounds(3, 4), 0.8)
     population = sign_states(target, 1)
-    state = (population.latent, *target.energy_and_gradient(0, population.latent))
-    (after, energy, gradient), mean = flip(target, 0, state, torch.ones(3, dtype=torch.bool), reserve, seeded(2))
+    state = State.at(target, 0, population.latent)
+    (_, after, energy, gradient), mean = flip(target, state, torch.ones(3, dtype=torch.bool), reserve, seeded(2))
     assert 0 < mean < 1
     assert flows_are_even(numbered(population.latent), numbered(after))
     again = target.energy_and_gradient(0, after)
@@ -38,9 +47,9 @@ def test_langevin_steps_are_in_detailed_balance(leapfrog: int) -> None:
     shares = torch.rand(MANY, generator=seeded(3), dtype=torch.float64).numpy()
     w = np.interp(shares, sums, grid)
     latent = torch.special.ndtri(PRIOR.real.cdf(torch.from_numpy(w)))[:, None]
-    state = (latent, *target.energy_and_gradient(0, latent))
+    state = State.at(target, 0, latent)
     real = torch.ones(1, dtype=torch.bool)
-    (after, energy, _), mean = langevin(target, 0, state, real, 0.9, seeded(4), leapfrog=leapfrog)
+    (_, after, energy, _), mean = langevin(target, state, real, 0.9, seeded(4), leapfrog=leapfrog)
     assert 0.3 < mean < 1
     moved = PRIOR.real.from_latent(after)[:, 0].numpy()
     assert kstest(moved, lambda v: np.interp(v, grid, sums)).pvalue > 1e-3
@@ -52,8 +61,8 @@ def test_langevin_steps_are_in_detailed_balance(leapfrog: int) -> None:
 def test_langevin_steps_are_always_accepted_under_the_prior() -> None:
     target = Target(Lines([2], REAL), PRIOR, Rounds(), 1.0)
     latent = torch.randn(500, 2, generator=seeded(), dtype=torch.float64)
-    state = (latent, *target.energy_and_gradient(0, latent))
-    _, mean = langevin(target, 0, state, torch.ones(2, dtype=torch.bool), 0.7, seeded(1))
+    state = State.at(target, 0, latent)
+    _, mean = langevin(target, state, torch.ones(2, dtype=torch.bool), 0.7, seeded(1))
     assert math.isclose(mean, 1, rel_tol=1e-12)
 
 
@@ -64,9 +73,9 @@ def test_steps_of_different_lengths_are_in_detailed_balance() -> None:
     drawn = torch.randn(6 * MANY, 2, generator=seeded(5), dtype=torch.float64)
     shares = (-lam * target.energy(0, drawn)).exp()
     latent = drawn[torch.multinomial(shares, MANY, replacement=True, generator=seeded(6))]
-    state = (latent, *target.energy_and_gradient(0, latent))
+    state = State.at(target, 0, latent)
     steps = torch.tensor([0.3, 0.95], dtype=torch.float64)
-    (after, _, _), mean = langevin(target, 0, state, torch.ones(2, dtype=torch.bool), steps, seeded(7), leapfrog=2)
+    (_, after, _, _), mean = langevin(target, state, torch.ones(2, dtype=torch.bool), steps, seeded(7), leapfrog=2)
     assert 0.3 < mean < 1
 
     def bins(of: torch.Tensor) -> np.ndarray:
@@ -79,7 +88,7 @@ def test_one_leapfrog_step_is_a_langevin_step() -> None:
     """With the ratio of proposals written out."""
     target = Target(Lines([2], REAL), PRIOR, some_rounds(2, 4), 1.2)
     z = torch.randn(400, 2, generator=seeded(), dtype=torch.float64)
-    state = (z, *target.energy_and_gradient(0, z))
+    state = State.at(target, 0, z)
     step, real = 0.7, torch.ones(2, dtype=torch.bool)
     keep = math.sqrt(1 - step**2)
 
@@ -87,12 +96,12 @@ def test_one_leapfrog_step_is_a_langevin_step() -> None:
         return keep * at - (1 - keep) * target.lam * slope
 
     generator = seeded(3)
-    (after, _, _), mean = langevin(target, 0, state, real, step, seeded(3))
-    proposal = centre(z, state[2]) + step * torch.randn(z.shape, generator=generator, dtype=torch.float64)
+    (_, after, _, _), mean = langevin(target, state, real, step, seeded(3))
+    proposal = centre(z, state.gradient) + step * torch.randn(z.shape, generator=generator, dtype=torch.float64)
     energy, slope = target.energy_and_gradient(0, proposal)
-    there = -((proposal - centre(z, state[2])) ** 2).sum(1) / (2 * step**2)
+    there = -((proposal - centre(z, state.gradient)) ** 2).sum(1) / (2 * step**2)
     back = -((z - centre(proposal, slope)) ** 2).sum(1) / (2 * step**2)
-    rise = target.lam * (energy - state[1]) + (proposal**2 - z**2).sum(1) / 2
+    rise = target.lam * (energy - state.energy) + (proposal**2 - z**2).sum(1) / 2
     assert math.isclose(mean, float((back - there - rise).clamp(max=0).exp().mean()), rel_tol=1e-9)
     moved = (after != z).all(1)
     assert torch.allclose(after[moved], proposal[moved])
@@ -105,26 +114,30 @@ def test_flips_judged_by_some_rounds_keep_the_law() -> None:
     target = Target(space, PRIOR, rounds, lam)
     population = sign_states(target, 1)
     exact = np.bincount(numbered(population.latent), minlength=8) / MANY
-    kept, pace = population.taken(torch.arange(0, MANY, 20)), Pace.initial(space)
+    kept, step_sizes = population.select(torch.arange(0, MANY, 20)), StepSizes.initial(space)
     found = np.zeros(8)
     for sweep in range(150):
-        kept, pace = within(target, kept, pace, seeded(sweep), Manner(subsample=20))
+        kept, step_sizes = move_within_structures(target, kept, step_sizes, seeded(sweep), SweepSettings(subsample=20))
         found += np.bincount(numbered(kept.latent), minlength=8) / (150 * len(kept))
     assert np.abs(found - exact).max() < 0.03
     assert exact.max() < 0.5 and (exact > 0.1).sum() == 4  # or there would be little to get wrong
 
 
 def test_pace_follows_acceptance() -> None:
-    pace = Pace.initial(Lines([1, 2], REAL))
-    bolder, careful = pace.adapted(0, 1.0, 1.0), pace.adapted(0, 0.0, 0.0)
-    assert careful.step[0] < pace.step[0] < bolder.step[0] and bolder.step[1] == pace.step[1]
-    assert bolder.reserve[0] < pace.reserve[0] < careful.reserve[0]
-    seen = pace.adapted(1, None, None, torch.tensor([9.0, 0.1], dtype=torch.float64))
-    assert seen.curvature[1, 0] > 2 and seen.curvature[1, 1] == 1 and torch.equal(seen.curvature[0], pace.curvature[0])
-    assert seen.steps(1, 2)[0] < seen.steps(1, 2)[1]
-    assert pace.adapted(0, 1.0, None, shorter=0.1).step[0] < pace.step[0]
+    step_sizes = StepSizes.initial(Lines([1, 2], REAL))
+    bolder, careful = step_sizes.adapt(0, 1.0, 1.0), step_sizes.adapt(0, 0.0, 0.0)
+    assert careful.step[0] < step_sizes.step[0] < bolder.step[0] and bolder.step[1] == step_sizes.step[1]
+    assert bolder.reserve[0] < step_sizes.reserve[0] < careful.reserve[0]
+    seen = step_sizes.adapt(1, None, None, torch.tensor([9.0, 0.1], dtype=torch.float64))
+    assert (
+        seen.curvature[1, 0] > 2
+        and seen.curvature[1, 1] == 1
+        and torch.equal(seen.curvature[0], step_sizes.curvature[0])
+    )
+    assert seen.coordinate_steps(1, 2)[0] < seen.coordinate_steps(1, 2)[1]
+    assert step_sizes.adapt(0, 1.0, None, shorter=0.1).step[0] < step_sizes.step[0]
     for _ in range(100):
-        bolder = bolder.adapted(0, 1.0, 1.0)
+        bolder = bolder.adapt(0, 1.0, 1.0)
     assert bolder.step[0] < 1 and bolder.reserve[0] == 0
 
 
@@ -139,7 +152,7 @@ def test_a_tally_is_a_mean_over_all_proposals() -> None:
 def test_moves_change_nothing_that_they_are_given() -> None:
     space = Xnor((2,), 2, [3], [1, 2])
     target = Target(space, PRIOR, some_rounds(2, 2), 0.5)
-    before = drawn_from_prior(space, PRIOR, 20, seeded())
+    before = sample_from_prior(space, PRIOR, 20, seeded())
     latent, energy = before.latent.clone(), before.energy.clone()
-    within(target, before, Pace.initial(space), seeded(1))
+    move_within_structures(target, before, StepSizes.initial(space), seeded(1))
     assert torch.equal(before.latent, latent) and torch.equal(before.energy, energy)

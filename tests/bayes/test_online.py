@@ -10,7 +10,7 @@ import torch
 from bayes.toys import Lines, enumerated
 
 from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
-from tamis.bayes.online import OnlineLearner, tuned
+from tamis.bayes.online import OnlineLearner, tune
 from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import SIGN, Prior
 from tamis.bayes.space import Space
@@ -356,7 +356,7 @@ def test_an_update_that_is_interrupted_changes_nothing(monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tamis.bayes.posterior.within", interrupted)
+        patch.setattr("tamis.bayes.posterior.move_within_structures", interrupted)
         with pytest.raises(KeyboardInterrupt):
             told.update(x, y)
     assert same(before, told.state_dict())
@@ -478,7 +478,7 @@ def test_other_arguments() -> None:
 
 
 def test_tuning_is_of_order_one_over_root_t() -> None:
-    assert (tuned(100).lam, tuned(100).tau) == (0.1, 0.1)
-    assert tuned(400, lam=2.0, tau=0.5).tau == 0.025
+    assert (tune(100).lam, tune(100).tau) == (0.1, 0.1)
+    assert tune(400, lam=2.0, tau=0.5).tau == 0.025
     with pytest.raises(InvalidInput, match="rounds"):
-        tuned(0)
+        tune(0)

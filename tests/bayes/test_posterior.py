@@ -10,7 +10,7 @@ from bayes.toys import Lines, energies, enumerated, every_sign, integrated, seed
 from scipy.stats import chisquare
 from torch import Tensor
 
-from tamis.bayes.moves import drawn_from_prior
+from tamis.bayes.moves import sample_from_prior
 from tamis.bayes.networks import Dense
 from tamis.bayes.posterior import Posterior, Sampling
 from tamis.bayes.prior import REAL, SIGN, Prior
@@ -30,8 +30,8 @@ def run(
     generator = seeded(seed)
     posterior = Posterior.initial(space, PRIOR, lam, particles, generator, sampling)
     for count in range(1, len(rounds) + 1):
-        so_far = Rounds(rounds.inputs[:count], rounds.labels[:count], rounds.drawn[:count])
-        posterior = posterior.after(so_far, generator)
+        so_far = Rounds(rounds.inputs[:count], rounds.labels[:count], rounds.drawn_losses[:count])
+        posterior = posterior.advance(so_far, generator)
     return posterior
 
 
@@ -112,7 +112,7 @@ def test_one_or_two_real_weights_against_quadrature() -> None:
 def test_networks_against_many_draws_from_the_prior(space: Space) -> None:
     """Importance sampling: each structure's share of E_π exp(−λh), by 200,000 draws."""
     rounds, lam = some_rounds(2, 8, batch=4), 1.5
-    draws = drawn_from_prior(space, PRIOR, 200_000, seeded(100))
+    draws = sample_from_prior(space, PRIOR, 200_000, seeded(100))
     shares = np.zeros(len(space.structures))
     for number, places in draws.groups():
         kinds = space.kinds(space.structures[number])
@@ -146,7 +146,7 @@ def test_calibration_by_simulation(kind: int) -> None:
     ranks = []
     for seed in range(runs):
         generator = seeded(seed)
-        truth = drawn_from_prior(space, PRIOR, 1, generator)
+        truth = sample_from_prior(space, PRIOR, 1, generator)
         number = int(truth.structures[0])
         structure = space.structures[number]
         kinds = space.kinds(structure)
@@ -176,7 +176,7 @@ def test_moves_by_some_rounds_are_near_the_exact_law() -> None:
     space, lam = Lines([1], REAL), 0.5
     plain = some_rounds(1, 60)
     turned = [torch.where(torch.rand(3, generator=seeded(k)) < 0.3, 1 - y, y) for k, y in enumerate(plain.labels)]
-    rounds = Rounds(plain.inputs, turned, plain.drawn)
+    rounds = Rounds(plain.inputs, turned, plain.drawn_losses)
     grid, mass, log_normaliser = integrated(space, PRIOR, rounds, lam)
     mean = float(mass @ grid)
     deviation = math.sqrt(float(mass @ (grid - mean) ** 2))
@@ -208,7 +208,7 @@ def test_moves_by_some_rounds_do_not_cost_more_as_rounds_go_by(space: Space, mon
     def most(count: int, subsample: int | None) -> int:
         posterior = Posterior.initial(space, PRIOR, 0.01, 6, seeded(), Sampling(sweeps=1, subsample=subsample))
         seen.clear()
-        posterior._renewed(Target(space, PRIOR, some_rounds(2, count), 0.01), seeded(1))
+        posterior._renew(Target(space, PRIOR, some_rounds(2, count), 0.01), seeded(1))
         return max(seen)
 
     assert most(20, 8) == most(200, 8) == 9
@@ -240,7 +240,7 @@ def test_sparsity_counts_weights_above_a_threshold() -> None:
 
 def test_a_strong_increment_is_tempered() -> None:
     space, rounds, lam = Lines([5], SIGN), some_rounds(5, 1), 20.0
-    rounds.drawn[0] = 0.0
+    rounds.drawn_losses[0] = 0.0
     masses, log_normaliser = enumerated(space, rounds, lam)
     found = [run(space, rounds, lam, 300, seed) for seed in SEEDS]
     assert all(posterior.resampled > 1 for posterior in found)
@@ -265,21 +265,21 @@ def test_particles_keep_their_energies() -> None:
 def test_a_structure_with_little_weight_stays_alive() -> None:
     """One weight explains less than two: after 20 rounds it has next to no share, and particles all the same."""
     space, rounds = Lines([1, 2], REAL), some_rounds(2, 20)
-    other = Rounds(rounds.inputs, [(x[:, 1] > 0).long() for x in rounds.inputs], rounds.drawn)
+    other = Rounds(rounds.inputs, [(x[:, 1] > 0).long() for x in rounds.inputs], rounds.drawn_losses)
     posterior = run(space, other, 3.0, 60, 0, Sampling(spread=0.4))
     assert posterior.probabilities()[space.structures[0]] < 0.05
-    first, _ = posterior.strata().resampled(seeded())
+    first, _ = posterior.strata().resample(seeded())
     assert 12 <= int((posterior.population.structures[first] == 0).sum()) < 30
 
 
 def test_acceptance_is_told_by_kind() -> None:
-    rounds = some_rounds(2, 6)
+    rounds = some_rounds(2, 4)
     for space, kinds in (
         (Dense((2,), 2, [1, 2], [2]), ["jumps", "steps"]),
         (Lines([2], SIGN), ["flips"]),
         (Xnor((2,), 2, [3], [2]), ["steps", "flips"]),
     ):
-        posterior = run(space, rounds, 20.0, 40, 0)
+        posterior = run(space, rounds, 5.0, 20, 0)
         assert posterior.resampled > 0 and list(posterior.accepted) == kinds
         assert all(0 < share <= 1 for share in posterior.accepted.values())
 
@@ -307,7 +307,7 @@ def test_a_posterior_is_a_value() -> None:
     space, rounds = Lines([2], REAL), some_rounds(2, 1)
     before = Posterior.initial(space, PRIOR, 5.0, 50, seeded())
     latent, log_weights = before.population.latent.clone(), before.log_weights.clone()
-    after = before.after(rounds, seeded(1))
+    after = before.advance(rounds, seeded(1))
     assert after.log_normaliser != 0 and before.log_normaliser == 0
     assert torch.equal(before.population.latent, latent) and torch.equal(before.log_weights, log_weights)
     assert replace(before).population is before.population  # from Python 3.13 on, == would compare tensors

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.stats import kstest
 
-from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertLaw, HeavyTailed, Prior, Shifted, random_signs
+from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertDistribution, HeavyTailed, Prior, Shifted, random_signs
 from tamis.bounds import kl_xnor
 from tamis.errors import AssumptionViolated, InvalidInput
 
@@ -110,7 +110,7 @@ def test_samples_of_shifted_laws(positive: bool, centre: float) -> None:
 
 def test_an_expert_at_zero_is_the_prior() -> None:
     kinds = torch.tensor([REAL, REAL, SCALE])
-    assert abs(ExpertLaw(Prior(0.3, 1.0), kinds, torch.zeros(3)).kl()) < 1e-12
+    assert abs(ExpertDistribution(Prior(0.3, 1.0), kinds, torch.zeros(3)).kl()) < 1e-12
 
 
 @some
@@ -118,13 +118,13 @@ def test_an_expert_at_zero_is_the_prior() -> None:
 def test_the_divergence_of_an_expert_is_within_its_bound(real: list[float], scales: list[float]) -> None:
     kinds = torch.tensor([REAL] * len(real) + [SCALE] * len(scales) + [SIGN] * 3)
     expert = torch.tensor([*real, *scales, 1.0, -1.0, 1.0], dtype=torch.float64)
-    exact = ExpertLaw(Prior(0.3, 1.0), kinds, expert, architecture=0.25).kl()
+    exact = ExpertDistribution(Prior(0.3, 1.0), kinds, expert, architecture=0.25).kl()
     assert 3 * math.log(2) + math.log(4) - 1e-9 <= exact <= kl_xnor(real, scales, 3, 0.3, 1.0, 0.25) + 1e-9
 
 
 def test_an_experts_draws() -> None:
     kinds = torch.tensor([SIGN, REAL, SCALE, SIGN])
-    draws = ExpertLaw(Prior(0.3, 1.0), kinds, torch.tensor([1.0, 0.5, 0.5, -1.0])).sample(1000, seeded())
+    draws = ExpertDistribution(Prior(0.3, 1.0), kinds, torch.tensor([1.0, 0.5, 0.5, -1.0])).sample(1000, seeded())
     assert bool((draws[:, [0, 3]] == torch.tensor([1.0, -1.0])).all())
     assert bool((draws[:, 2] >= 0).all()) and float(draws.abs().max()) <= 1
 
@@ -153,4 +153,4 @@ def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="negative"):
         Shifted(torch.tensor([-0.5], dtype=torch.float64), HeavyTailed(0.3, 1.0, positive=True))
     with pytest.raises(InvalidInput, match="−1 or"):
-        ExpertLaw(Prior(0.3), torch.tensor([SIGN]), torch.tensor([0.5]))
+        ExpertDistribution(Prior(0.3), torch.tensor([SIGN]), torch.tensor([0.5]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
 from tamis.bayes.online import OnlineLearner
-from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertLaw, Prior
+from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertDistribution, Prior
 from tamis.bayes.regret import ERROR, Regret, gibbs_bound
 from tamis.bayes.space import Space
 from tamis.bayes.target import losses
@@ -118,13 +118,13 @@ def test_theorem_4_1_by_draws_is_within_its_error() -> None:
     space, rounds = Lines([1], REAL), some_rounds(1, 6)
     regret = Regret(space, PRIOR, LAM, rounds, (0.0,) * 6)
     expert = torch.tensor([0.7], dtype=torch.float64)
-    law = ExpertLaw(PRIOR, torch.tensor([REAL]), expert)
+    law = ExpertDistribution(PRIOR, torch.tensor([REAL]), expert)
     grid = torch.linspace(-2, 2, 40_001, dtype=torch.float64)
     (shifted, _) = law._parts()
     density = shifted.log_density(grid[:, None])[:, 0].exp()
     share = density / density.sum()
     table = losses(space, 0, grid[:, None], rounds)
-    drawn = torch.tensor(rounds.drawn, dtype=torch.float64)
+    drawn = torch.tensor(rounds.drawn_losses, dtype=torch.float64)
     exact = float(share @ (table + LAM / 2 * (table - drawn) ** 2).sum(1)) + law.kl() / LAM
     off = []
     for seed in range(20):
@@ -210,7 +210,7 @@ def test_theorem_4_1_for_any_law() -> None:
     regret = Regret(space, PRIOR, LAM, rounds, (0.0,) * 6)
     rho = Uniform(every_sign(3)[[6, 7]], 0.6)
     table = losses(space, 1, rho.signs, rounds)
-    drawn = torch.tensor(rounds.drawn, dtype=torch.float64)
+    drawn = torch.tensor(rounds.drawn_losses, dtype=torch.float64)
     exact = float((table + LAM / 2 * (table - drawn) ** 2).sum(1).mean()) + rho.kl() / LAM
     bound = regret.theorem_4_1_under(space.structures[1], rho, draws=400)
     assert abs(bound.value - exact) < 4 * bound.terms[ERROR]

@@ -93,7 +93,7 @@ def test_matches_are_the_same_pairs_either_way(space: Space, x: torch.Tensor) ->
 
 @each_space
 def test_particles_are_computed_together_as_one_by_one(space: Space, x: torch.Tensor) -> None:
-    x = space.checked_inputs(x)
+    x = space.check_inputs(x)
     for structure in space.structures:
         weights = drawn(space, structure, 3)
         together = space.logits(structure, weights, x)
@@ -104,7 +104,7 @@ def test_particles_are_computed_together_as_one_by_one(space: Space, x: torch.Te
 
 @each_space
 def test_losses_of_rounds(space: Space, x: torch.Tensor) -> None:
-    x = space.checked_inputs(x)
+    x = space.check_inputs(x)
     stacked = torch.stack([x[:3], x[3:]])
     labels = torch.tensor([[0, 1, 2], [2, 1, 0]])
     structure = space.structures[-1]
@@ -216,12 +216,12 @@ def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="layers ≥ 3"):
         Xnor((4,), 3, [2], [2])
     with pytest.raises(InvalidInput, match="two inputs or more"):
-        SPACES[4][0].checked_inputs(torch.zeros(1, 4))
+        SPACES[4][0].check_inputs(torch.zeros(1, 4))
     with pytest.raises(InvalidInput, match="symmetric"):
         Graph(torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.zeros(2, 3), 2, [2], [2])
     with pytest.raises(InvalidInput, match="numbered 0 to 3"):
-        SPACES[3][0].checked_inputs(torch.tensor([4]))
+        SPACES[3][0].check_inputs(torch.tensor([4]))
     with pytest.raises(InvalidInput, match=r"\(batch, 4\)"):
-        SPACES[0][0].checked_inputs(torch.zeros(2, 5))
+        SPACES[0][0].check_inputs(torch.zeros(2, 5))
     with pytest.raises(InvalidInput, match="finite"):
-        SPACES[0][0].checked_inputs(torch.tensor([[math.nan, 0, 0, 0]]))
+        SPACES[0][0].check_inputs(torch.tensor([[math.nan, 0, 0, 0]]))

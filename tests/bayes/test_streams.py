@@ -1,4 +1,4 @@
-"""Streams and unions of networks: what they are made of, in which order they come, what is refused."""
+"""Streams and unions of networks: what they are made of, in which order they come, what is state_error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
 from tamis.bayes.prior import Prior
-from tamis.bayes.streams import FREQUENCIES, LENGTH, UNIONS, Stream, images, named, nodes, series, space_for
+from tamis.bayes.streams import (
+    FREQUENCIES,
+    LENGTH,
+    UNIONS,
+    Stream,
+    build_space,
+    load_images,
+    load_stream,
+    make_nodes,
+    make_series,
+)
 from tamis.bayes.xnor import Xnor
 from tamis.errors import InvalidInput
 from tamis.training import load_data
@@ -39,7 +49,7 @@ def test_another_seed_is_another_order() -> None:
 
 
 def test_images_are_on_the_scale_0_to_1_and_pooled() -> None:
-    whole, half = images("digits:test[:20]"), images("digits:test[:20]", pool=2)
+    whole, half = load_images("digits:test[:20]"), load_images("digits:test[:20]", pool=2)
     stored = load_data("digits:test[:20]")
     assert whole.inputs.dtype is torch.float64 and whole.shape == (1, 8, 8) and half.shape == (1, 4, 4)
     assert float(whole.inputs.min()) == 0 and float(whole.inputs.max()) == 1
@@ -47,14 +57,14 @@ def test_images_are_on_the_scale_0_to_1_and_pooled() -> None:
     blocks = whole.inputs.reshape(20, 1, 4, 2, 4, 2).mean((3, 5))
     assert torch.allclose(half.inputs, blocks, atol=1e-6)
     places = torch.tensor([3, 1])
-    assert torch.equal(whole.at(places)[0], whole.inputs[[3, 1]]) and torch.equal(
-        whole.at(places)[1], stored.labels[[3, 1]]
+    assert torch.equal(whole.select(places)[0], whole.inputs[[3, 1]]) and torch.equal(
+        whole.select(places)[1], stored.labels[[3, 1]]
     )
 
 
 def test_a_series_is_told_by_its_frequency_and_not_by_its_mean() -> None:
-    made = series()
-    assert made.shape == (1, LENGTH) and torch.equal(made.inputs, series().inputs)
+    made = make_series()
+    assert made.shape == (1, LENGTH) and torch.equal(made.inputs, make_series().inputs)
     power = torch.fft.rfft(made.inputs[:, 0], n=256).abs()
     found = power.argmax(1) / 256
     nearest = (found[:, None] - torch.tensor(FREQUENCIES)).abs().argmin(1)
@@ -65,7 +75,7 @@ def test_a_series_is_told_by_its_frequency_and_not_by_its_mean() -> None:
 
 
 def test_communities_are_joined_within() -> None:
-    made = nodes()
+    made = make_nodes()
     assert made.graph is not None
     adjacency, features = made.graph
     assert torch.equal(adjacency, adjacency.T) and bool((adjacency.diagonal() == 1).all())
@@ -89,12 +99,12 @@ def test_communities_are_joined_within() -> None:
     ],
 )
 def test_spaces_take_what_their_streams_give(data: str, space: str, kind: type) -> None:
-    union, stream = space_for(named(data), space)
+    union, stream = build_space(load_stream(data), space)
     assert type(union) is kind and union.classes == stream.classes
     assert {each.layers for each in union.structures} == set(UNIONS[space].layers)
-    x, _ = stream.at(torch.tensor([0, 5, 2]))
+    x, _ = stream.select(torch.tensor([0, 5, 2]))
     structure = union.structures[0]
-    assert union.logits(structure, torch.zeros(1, union.count(structure)).double(), union.checked_inputs(x)).shape == (
+    assert union.logits(structure, torch.zeros(1, union.count(structure)).double(), union.check_inputs(x)).shape == (
         1,
         3,
         stream.classes,
@@ -103,7 +113,7 @@ def test_spaces_take_what_their_streams_give(data: str, space: str, kind: type) 
 
 def test_xnor_networks_are_odd_so_that_the_series_is_not_theirs_to_learn() -> None:
     """x and −x have one class there, and logits less the last bias change sign with x."""
-    union, stream = space_for(named("series"), "xnor")
+    union, stream = build_space(load_stream("series"), "xnor")
     prior, generator, x = Prior(0.3), torch.Generator().manual_seed(0), stream.inputs[:8]
     for structure in union.structures:
         kinds = union.kinds(structure)
@@ -114,7 +124,7 @@ def test_xnor_networks_are_odd_so_that_the_series_is_not_theirs_to_learn() -> No
 
 
 def test_a_union_of_ones_own() -> None:
-    union, _ = space_for(named("series"), "conv1d", layers=[2], filters=[3, 5], sizes=[4])
+    union, _ = build_space(load_stream("series"), "conv1d", layers=[2], filters=[3, 5], sizes=[4])
     assert [(each.layers, each.filters, each.size) for each in union.structures] == [(2, 3, 4), (2, 5, 4)]
 
 
@@ -131,16 +141,16 @@ def test_a_union_of_ones_own() -> None:
 )
 def test_spaces_that_do_not_fit_are_refused(data: str, space: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        space_for(named(data), space)
+        build_space(load_stream(data), space)
 
 
 def test_other_refusals() -> None:
     with pytest.raises(InvalidInput, match="no sizes"):
-        space_for(named("digits"), "dense", sizes=[3])
+        build_space(load_stream("digits"), "dense", sizes=[3])
     with pytest.raises(InvalidInput, match="pool = 2"):
-        named("series", pool=2)
+        load_stream("series", pool=2)
     with pytest.raises(InvalidInput, match="pool = 9 is more than the 8×8"):
-        images("digits:test[:5]", pool=9)
+        load_images("digits:test[:5]", pool=9)
     with pytest.raises(InvalidInput, match="rounds"):
         some(3).order(0, 1, 0)
     with pytest.raises(InvalidInput, match="batch"):

@@ -16,7 +16,7 @@ def mixed_rounds() -> Rounds:
     rounds = Rounds()
     for number in range(6):
         each = some_rounds(2, 1, seed=number, batch=3 + 2 * (number % 2))
-        rounds = rounds.with_round(each.inputs[0], each.labels[0], each.drawn[0])
+        rounds = rounds.with_round(each.inputs[0], each.labels[0], each.drawn_losses[0])
     return rounds
 
 
@@ -27,7 +27,7 @@ def test_energies_are_algorithm_1_written_out() -> None:
     for u, energy in zip(latent, found, strict=True):
         w = PRIOR.real.from_latent(u)
         h = 0.0
-        for number, (x, y, drawn) in enumerate(zip(rounds.inputs, rounds.labels, rounds.drawn, strict=True)):
+        for number, (x, y, drawn) in enumerate(zip(rounds.inputs, rounds.labels, rounds.drawn_losses, strict=True)):
             margin = torch.where(y == 1, 1.0, -1.0) * (x @ w)
             loss = float(torch.log1p(torch.exp(-margin)).mean())
             h += (loss + lam / 2 * (loss - drawn) ** 2) * (0.25 if number == 5 else 1.0)
@@ -65,29 +65,30 @@ def test_without_rounds_there_is_no_energy() -> None:
 
 
 def test_some_rounds_estimate_all() -> None:
-    """The mean over draws of rounds is h, and doubt is half the variance of λ times a difference."""
+    """The mean over draws of rounds is h, and variance_penalty is half the variance of λ times a difference."""
     space, rounds, lam = Lines([2], REAL), some_rounds(2, 13), 0.7
     target = Target(space, PRIOR, rounds, lam, last=0.25)
     latent = torch.randn(2, 2, generator=seeded(), dtype=torch.float64)
     exact = target.energy(0, latent)
     generator, estimates, changes, doubts = seeded(1), [], [], []
-    for _ in range(2000):
-        some = target.of_some(6, generator)
+    for _ in range(600):
+        some = target.subsample_rounds(6, generator)
         terms = some.terms(0, latent)
-        assert some.partial and some.past == 2 and len(some.rounds) == 7 and some.rounds.drawn[-1] == rounds.drawn[-1]
+        assert some.partial and some.past == 2 and len(some.rounds) == 7
+        assert some.rounds.drawn_losses[-1] == rounds.drawn_losses[-1]
         estimates.append(terms.sum(1))
         change = terms[1:] - terms[:1]
         changes.append(lam * change.sum(1))
-        doubts.append(some.doubt(change))
+        doubts.append(some.variance_penalty(change))
     found = torch.stack(estimates)
-    assert torch.all((found.mean(0) - exact).abs() < 4 * found.std(0) / 2000**0.5)
+    assert torch.all((found.mean(0) - exact).abs() < 4 * found.std(0) / 600**0.5)
     assert torch.allclose(torch.stack(doubts).mean(), torch.stack(changes).var() / 2, rtol=0.15)
-    some = target.of_some(6, generator)
+    some = target.subsample_rounds(6, generator)
     assert torch.allclose(some.energy(0, latent), some.terms(0, latent).sum(1))
-    assert some.halved().past == 4 and len(some.halved().rounds) == 4
+    assert some.halve_rounds().past == 4 and len(some.halve_rounds().rounds) == 4
 
 
 def test_few_rounds_are_all_seen() -> None:
     target = Target(Lines([2], REAL), PRIOR, some_rounds(2, 5), 0.7)
-    assert target.of_some(4, seeded()) is target
-    assert not target.partial and not bool(target.doubt(torch.randn(3, 5)).any())
+    assert target.subsample_rounds(4, seeded()) is target
+    assert not target.partial and not bool(target.variance_penalty(torch.randn(3, 5)).any())

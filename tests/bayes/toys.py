@@ -32,7 +32,7 @@ class Lines(Space):
         score = x[:, : structure.filters] @ weights["weight"]
         return torch.stack([torch.zeros_like(score), score], -1)
 
-    def checked_inputs(self, x: Tensor) -> Tensor:
+    def check_inputs(self, x: Tensor) -> Tensor:
         return x.double()
 
 
@@ -47,7 +47,7 @@ def some_rounds(features: int, count: int, seed: int = 0, batch: int = 3) -> Rou
 def energies(space: Space, number: int, weights: Tensor, rounds: Rounds, lam: float) -> np.ndarray:
     """h of n networks, as Algorithm 1 writes it."""
     found = losses(space, number, weights, rounds)
-    drawn = torch.tensor(rounds.drawn, dtype=torch.float64)
+    drawn = torch.tensor(rounds.drawn_losses, dtype=torch.float64)
     return (found + lam / 2 * (found - drawn) ** 2).sum(1).numpy()
 
 

@@ -37,7 +37,7 @@ LONG: dict[str, tuple[list[str], str, str | None]] = {
     ),
     "sweep": (["sweep.yaml", "-o", "out"], "sweep", "out/sweep.db"),
     "certify": ([MLP, "before.tamis", "--data", TEST, "-o", "c.json"], "certify_network", None),
-    "online": (["--data", TEST, "--space", "dense", "--rounds", "2", "-o", "out"], "follow", "out/rounds.journal"),
+    "online": (["--data", TEST, "--space", "dense", "--rounds", "2", "-o", "out"], "run_online", "out/rounds.journal"),
 }
 
 

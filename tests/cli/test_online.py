@@ -22,9 +22,9 @@ from rich.progress import Progress
 from typer.testing import CliRunner
 
 import tamis
-from tamis.bayes import JOURNAL, LEAST, Asked, experts, follow
-from tamis.bayes.journal import Journal
-from tamis.bayes.run import NOTES, QUESTION
+from tamis.bayes import JOURNAL, LEAST_BOUND, RunSettings, find_experts, run_online
+from tamis.bayes.journal import RoundJournal
+from tamis.bayes.run import RECORDS_FILE, SETTINGS_FILE
 from tamis.cli import online
 from tamis.cli.main import app
 from tamis.cli.online import PICTURE, SUMMARY, screen
@@ -32,14 +32,14 @@ from tamis.reports import line_panels
 
 UNION = ("--layers", "1,2", "--filters", "2")
 QUICK = ("--data", "graph", "--space", "graph", *UNION, "--rounds", 8, "--batch", 4, "--particles", 6, "--tau", 0.5)
-ASKED = Asked("graph", "graph", 8, batch=4, particles=6, tau=0.5, layers=(1, 2), filters=(2,), subsample=32)
+ASKED = RunSettings("graph", "graph", 8, batch=4, particles=6, tau=0.5, layers=(1, 2), filters=(2,), subsample=32)
 
 
 @pytest.fixture(autouse=True)
 def quick_and_in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With little training, and the words of a picture instead of the picture, which takes a second."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(online, "experts", lambda run: experts(run, steps=5))
+    monkeypatch.setattr(online, "find_experts", lambda run: find_experts(run, steps=5))
     monkeypatch.setattr(online, "line_panels", lambda panels, path: path.write_text(repr(panels)))
 
 
@@ -53,7 +53,7 @@ def invoke(*arguments: object) -> Any:
     return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["online", *map(str, arguments)], catch_exceptions=False)
 
 
-def run_online(*arguments: object) -> str:
+def run_command(*arguments: object) -> str:
     result = invoke(*arguments)
     assert result.exit_code == 0, result.stderr
     assert all(line.startswith("learning ") for line in result.stderr.splitlines())
@@ -65,10 +65,10 @@ def files(directory: str) -> dict[str, bytes]:
 
 
 def raising_after(rounds: int) -> Callable[..., None]:
-    """`Journal.update` that the user interrupts once so many rounds are learnt."""
-    update = Journal.update
+    """`RoundJournal.update` that the user interrupts once so many rounds are learnt."""
+    update = RoundJournal.update
 
-    def interrupted(self: Journal, *arguments: Any) -> None:
+    def interrupted(self: RoundJournal, *arguments: Any) -> None:
         if self.rounds == rounds:
             raise KeyboardInterrupt
         update(self, *arguments)
@@ -77,12 +77,12 @@ def raising_after(rounds: int) -> Callable[..., None]:
 
 
 def test_what_it_shows_and_writes() -> None:
-    text = run_online(*QUICK)
-    assert sorted(files("out/online")) == sorted([QUESTION, NOTES, JOURNAL, SUMMARY, PICTURE])
+    text = run_command(*QUICK)
+    assert sorted(files("out/online")) == sorted([SETTINGS_FILE, RECORDS_FILE, JOURNAL, SUMMARY, PICTURE])
     told = json.loads(Path("out/online", SUMMARY).read_text())
-    run = follow(ASKED)
+    run = run_online(ASKED)
     assert told["loss"] == run.learner.regret.loss and told["error of the averaged prediction"] == run.error()
-    assert told["bounds"][LEAST]["value"] == run.bounds[-1]
+    assert told["bounds"][LEAST_BOUND]["value"] == run.bounds[-1]
     for part in (
         "graph, 90 examples, 3 classes",
         "2 architectures, 9 to 12 weights",
@@ -102,12 +102,12 @@ def test_what_it_shows_and_writes() -> None:
 
 @pytest.mark.usefixtures("pictures")
 def test_the_picture() -> None:
-    run_online(*QUICK)
+    run_command(*QUICK)
     assert ElementTree.parse(f"out/online/{PICTURE}").getroot().tag.endswith("svg")
 
 
 def test_json() -> None:
-    told = json.loads(run_online(*QUICK, "--json", "-o", "new/run"))
+    told = json.loads(run_command(*QUICK, "--json", "-o", "new/run"))
     assert told.pop("files") == ["new/run/summary.json", "new/run/losses.svg"]
     assert told == json.loads(Path("new/run", SUMMARY).read_text())
     assert told["asked"]["layers"] == [1, 2] and told["asked"]["subsample"] == 32
@@ -116,7 +116,7 @@ def test_json() -> None:
 def test_every_option_reaches_the_run() -> None:
     given = ("--data", "digits:test[:40]", "--space", "conv2d", "--rounds", 2, "--batch", 3, "--particles", 4)
     more = ("--lam", 0.5, "--tau", 0.2, "--seed", 7, "--layers", "2", "--filters", "1,3", "--sizes", "2", "--pool", 2)
-    told = json.loads(run_online(*given, *more, "--subsample", 0, "--device", "cpu", "--json"))
+    told = json.loads(run_command(*given, *more, "--subsample", 0, "--device", "cpu", "--json"))
     assert told["asked"] == {
         "data": "digits:test[:40]",
         "space": "conv2d",
@@ -133,20 +133,20 @@ def test_every_option_reaches_the_run() -> None:
         "subsample": None,
         "spread": 0.5,
     }
-    run = follow(Asked("digits:test[:40]", "conv2d", 2, 3, 4, 0.5, 0.2, 7, 2, (2,), (1, 3), (2,), None))
+    run = run_online(RunSettings("digits:test[:40]", "conv2d", 2, 3, 4, 0.5, 0.2, 7, 2, (2,), (1, 3), (2,), None))
     assert told["loss"] == run.learner.regret.loss
 
 
 @pytest.mark.parametrize("rounds", [0, 5])
 def test_an_interrupted_run_goes_on_to_the_same_files(rounds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_online(*QUICK, "-o", "whole")
+    run_command(*QUICK, "-o", "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "update", raising_after(rounds))
+        patch.setattr(RoundJournal, "update", raising_after(rounds))
         result = invoke(*QUICK, "-o", "broken")
     assert result.exit_code == 130
     assert "what is finished lies in broken, and the same command goes on from there:\n  tamis online " in result.stderr
-    assert sorted(files("broken")) == sorted([QUESTION, NOTES, JOURNAL])  # nothing half-written
-    begun = "8 of 4 examples, going on from what is in broken" in run_online(*QUICK, "-o", "broken")
+    assert sorted(files("broken")) == sorted([SETTINGS_FILE, RECORDS_FILE, JOURNAL])  # nothing half-written
+    begun = "8 of 4 examples, going on from what is in broken" in run_command(*QUICK, "-o", "broken")
     assert begun == (rounds > 0)
     assert files("broken") == files("whole")
 
@@ -156,10 +156,10 @@ def test_an_interruption_of_the_last_account_keeps_all_rounds(monkeypatch: pytes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(online, "experts", interrupted)
+        patch.setattr(online, "find_experts", interrupted)
         result = invoke(*QUICK)
     assert result.exit_code == 130 and "what is finished lies in out/online" in result.stderr
-    assert "saved" in run_online(*QUICK)
+    assert "saved" in run_command(*QUICK)
 
 
 @pytest.mark.usefixtures("pictures")
@@ -198,14 +198,14 @@ def test_what_is_refused_leaves_nothing(changed: tuple[object, ...], message: st
 def test_a_run_that_failed_in_its_first_round_does_not_hold_its_directory() -> None:
     result = invoke(*QUICK, "--lam", 1e308)
     assert result.exit_code == 2 and "take a smaller lam" in result.stderr
-    assert "going on" not in run_online(*QUICK)
+    assert "going on" not in run_command(*QUICK)
     before = files("out/online")
-    run_online(*QUICK, "-o", "whole")
+    run_command(*QUICK, "-o", "whole")
     assert before == files("whole")
 
 
 def test_another_run_in_the_directory_is_refused() -> None:
-    run_online(*QUICK)
+    run_command(*QUICK)
     before = files("out/online")
     result = invoke(*QUICK, "--lam", 0.5)
     assert result.exit_code == 2 and "'out/online' holds another run, with lam 1.0 and not 0.5" in result.stderr
@@ -223,7 +223,7 @@ def test_another_run_in_the_directory_is_refused() -> None:
 )
 def test_every_kind_of_move_is_told_with_its_acceptance(changes: dict[str, Any], kinds: list[str]) -> None:
     told: list[dict[str, float]] = []
-    follow(
+    run_online(
         replace(ASKED, lam=20.0, particles=20, **changes), listen=lambda learner: told.append(online._figures(learner))
     )
     assert list(told[0])[:2] == ["loss", "effective sample"]
@@ -261,7 +261,7 @@ def started(*arguments: object) -> subprocess.Popen[str]:
 def held_between(first: int, last: int, *arguments: object) -> subprocess.Popen[str]:
     """A run that was stopped after so many rounds; begun anew where this process was too slow to stop it in time."""
     for _ in range(20):
-        process, notes = started(*arguments, "-o", "broken"), Path("broken", NOTES)
+        process, notes = started(*arguments, "-o", "broken"), Path("broken", RECORDS_FILE)
 
         def rounds(notes: Path = notes) -> int:
             return len(notes.read_text().splitlines()) if notes.exists() else 0

@@ -9,7 +9,7 @@ from torch import nn
 
 from experiments.architecture_together import Together, accuracies, train_together
 from experiments.architecture_transfer import small_vgg
-from tamis.architecture import Architecture, freshly_initialised, transfer
+from tamis.architecture import Architecture, reinitialise, transfer
 from tamis.architecture.baselines import random_architecture
 from tamis.errors import InvalidInput, InvalidParameters
 from tamis.training import Data, Settings, evaluate, load_data
@@ -36,7 +36,7 @@ def test_one_step_has_the_loss_and_gradients_of_each_network_alone() -> None:
     scores = together(torch.stack(images, 1).flatten(1, 2))
     sum(F.cross_entropy(scores[:, k], labels[k]) for k in range(3)).backward()  # type: ignore[union-attr]
     for number, (architecture, seed) in enumerate(pairs()):
-        alone = freshly_initialised(MODEL, seed).train()
+        alone = reinitialise(MODEL, seed).train()
         for name, mask in architecture.masks.items():
             alone.get_parameter(name).data.mul_(mask)
         own = alone(images[number])

@@ -42,7 +42,7 @@ from experiments.l1inf_synthetic import (
 )
 from tamis.errors import InvalidInput
 from tamis.l1inf import L1Inf, project
-from tamis.l1inf.select_c import dealt
+from tamis.l1inf.select_c import deal_folds
 
 STORED = RESULTS / "l1inf.json"
 FEW = Recipe(steps=4, batch=10)
@@ -345,7 +345,7 @@ def test_classification_has_both_tables_and_the_controls() -> None:
 def test_scores_of_folds_are_those_of_networks_trained_without_them() -> None:
     inputs, targets = classified_samples(20, torch.Generator().manual_seed(0))
     score = FoldScores(Task(inputs, targets), (500, 4, 2), 4, FEW)
-    parts = dealt(20, 4, 0)
+    parts = deal_folds(20, 4, 0)
     rests = [torch.cat([*parts[:n], *parts[n + 1 :]]).sort().values for n in range(4)]
     found = [score(0.3, rest, part) for rest, part in zip(rests, parts, strict=True)]
     stack = Stack((500, 4, 2), [0] * 4)

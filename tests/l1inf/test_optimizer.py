@@ -20,7 +20,7 @@ from torchrun import team_of
 
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.l1inf import L1Inf, project, statistics
-from tamis.l1inf.layers import all_layers
+from tamis.l1inf.layers import find_layers
 
 C = 0.4
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -53,7 +53,7 @@ def take_step(model: nn.Module, optimizer: Optimizer, seed: int) -> None:
 
 
 def norms(model: nn.Module) -> dict[str, float]:
-    return {layer.name: float(layer.column_norms().max()) for layer in all_layers(model)}
+    return {layer.name: float(layer.column_norms().max()) for layer in find_layers(model)}
 
 
 @pytest.mark.parametrize("kind", OPTIMIZERS)

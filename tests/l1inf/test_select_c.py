@@ -16,7 +16,7 @@ from torch import Tensor
 
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.l1inf import Selection, select_c
-from tamis.l1inf.select_c import dealt
+from tamis.l1inf.select_c import deal_folds
 
 
 def closeness(c: float, train: Tensor, held_out: Tensor, best: float = 0.3) -> float:
@@ -40,17 +40,17 @@ def failing(folder: Path, after: int, c: float, train: Tensor, held_out: Tensor)
 @given(st.integers(2, 60), st.integers(2, 60), st.integers(0, 2**32))
 def test_every_sample_is_held_out_once(samples: int, folds: int, seed: int) -> None:
     folds = min(folds, samples)
-    parts = dealt(samples, folds, seed)
+    parts = deal_folds(samples, folds, seed)
     assert sorted(torch.cat(parts).tolist()) == list(range(samples))
     sizes = {len(part) for part in parts}
     assert len(parts) == folds and max(sizes) - min(sizes) <= 1
-    assert all(torch.equal(a, b) for a, b in zip(parts, dealt(samples, folds, seed), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(parts, deal_folds(samples, folds, seed), strict=True))
 
 
 def test_the_table_and_the_choice() -> None:
     candidates = [1.0, 0.3, 0.1]
     found = select_c(closeness, 23, candidates, folds=4, progress=False)
-    parts = dealt(23, 4, 0)
+    parts = deal_folds(23, 4, 0)
     for c in candidates:
         rest = [torch.cat([part for other, part in enumerate(parts) if other != fold]) for fold in range(4)]
         assert found.table[c] == tuple(closeness(c, rest[fold], parts[fold]) for fold in range(4))

@@ -1,7 +1,8 @@
 """The picture of a run of the online learner."""
 
-from tamis.bayes import BOUND, GUESS
 from tamis.bayes.account import LEARNER
+
+from tamis.bayes import BOUND, GUESS
 from tamis.reports.online_panels import online_panels
 
 

@@ -7,18 +7,22 @@ from tamis.architecture.architecture import Architecture as Architecture
 from tamis.architecture.baselines import magnitude_architecture as magnitude_architecture
 from tamis.architecture.baselines import random_architecture as random_architecture
 from tamis.architecture.reshuffle import reshuffle as reshuffle
-from tamis.architecture.search import ANSWER as ANSWER
-from tamis.architecture.search import QUESTION as QUESTION
+from tamis.architecture.search import RESULT_FILE as RESULT_FILE
+from tamis.architecture.search import SEARCH_FILE as SEARCH_FILE
 from tamis.architecture.search import search as search
-from tamis.architecture.transfer import freshly_initialised as freshly_initialised
+from tamis.architecture.transfer import reinitialise as reinitialise
 from tamis.architecture.transfer import transfer as transfer
 from tamis.architecture.two_temperature import TwoTemperature as TwoTemperature
 
 __all__ = [
-    "ANSWER",
-    "QUESTION",
+    "RESULT_FILE",
+    "SEARCH_FILE",
     "Architecture",
-    "freshly_initialised",
+    "TwoTemperature",
+    "magnitude_architecture",
+    "random_architecture",
+    "reinitialise",
+    "reshuffle",
     "search",
     "transfer",
 ]

@@ -1,4 +1,4 @@
-"""An architecture: which connections of a network there are, as a value and as a file, without any weights."""
+"""An architecture: which connections a network has, as a value and as a file, without any weights."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Architecture:
         self.masks = Masks({name: mask.detach().cpu().clone() for name, mask in given.items()})
         self.seen = seen
 
-    def having_seen(self, seen: SeenSamples) -> Architecture:
-        """The same connections, which remember that they were found on these samples."""
+    def with_seen(self, seen: SeenSamples) -> Architecture:
+        """Return the same connections, which remember that they were found on these samples."""
         return Architecture(self.masks, self.seen | seen)
 
     def __eq__(self, other: object) -> bool:
@@ -115,19 +115,19 @@ class Architecture:
         try:
             line, _, packed = content[len(MAGIC) :].partition(b"\n")
             said = json.loads(line)
-            return cls(_unpacked(said["layers"], packed), seen_filter.read(path, said.get("seen")))
+            return cls(_unpack(said["layers"], packed), seen_filter.read(path, said.get("seen")))
         except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, InvalidInput) as error:
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 
     def _content(self, more: Mapping[str, str] | None = None) -> bytes:
-        """Everything but the sha256: one text for each set of masks, whatever order they came in."""
+        """Return the file's content before the sha256: the same for the same masks, whatever their order."""
         masks = dict(sorted(self.masks.items()))
         shapes = {name: list(mask.shape) for name, mask in masks.items()}
         bits = np.concatenate([mask.flatten().numpy() for mask in masks.values()])
         return MAGIC + json.dumps({"layers": shapes, **(more or {})}).encode() + b"\n" + np.packbits(bits).tobytes()
 
 
-def _unpacked(shapes: Any, packed: bytes) -> dict[str, Tensor]:
+def _unpack(shapes: Any, packed: bytes) -> dict[str, Tensor]:
     if not isinstance(shapes, dict):
         raise ValueError(f"layers are {shapes!r:.80}")
     sizes = {name: _size_of(shape) for name, shape in shapes.items()}
@@ -145,8 +145,8 @@ def _size_of(shape: Any) -> int:
     return math.prod(shape)
 
 
-def connections_kept(sparsity: float, total: int) -> int:
-    """How many of `total` connections a sparsity keeps: all but round(sparsity · total), and at least one."""
+def count_kept_connections(sparsity: float, total: int) -> int:
+    """Count the connections of `total` that a sparsity keeps: all but round(sparsity · total), and at least one."""
     if isinstance(sparsity, bool) or not 0.0 <= sparsity < 1.0:
         raise InvalidInput(f"sparsity={sparsity!r} must be a fraction from 0 to less than 1")
     keep = total - round(sparsity * total)
@@ -156,7 +156,7 @@ def connections_kept(sparsity: float, total: int) -> int:
 
 
 def keep_largest(scores: Mapping[str, Tensor], keep: int) -> dict[str, Tensor]:
-    """True for the `keep` largest scores of all layers together; of equal ones, the first by layer and index stay.
+    """Return masks of the `keep` largest scores of all layers together; of equal ones, the first are kept.
 
     Example:
         >>> keep_largest({"a": torch.tensor([1.0, 3.0]), "b": torch.tensor([3.0, 2.0])}, 1)
@@ -164,6 +164,7 @@ def keep_largest(scores: Mapping[str, Tensor], keep: int) -> dict[str, Tensor]:
     """
     flat = torch.cat([score.flatten() for score in scores.values()])
     kept = torch.zeros_like(flat, dtype=torch.bool)
+    # Stable, so that ties are broken alike on every device; topk promises no order among equals.
     kept[flat.argsort(descending=True, stable=True)[:keep]] = True
     parts = kept.split([score.numel() for score in scores.values()])
     return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}

@@ -1,4 +1,4 @@
-"""What a search has to beat: as many connections at random, or those that iterative magnitude pruning leaves."""
+"""The baselines of a search: as many connections at random, or those that iterative magnitude pruning leaves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import nn
 
-from tamis.architecture.architecture import Architecture, connections_kept, keep_largest
+from tamis.architecture.architecture import Architecture, count_kept_connections, keep_largest
 from tamis.architecture.layers import maskable_weights
 from tamis.errors import InvalidInput, listed
 from tamis.graph import Patterns, lasting, trace
@@ -23,7 +23,7 @@ from tamis.training import Data, Settings
 def random_architecture(
     model: nn.Module, sparsity: float, seed: int, include: Patterns = None, exclude: Patterns = None
 ) -> Architecture:
-    """So many connections of a model, each as likely as any other (section 3.2, "Rnd").
+    """Draw connections of a model at random, each as likely as any other (section 3.2, "Rnd").
 
     Args:
         model: only names and shapes of its weights count.
@@ -42,7 +42,7 @@ def random_architecture(
     }
     generator = torch.Generator().manual_seed(seed)
     scores = {name: torch.rand(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
-    keep = connections_kept(sparsity, sum(score.numel() for score in scores.values()))
+    keep = count_kept_connections(sparsity, sum(score.numel() for score in scores.values()))
     return Architecture(keep_largest(scores, keep))
 
 
@@ -58,7 +58,7 @@ def magnitude_architecture(
     device: str | torch.device | None = None,
     progress: Listener = True,
 ) -> Architecture:
-    """The connections that iterative magnitude pruning leaves, at a sparsity that is exact to one connection ("IMP").
+    """Find the connections that iterative magnitude pruning leaves, at a sparsity exact to one connection ("IMP").
 
     `rounds` times: train, take the same fraction of the remaining connections, those of all layers with the smallest
     |θ|, and give the others the weights back that they had after `rewind` epochs of the first training. This is
@@ -89,7 +89,7 @@ def magnitude_architecture(
     """
     fraction = amount_per_round(sparsity, rounds)
     sizes = {name: model.get_parameter(name).numel() for name in maskable_weights(model)}
-    keep = connections_kept(sparsity, sum(sizes.values()))
+    keep = count_kept_connections(sparsity, sum(sizes.values()))
     _check_same_layers(model, data, sizes)
     last_step = keep * fraction / (1 - fraction)  # how many connections the last round takes, but for rounding
     with ExitStack() as stack:
@@ -114,7 +114,7 @@ def magnitude_architecture(
 
 
 def amount_per_round(sparsity: float, rounds: int) -> float:
-    """The fraction p of the remaining weights to prune in each round to end at a sparsity: (1 − p)^rounds = 1 − s.
+    """Compute the fraction p of the remaining weights to prune in each round: (1 − p)^rounds = 1 − s.
 
     Example:
         >>> amount_per_round(sparsity=0.75, rounds=2)
@@ -130,7 +130,7 @@ def amount_per_round(sparsity: float, rounds: int) -> float:
 
 
 def _check_same_layers(model: nn.Module, data: Data, maskable: Collection[str]) -> None:
-    """Refuse to prune what a search does not mask, or to leave out what it does."""
+    """Raise InvalidInput where pruning would choose among other weights than a search masks."""
     network = trace(deepcopy(model).cpu(), data.example.cpu())
     differences = {*candidates(network).names} ^ {*maskable}
     if differences:

@@ -1,4 +1,4 @@
-"""Which weights of a module have connections to search among: those of its linear and convolution layers."""
+"""The weights of a module whose connections can be masked: those of its linear and convolution layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tamis.graph import Patterns, as_patterns, matches
 
 
 def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patterns = None) -> dict[str, list[str]]:
-    """The names of each weight that patterns choose, by the first of them; tied weights have several.
+    """List the names of each weight that patterns choose, by the first of them; tied weights have several.
 
     Args:
         model: any module.

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from tamis.architecture.architecture import Architecture, connections_kept
+from tamis.architecture.architecture import Architecture, count_kept_connections
 from tamis.architecture.two_temperature import TwoTemperature
 from tamis.artifact import Hold, Masks, read_json_object, replace_file
 from tamis.errors import InvalidInput
@@ -31,8 +31,8 @@ from tamis.training import (
     training_device,
 )
 
-QUESTION = "search.json"
-ANSWER = "found.architecture"
+SEARCH_FILE = "search.json"
+RESULT_FILE = "found.architecture"
 GONE_AFTER = 0.5  # of the epochs: when γ = None has taken the connections that no gradient holds
 
 
@@ -91,18 +91,18 @@ def search(
     relaxed = TwoTemperature(
         model, t_l=t_l, t_s=t_s, include=include, exclude=exclude, spread=spread, seed=settings.seed
     )
-    keep = connections_kept(sparsity, relaxed.total)
+    keep = count_kept_connections(sparsity, relaxed.total)
     _check_positive("mask_rate", mask_rate)
-    gamma = _gamma(settings, len(data), mask_rate, spread) if gamma is None else gamma
+    gamma = _default_gamma(settings, len(data), mask_rate, spread) if gamma is None else gamma
     _check_positive("gamma", gamma)
     check_fits(model, data.to(device_of(model)))  # here, where messages call the model by its own name
     team = join_team(training_device(model, device))
     folder, seen = None if directory is None else Path(directory), SeenSamples.of(data.sample_digests, "search")
     if folder is not None:
         choices = {"keep": keep, "gamma": float(gamma), "mask_rate": float(mask_rate), "spread": float(spread)}
-        _check_question(folder, {**_described(relaxed, data, settings), **choices}, team)
-        if (folder / ANSWER).exists():
-            return Architecture.load(folder / ANSWER).having_seen(seen)
+        _check_same_search(folder, {**_describe_search(relaxed, data, settings), **choices}, team)
+        if (folder / RESULT_FILE).exists():
+            return Architecture.load(folder / RESULT_FILE).with_seen(seen)
     search_masks = _SearchMasks(keep, gamma, mask_rate / settings.learning_rate)
     try:
         trained = train(
@@ -112,15 +112,15 @@ def search(
         architecture = found.architecture
     else:
         assert isinstance(trained.model, TwoTemperature)
-        architecture = _cut(trained.model, sparsity, settings.epochs)
+        architecture = _cut_to_sparsity(trained.model, sparsity, settings.epochs)
     if folder is not None and team.leads:
-        architecture.save(folder / ANSWER)
+        architecture.save(folder / RESULT_FILE)
     team.wait()
-    return architecture.having_seen(seen)
+    return architecture.with_seen(seen)
 
 
 class _Found(Exception):
-    """Ends the training: the masks stand, and nothing that follows would change them."""
+    """An exception that ends the training: the masks stand, and nothing that follows would change them."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__(f"{architecture!r}")
@@ -128,7 +128,7 @@ class _Found(Exception):
 
 
 class _SearchMasks(Masks):
-    """Masks that are still looked for: what training holds is not zeros, but the steps of the masks.
+    """Masks that are still searched for: training takes a step of the masks where it would hold zeros.
 
     Args:
         keep: how many connections to end with.
@@ -143,7 +143,7 @@ class _SearchMasks(Masks):
 
     @property
     def sparsity(self) -> float:
-        """That of the masks as they are now."""
+        """The sparsity of the masks as they are now."""
         return 0.0 if self._relaxed is None else self._relaxed.sparsity
 
     def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
@@ -169,8 +169,8 @@ class _Steps(Hold):
         self.relaxed.add_weight_penalty(self.masks.gamma)
 
 
-def _gamma(settings: Settings, examples: int, mask_rate: float, spread: float) -> float:
-    """γ with which the penalty alone takes w from three times its spread to 0 in half of the epochs.
+def _default_gamma(settings: Settings, examples: int, mask_rate: float, spread: float) -> float:
+    """Compute γ with which the penalty alone takes w from three times its spread to 0 in half of the epochs.
 
     Steps w ← w − 2αγ(1 + w) give log(1 + w) ← log(1 + w) − 2αγ, so that γ = log(1 + 3ε_w) / (2 Σα).
     """
@@ -180,7 +180,7 @@ def _gamma(settings: Settings, examples: int, mask_rate: float, spread: float) -
     return math.log1p(3 * spread) / (2 * sum(rates))
 
 
-def _cut(relaxed: TwoTemperature, sparsity: float, epochs: int) -> Architecture:
+def _cut_to_sparsity(relaxed: TwoTemperature, sparsity: float, epochs: int) -> Architecture:
     warnings.warn(
         f"after {epochs} epochs the masks are at a sparsity of {relaxed.sparsity:.4f}, short of {sparsity}: the "
         "connections with the largest w are kept; a larger gamma or more epochs would reach it",
@@ -189,19 +189,19 @@ def _cut(relaxed: TwoTemperature, sparsity: float, epochs: int) -> Architecture:
     return relaxed.architecture(sparsity)
 
 
-def _described(relaxed: TwoTemperature, data: Data, settings: Settings) -> dict[str, Any]:
-    """What is searched, on what and how, in the words of the message that says what is not the same."""
+def _describe_search(relaxed: TwoTemperature, data: Data, settings: Settings) -> dict[str, Any]:
+    """Return what is searched, on what and how, keyed by the words of the message that says what differs."""
     shapes = {f"the shape of '{name}'": list(w.shape) for name, w in relaxed.logits.items()}
     temperatures = {"t_l": relaxed.t_l, "t_s": relaxed.t_s}
     plain = {**asdict(settings), "milestones": list(settings.milestones)}
     return {**plain, "the data": f"{data.name} ({len(data)} examples)", **shapes, **temperatures}
 
 
-def _check_question(folder: Path, question: dict[str, Any], team: Team) -> None:
-    """Refuse to go on with another search than the one that was begun here."""
-    path = folder / QUESTION
+def _check_same_search(folder: Path, question: dict[str, Any], team: Team) -> None:
+    """Raise InvalidInput where a directory holds another search; else note this one there."""
+    path = folder / SEARCH_FILE
     if path.exists():
-        begun = _read_question(path)
+        begun = _read_search(path)
         for name in dict.fromkeys([*begun, *question]):
             if begun.get(name) != question.get(name):
                 raise InvalidInput(
@@ -215,7 +215,7 @@ def _check_question(folder: Path, question: dict[str, Any], team: Team) -> None:
     team.wait()
 
 
-def _read_question(path: Path) -> dict[str, Any]:
+def _read_search(path: Path) -> dict[str, Any]:
     return read_json_object(path, "search in another directory")
 
 

@@ -52,7 +52,7 @@ def transfer(
     Reference: colombo2021architecture.
     """
     architecture.check_fits(model)
-    fresh = freshly_initialised(model, settings.seed)
+    fresh = reinitialise(model, settings.seed)
     trained = train(
         fresh,
         data,
@@ -67,8 +67,8 @@ def transfer(
     return trained
 
 
-def freshly_initialised(model: nn.Module, seed: int) -> nn.Module:
-    """A copy of a model in which every module has drawn its parameters anew; the caller's random state is put back.
+def reinitialise(model: nn.Module, seed: int) -> nn.Module:
+    """Copy a model, let every module draw its parameters anew, and put the caller's random state back.
 
     They are drawn on the CPU, so that the seed means the same on any device; and not from the seed itself: a model that
     the caller has made after `torch.manual_seed` of the same number would begin with the weights of the search.

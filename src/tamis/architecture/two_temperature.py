@@ -19,14 +19,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from tamis.architecture.architecture import Architecture, connections_kept, keep_largest
+from tamis.architecture.architecture import Architecture, count_kept_connections, keep_largest
 from tamis.architecture.layers import maskable_weights
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.graph import Patterns, lasting
 
 
 class _Relaxation(torch.autograd.Function):
-    """σ(t_l w), whose gradient is said to be that of σ(t_s w)."""
+    """The mask σ(t_l w) with the gradient of σ(t_s w) in the place of its own."""
 
     @staticmethod
     def forward(ctx: Any, w: Tensor, t_l: float, t_s: float) -> Tensor:
@@ -37,13 +37,14 @@ class _Relaxation(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (w,) = ctx.saved_tensors
+        # At t_l the slope vanishes away from w = 0 and nothing would learn; at the higher temperature it does not.
         v = torch.sigmoid(ctx.t_s * w)
         # Printed in (15): without t_s; see ERRATA 26.
         return gradients[0] * (ctx.t_s * v * (1 - v)), None, None
 
 
 def relaxed_mask(w: Tensor, t_l: float, t_s: float) -> Tensor:
-    """The mask v = σ(t_l w) (6), with the gradient ∇_v L ∘ t_s σ(t_s w)(1 − σ(t_s w)) with respect to w (7).
+    """Compute the mask v = σ(t_l w) (6), with the gradient ∇_v L ∘ t_s σ(t_s w)(1 − σ(t_s w)) with respect to w (7).
 
     At t_s = t_l this is the gradient of σ(t_l w) itself.
 
@@ -57,7 +58,7 @@ def relaxed_mask(w: Tensor, t_l: float, t_s: float) -> Tensor:
 
 
 class _Masked(nn.Module):
-    """Turns a weight θ into σ(t_l w) ∘ θ, for torch.nn.utils.parametrize."""
+    """The parametrization θ ↦ σ(t_l w) ∘ θ of a weight, for torch.nn.utils.parametrize."""
 
     def __init__(self, logits: Tensor, t_l: float, t_s: float) -> None:
         super().__init__()
@@ -114,7 +115,9 @@ class TwoTemperature(nn.Module):
         chosen = maskable_weights(self.model, lasting(include), lasting(exclude))
         generator = torch.Generator().manual_seed(seed)
         for name, every_name in chosen.items():
-            masked = _Masked(_beginning(self.model.get_parameter(name), spread, generator), self.t_l, self.t_s)
+            masked = _Masked(
+                _draw_initial_logits(self.model.get_parameter(name), spread, generator), self.t_l, self.t_s
+            )
             for tied in every_name:
                 place, _, leaf = tied.rpartition(".")
                 module = self.model.get_submodule(place)
@@ -128,21 +131,21 @@ class TwoTemperature(nn.Module):
     @property
     def logits(self) -> dict[str, nn.Parameter]:
         """w, by the names that weights have in the user's model; connections with w > 0 are kept."""
-        return {name: self._parametrized(name)[0].logits for name in self.names}
+        return {name: self._parametrization(name)[0].logits for name in self.names}
 
     @property
     def weights(self) -> dict[str, nn.Parameter]:
         """θ, without masks, by the same names."""
-        return {name: self._parametrized(name).original for name in self.names}
+        return {name: self._parametrization(name).original for name in self.names}
 
     @property
     def total(self) -> int:
-        """D: how many connections there are."""
+        """D, the number of connections."""
         return sum(w.numel() for w in self.logits.values())
 
     @property
     def kept(self) -> int:
-        """1ᵀ1[w > 0]."""
+        """1ᵀ1[w > 0], the number of connections that are kept."""
         return int(torch.stack([(w > 0).sum() for w in self.logits.values()]).sum())
 
     @property
@@ -151,7 +154,7 @@ class TwoTemperature(nn.Module):
         return 1 - self.kept / self.total
 
     def penalty(self) -> Tensor:
-        """1ᵀ((1 + w)² + θ²), which γ multiplies in (18), over what is masked."""
+        """Compute 1ᵀ((1 + w)² + θ²) over what is masked, which γ multiplies in (18)."""
         terms = [(1 + w).square().sum() for w in self.logits.values()]
         terms += [weight.square().sum() for weight in self.weights.values()]
         return torch.stack(terms).sum()
@@ -165,7 +168,7 @@ class TwoTemperature(nn.Module):
 
     @torch.no_grad()
     def update(self, rate: float, gamma: float, keep: int) -> bool:
-        """One step of the masks along the gradients that `backward` has filled, until `keep` connections are left:
+        """Take one step of the masks along the gradients that `backward` has filled, until `keep` connections are left:
 
             w ← w − α (∇̃_w L + 2γ(1 + w))                                                        (17, with ERRATA 25)
 
@@ -178,25 +181,26 @@ class TwoTemperature(nn.Module):
             Whether no more than `keep` connections were left. Then exactly `keep` are, w > 0, and it is time to stop
             (ERRATA 29).
         """
-        before = {name: w.clone() for name, w in self.logits.items()}
+        before = {name: w.clone() for name, w in self.logits.items()}  # to undo what a step takes too many
         for w in self.logits.values():
             push = 2 * gamma * (1 + w)  # printed: −2γ(1 + w); see ERRATA 25
             w.sub_(rate * (push if w.grad is None else w.grad + push))
+        # Checked once the target is reached, and not in each step: asking a GPU makes it wait.
         if self.kept > keep:
             return False
         self._check_finite()
-        self._bring_back(before, keep - self.kept)
+        self._undo_crossings(before, keep - self.kept)
         return True
 
     def architecture(self, sparsity: float | None = None) -> Architecture:
-        """The connections with w > 0 (ERRATA 29); with a sparsity, as many as that leaves, those with the largest w."""
+        """Return the connections with w > 0 (ERRATA 29); with a sparsity, as many as it leaves, of the largest w."""
         if sparsity is None:
             return Architecture({name: w > 0 for name, w in self.logits.items()})
-        keep = connections_kept(sparsity, self.total)
+        keep = count_kept_connections(sparsity, self.total)
         return Architecture(keep_largest({name: w.detach() for name, w in self.logits.items()}, keep))
 
-    def _bring_back(self, before: dict[str, Tensor], missing: int) -> None:
-        """Undo the step of so many connections that it took across 0, those that are nearest to it."""
+    def _undo_crossings(self, before: dict[str, Tensor], missing: int) -> None:
+        """Undo the step of so many of the connections that it took across 0, those that are nearest to it."""
         logits = self.logits
         crossed = {name: (before[name] > 0) & (w <= 0) for name, w in logits.items()}
         nearness = {name: w.masked_fill(~crossed[name], -math.inf) for name, w in logits.items()}
@@ -210,14 +214,14 @@ class TwoTemperature(nn.Module):
                     f"the mask of '{name}' is no longer finite; try a smaller rate for the masks or for the weights"
                 )
 
-    def _parametrized(self, name: str) -> Any:
+    def _parametrization(self, name: str) -> Any:
         place, _, leaf = name.rpartition(".")
         parametrizations: Any = self.model.get_submodule(place).parametrizations
         return parametrizations[leaf]
 
 
-def _beginning(weight: Tensor, spread: float, generator: torch.Generator) -> Tensor:
-    """|N(0, ε_w²)| in the shape of a weight, never 0, in float32 at least: small steps would be lost in less."""
+def _draw_initial_logits(weight: Tensor, spread: float, generator: torch.Generator) -> Tensor:
+    """Draw |N(0, ε_w²)| in the shape of a weight, never 0, in float32 at least: less would lose small steps."""
     drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64).abs() * spread
     dtype = torch.promote_types(weight.dtype, torch.float32)
     return drawn.to(weight.device, dtype).clamp_(min=torch.finfo(dtype).tiny)

@@ -26,8 +26,8 @@ from pathlib import Path
 from types import TracebackType
 
 import torch
-from safetensors.torch import load as tensors_of
-from safetensors.torch import save as bytes_of
+from safetensors.torch import load as decode_tensors
+from safetensors.torch import save as encode_tensors
 from torch import Tensor
 
 from tamis.artifact import load_archive, replace_file, try_lock
@@ -40,8 +40,8 @@ FIRST_VERSION = b"TAMISRND"  # whose lengths have no checksum
 FRAME = struct.Struct("<III")
 
 
-class Journal:
-    """The rounds of a learner, on disk.
+class RoundJournal:
+    """A journal of the rounds of a learner, on disk.
 
     Opening it brings the learner to where the run was: `rounds` says how many it has learnt, so that the stream goes on
     with the next. A round counts from the moment it is on the disk, also where the kill came before it was learnt.
@@ -53,7 +53,7 @@ class Journal:
 
     Example:
         >>> learner = OnlineLearner(space, Prior(0.1), lam=0.5, seed=0)
-        >>> with Journal(learner, "run.rounds") as journal:
+        >>> with RoundJournal(learner, "run.rounds") as journal:
         ...     for x, y in stream[journal.rounds:]:
         ...         learner.predict(x)
         ...         journal.update(x, y)
@@ -65,7 +65,7 @@ class Journal:
         if learner.rounds:
             raise InvalidInput(f"a journal begins with a fresh learner, and this one is after {learner.rounds} rounds")
         self.learner, self.path, self.snapshot_every = learner, Path(path), snapshot_every
-        self._file, self._end, self._torn = _opened(self.path), 0, False
+        self._file, self._end, self._torn = _open(self.path), 0, False
         try:
             if not try_lock(self._file):
                 raise InvalidInput(f"{self.path} is being written by another run: wait for it, or name another file")
@@ -77,7 +77,7 @@ class Journal:
     def _begin(self) -> None:
         """Bring the learner to where the file ends, and cut off what is torn."""
         content, learner = self._file.read(), self.learner
-        head = _framed(_which(learner))
+        head = _frame_body(_identify(learner))
         kept, bodies = _read(content, self.path)
         if not content.startswith(MAGIC + head):
             if bodies:
@@ -92,12 +92,12 @@ class Journal:
 
     @property
     def rounds(self) -> int:
-        """How many the learner has learnt."""
+        """The number of rounds that the learner has learnt."""
         return self.learner.rounds
 
     @property
     def snapshot(self) -> Path:
-        """Where snapshots lie."""
+        """The path of the snapshot."""
         return self.path.with_name(self.path.name + ".snapshot")
 
     def update(self, x: Tensor, y: Tensor) -> None:
@@ -107,10 +107,10 @@ class Journal:
             x, y: as `OnlineLearner.update` takes them.
         """
         self._check_usable()
-        self.learner.checked(x, y)
-        body, before = _body(x, y), self._end
+        self.learner.check_round(x, y)
+        body, before = _encode_round(x, y), self._end
         try:
-            self._append(_framed(body))
+            self._append(_frame_body(body))
             self.learner.update(x, y)
         except BaseException:
             self._cut(before)
@@ -120,7 +120,7 @@ class Journal:
             self._take_snapshot()
 
     def _check_usable(self) -> None:
-        """InvalidInput where a round could not be written after those of the file, or not be learnt after them."""
+        """Raise InvalidInput where a round could not be written after those of the file, or not be learnt."""
         if self._file.closed:
             raise InvalidInput(f"the journal {self.path} is closed")
         again = f"open {self.path} again with a fresh learner, which is given the rounds of the file"
@@ -137,7 +137,7 @@ class Journal:
         """Close the file; the learner stays as it is."""
         self._file.close()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> RoundJournal:
         return self
 
     def __exit__(
@@ -168,7 +168,7 @@ class Journal:
     def _replay(self, bodies: list[bytes]) -> None:
         self._load_snapshot(len(bodies))
         for body in bodies[self.rounds :]:
-            tensors = tensors_of(body)
+            tensors = decode_tensors(body)
             self.learner.update(tensors["x"], tensors["y"])
 
     def _load_snapshot(self, written: int) -> None:
@@ -183,29 +183,29 @@ class Journal:
             return
 
 
-def rounds_in(path: str | Path) -> int:
-    """How many rounds a journal holds; none where there is no file.
+def count_rounds(path: str | Path) -> int:
+    """Count the rounds that a journal holds; 0 where there is no file.
 
     Example:
-        >>> rounds_in("run.rounds")
+        >>> count_rounds("run.rounds")
         120
     """
     path = Path(path)
     return len(_read(path.read_bytes(), path)[1]) if path.exists() else 0
 
 
-def _which(learner: OnlineLearner) -> bytes:
-    """What tells a learner from others: its arguments, and the state of its generator before the first round."""
+def _identify(learner: OnlineLearner) -> bytes:
+    """Return what tells a learner from others: its arguments, and its generator's state before the first round."""
     state = learner.state_dict()
     seed = hashlib.sha256(bytes(state["generator"].tolist())).hexdigest()
     return f'{{"learner": {state["identity"]}, "generator": "{seed}"}}'.encode()
 
 
-def _body(x: Tensor, y: Tensor) -> bytes:
-    return bytes_of({"x": x.detach().cpu().contiguous(), "y": y.detach().cpu().contiguous()})
+def _encode_round(x: Tensor, y: Tensor) -> bytes:
+    return encode_tensors({"x": x.detach().cpu().contiguous(), "y": y.detach().cpu().contiguous()})
 
 
-def _framed(body: bytes) -> bytes:
+def _frame_body(body: bytes) -> bytes:
     return _frame(len(body), zlib.crc32(body)) + body
 
 
@@ -214,12 +214,12 @@ def _frame(length: int, checksum: int) -> bytes:
 
 
 def _chain(head: bytes, bodies: list[bytes]) -> list[int]:
-    """A checksum of the head, and of the head and all rounds up to each."""
+    """Compute checksums of the head, and of the head with all rounds up to each."""
     return list(accumulate(bodies, lambda now, body: zlib.crc32(body, now), initial=zlib.crc32(head)))
 
 
 def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
-    """How many bytes are whole, and the rounds in them; the torn end of a file is left out.
+    """Return how many bytes are whole, and the rounds in them; the torn end of a file is left out.
 
     A record that is damaged and has anything after it was not torn by a kill: CorruptArtifact.
     """
@@ -236,7 +236,7 @@ def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
         if not framed or len(body) < length or zlib.crc32(body) != checksum:
             torn = end >= len(content) if framed else not any(content[place:])  # zeros: only the size was written
             if not torn:
-                raise _damaged(path, place, len(bodies))
+                raise _damage_error(path, place, len(bodies))
             break
         bodies.append(body)
         place = end
@@ -244,23 +244,23 @@ def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
 
 
 def _check_beginning(content: bytes, path: Path) -> None:
-    """CorruptArtifact for what is no journal, or one of an older version."""
+    """Raise CorruptArtifact for what is no journal, or one of an older version."""
     if content.startswith(FIRST_VERSION):
         raise CorruptArtifact(f"{path} is a journal of version 1, and not 2: begin the run anew, in another file")
     if any(content) and not MAGIC.startswith(content):
         raise CorruptArtifact(f"{path} is not a journal of rounds: it begins with {content[:8]!r}")
 
 
-def _damaged(path: Path, place: int, records: int) -> CorruptArtifact:
-    """What is said of a record that is not as it was written."""
+def _damage_error(path: Path, place: int, records: int) -> CorruptArtifact:
+    """Return the error about a record that is not as it was written."""
     if not records:
         return CorruptArtifact(f"{path} is damaged at byte {place}, where it says which learner it is of")
     whole = f"its first {place} bytes are a journal of the {records - 1} rounds before"
     return CorruptArtifact(f"{path} is damaged at byte {place}, in the record of round {records}: {whole}")
 
 
-def _opened(path: Path) -> io.FileIO:
-    """A file to read and write: the one that is there, else a new one, without a moment at which it is emptied.
+def _open(path: Path) -> io.FileIO:
+    """Open a file to read and write: the one that is there, else a new one, without ever emptying it.
 
     It has no buffer, which would hold what a full disk did not take, and write it later.
     """

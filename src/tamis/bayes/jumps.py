@@ -8,7 +8,7 @@ cancel against the prior, so that the jump from s to s' is accepted with probabi
 
 where n counts neighbours. After many rounds, weights that fit are hardly ever drawn, and few jumps are accepted: it is
 `tamis.bayes.resampling` that keeps structures alive then. Of a target that sees some rounds only, h(w') − h(w) is
-estimated by the same rounds for both, and `Target.doubt` taken from log r.
+estimated by the same rounds for both, and `Target.variance_penalty` taken from log r.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import math
 import torch
 from torch import Tensor
 
-from tamis.bayes.moves import Population, decided
+from tamis.bayes.moves import Population, decide
 from tamis.bayes.space import Space
 from tamis.bayes.target import Target
 
 
 def jump(target: Target, population: Population, generator: torch.Generator) -> tuple[Population, float]:
-    """A jump of each particle to a structure beside its own; and the mean acceptance."""
+    """Propose a jump of each particle to a neighbouring structure, and return the mean acceptance as well."""
     space, device = target.space, population.latent.device
-    aims = _neighbours_drawn(space, population.structures, generator)
+    aims = _draw_neighbours(space, population.structures, generator)
     latent = torch.zeros_like(population.latent)
     for number, places in population.groups():
         for aim in aims[places].unique().tolist():
@@ -34,12 +34,13 @@ def jump(target: Target, population: Population, generator: torch.Generator) -> 
             ours, theirs = space.match(number, aim)
             kinds = space.kinds(space.structures[aim])
             proposal = target.prior.sample_latent(kinds, len(there), generator).to(device)
+            # New weights come from the prior, so that their density cancels against the prior's in the ratio.
             proposal[:, theirs] = population.latent[there][:, ours]
             latent[there, : len(kinds)] = proposal
     energy, rise = _rise(target, population, aims, latent)
-    worth = _log_worth(space).to(device)
+    worth = _log_prior_per_neighbour(space).to(device)
     log_ratio = worth[aims] - worth[population.structures] - rise
-    accepted, mean = decided(log_ratio, generator)
+    accepted, mean = decide(log_ratio, generator)
     return Population(
         torch.where(accepted, aims, population.structures),
         torch.where(accepted[:, None], latent, population.latent),
@@ -48,20 +49,21 @@ def jump(target: Target, population: Population, generator: torch.Generator) -> 
 
 
 def _rise(target: Target, population: Population, aims: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-    """h of what is proposed, and λ(h(w') − h(w)) for the ratio; (N,) both."""
+    """Compute h of the proposals, and λ(h(w') − h(w)) for the ratio; (N,) both."""
     proposed = Population(aims, latent, population.energy)
     if not target.partial:
         energy = torch.zeros_like(population.energy)
         for aim, places in proposed.groups():
             energy[places] = target.energy(aim, latent[places, : target.space.count(target.space.structures[aim])])
         return energy, target.lam * (energy - population.energy)
+    # The same rounds for both: their errors are nearly the same, and the difference has little of them left.
     terms = _terms(target, proposed)
     change = terms - _terms(target, population)
-    return terms.sum(1), target.lam * change.sum(1) + target.doubt(change)
+    return terms.sum(1), target.lam * change.sum(1) + target.variance_penalty(change)
 
 
 def _terms(target: Target, population: Population) -> Tensor:
-    """What each round adds to h of each particle, (N, rounds)."""
+    """Compute what each round adds to h of each particle, (N, rounds)."""
     found = population.latent.new_zeros(len(population), len(target.rounds))
     for number, places in population.groups():
         latent = population.latent[places, : target.space.count(target.space.structures[number])]
@@ -69,15 +71,15 @@ def _terms(target: Target, population: Population) -> Tensor:
     return found
 
 
-def _log_worth(space: Space) -> Tensor:
-    """log π(s) − log n(s) of each structure."""
+def _log_prior_per_neighbour(space: Space) -> Tensor:
+    """Compute log π(s) − log n(s) of each structure."""
     pairs = zip(space.structures, space.neighbours, strict=True)
     worth = [math.log(space.probabilities[each]) - math.log(max(1, len(beside))) for each, beside in pairs]
     return torch.tensor(worth, dtype=torch.float64)
 
 
-def _neighbours_drawn(space: Space, structures: Tensor, generator: torch.Generator) -> Tensor:
-    """For each particle one of the structures beside its own, each as likely; its own where there is none."""
+def _draw_neighbours(space: Space, structures: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw a neighbour of each particle's structure, each as likely; its own where there is none."""
     table = [each or (number,) for number, each in enumerate(space.neighbours)]
     shares = torch.rand(len(structures), generator=generator, dtype=torch.float64).tolist()
     chosen = [table[s][int(u * len(table[s]))] for s, u in zip(structures.tolist(), shares, strict=True)]

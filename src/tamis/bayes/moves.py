@@ -14,8 +14,8 @@ then follow an unbiased gradient (stochastic-gradient Langevin, with Metropolis'
 widens the law: to first order by the factor 1 + tan²(θ/2) λ² var(∂ĥ), and θ is held so small that this is at most 1 +
 `NOISE`, on average over coordinates. Measured for one weight at λ = 1, after many sweeps: with 30 of 100 rounds the
 mean is off by 0.11 standard deviations and the variance 1.26 times too large, with 20 of 400 by 0.24 and 1.36. Flips
-are proposed by one draw of rounds and judged by another, less its `Target.doubt`, so that they keep Gibbs_λ(h) itself
-as far as errors of ĥ are normal.
+are proposed by one draw of rounds and judged by another, less its `Target.variance_penalty`, so that they keep
+Gibbs_λ(h) itself as far as errors of ĥ are normal.
 
 Printed: no sampler at all (ERRATA 8).
 """
@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,7 +35,7 @@ from tamis.bayes.prior import SIGN, Prior
 from tamis.bayes.space import Space
 from tamis.bayes.target import Target
 
-LANGEVIN_ACCEPTANCE = 0.574  # the best in many dimensions
+LANGEVIN_ACCEPTANCE = 0.574  # the best in many dimensions (Roberts and Rosenthal, 1998)
 FLIP_ACCEPTANCE = 0.574
 LARGEST_STEP, SMALLEST_STEP = 0.999, 1e-6
 NOISE = 0.1  # how much wider the law may become by the noise of gradients of some rounds
@@ -59,23 +60,23 @@ class Population:
     def __len__(self) -> int:
         return len(self.structures)
 
-    def taken(self, places: Tensor) -> Population:
-        """The particles at these places."""
+    def select(self, places: Tensor) -> Population:
+        """Return the particles at these places."""
         return Population(self.structures[places], self.latent[places], self.energy[places])
 
     def to(self, device: str | torch.device) -> Population:
-        """The same particles on a device."""
+        """Return the same particles on a device."""
         return Population(self.structures.to(device), self.latent.to(device), self.energy.to(device))
 
     def groups(self) -> Iterator[tuple[int, Tensor]]:
-        """Each structure that has particles, with their places."""
+        """Yield each structure that has particles, with their places."""
         for number in self.structures.unique().tolist():
             yield int(number), (self.structures == number).nonzero()[:, 0]
 
 
 @dataclass(frozen=True)
-class Pace:
-    """How bold proposals are within each structure: of Langevin steps, by coordinate, and of flips.
+class StepSizes:
+    """The sizes of proposals within each structure: of Langevin steps, by coordinate, and of flips.
 
     Attributes:
         step: (structures,), β of a coordinate of curvature 1; of another one, this over the root of its curvature.
@@ -89,16 +90,17 @@ class Pace:
     curvature: Tensor
 
     @classmethod
-    def initial(cls, space: Space) -> Pace:
+    def initial(cls, space: Space) -> StepSizes:
+        """Return the sizes to begin with: curvature 1, which is the prior's."""
         count, width = len(space.structures), max(space.count(each) for each in space.structures)
         step, reserve = (torch.full((count,), value, dtype=torch.float64) for value in (0.5, 2.0))
         return cls(step, reserve, torch.ones(count, width, dtype=torch.float64))
 
-    def steps(self, number: int, count: int) -> Tensor:
-        """β of each of the first coordinates of a structure, (count,)."""
+    def coordinate_steps(self, number: int, count: int) -> Tensor:
+        """Compute β of each of the first coordinates of a structure, (count,)."""
         return (self.step[number] / self.curvature[number, :count].sqrt()).clamp(SMALLEST_STEP, LARGEST_STEP)
 
-    def adapted(
+    def adapt(
         self,
         number: int,
         steps: float | None,
@@ -106,8 +108,8 @@ class Pace:
         curvature: Tensor | None = None,
         shorter: float = 1.0,
         gain: float = 0.5,
-    ) -> Pace:
-        """Bolder where more proposals were accepted than is best, more careful where fewer were.
+    ) -> StepSizes:
+        """Return larger sizes where more proposals were accepted than is best, and smaller ones where fewer were.
 
         It is adapted between sweeps, by what all particles of a structure did, and the same for all of them: for many
         particles this is a fixed sequence, under which each sweep keeps the target.
@@ -121,6 +123,7 @@ class Pace:
         """
         step, reserve, known = self.step.clone(), self.reserve.clone(), self.curvature.clone()
         if steps is not None:
+            # Steps that noise held back are adapted from what was really tried, so that they do not grow unseen.
             bolder = shorter * step[number] * math.exp(gain * (steps - LANGEVIN_ACCEPTANCE))
             step[number] = bolder.clamp(SMALLEST_STEP, LARGEST_STEP * math.sqrt(float(known[number].max())))
         if flips is not None:
@@ -131,8 +134,8 @@ class Pace:
         return replace(self, step=step, reserve=reserve, curvature=known)
 
 
-def drawn_from_prior(space: Space, prior: Prior, count: int, generator: torch.Generator) -> Population:
-    """Independent particles from the prior, at energy 0."""
+def sample_from_prior(space: Space, prior: Prior, count: int, generator: torch.Generator) -> Population:
+    """Draw independent particles from the prior, at energy 0."""
     shares = torch.tensor([space.probabilities[each] for each in space.structures], dtype=torch.float64)
     structures = torch.multinomial(shares, count, replacement=True, generator=generator)
     width = max(space.count(each) for each in space.structures)
@@ -145,25 +148,25 @@ def drawn_from_prior(space: Space, prior: Prior, count: int, generator: torch.Ge
 
 
 @dataclass(frozen=True)
-class Manner:
-    """How a sweep goes: leapfrog steps of a proposal, and how many past rounds a move sees; None for all."""
+class SweepSettings:
+    """The settings of a sweep: leapfrog steps of a proposal, and how many past rounds a move sees; None for all."""
 
     leapfrog: int = 1
     subsample: int | None = None
 
-    def seen(self, target: Target, generator: torch.Generator) -> Target:
-        """What a move sees of the target."""
-        return target if self.subsample is None else target.of_some(self.subsample, generator)
+    def select_rounds(self, target: Target, generator: torch.Generator) -> Target:
+        """Return the part of a target that one move sees."""
+        return target if self.subsample is None else target.subsample_rounds(self.subsample, generator)
 
 
 class Tally:
-    """How many proposals of each kind were accepted: a mean over all of them."""
+    """A count of accepted proposals by kind, as a mean over all of them."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, int]] = {}
 
     def add(self, kind: str, accepted: float | None, count: int) -> None:
-        """Count so many proposals with this mean acceptance; None for a kind that there was not."""
+        """Count so many proposals with this mean acceptance; None stands for a kind that was not proposed."""
         if accepted is not None:
             total, number = self._sums.get(kind, (0.0, 0))
             self._sums[kind] = (total + accepted * count, number + count)
@@ -174,69 +177,97 @@ class Tally:
         return {kind: total / number for kind, (total, number) in self._sums.items()}
 
 
-def within(
+class State(NamedTuple):
+    """Where the particles of one structure are, with what the target says there.
+
+    Attributes:
+        number: of the structure.
+        latent: (n, p) coordinates.
+        energy: (n,) h of each particle.
+        gradient: (n, p) of h by latent coordinates.
+    """
+
+    number: int
+    latent: Tensor
+    energy: Tensor
+    gradient: Tensor
+
+    @classmethod
+    def at(cls, target: Target, number: int, latent: Tensor) -> State:
+        """Evaluate a target at latent coordinates of one structure."""
+        return cls(number, latent, *target.energy_and_gradient(number, latent))
+
+
+def move_within_structures(
     target: Target,
     population: Population,
-    pace: Pace,
+    step_sizes: StepSizes,
     generator: torch.Generator,
-    manner: Manner = Manner(),  # noqa: B008 - a value
+    settings: SweepSettings = SweepSettings(),  # noqa: B008 - a value
     tally: Tally | None = None,
-) -> tuple[Population, Pace]:
-    """A Langevin step of the real coordinates of each particle, then flips of its signs; and an adapted pace.
+) -> tuple[Population, StepSizes]:
+    """Move the real coordinates of each particle by a Langevin step, then flip signs, and adapt the step sizes.
 
     Args:
-        target: what is kept.
+        target: the law that the moves keep.
         population: the particles.
-        pace: how bold proposals are.
+        step_sizes: how bold proposals are.
         generator: of all that is drawn.
-        manner: how the sweep goes.
-        tally: told how many "steps" and "flips" are accepted.
+        settings: how the sweep goes.
+        tally: counts how many "steps" and "flips" are accepted.
     """
     latent, energy = population.latent.clone(), population.energy.clone()
     for number, places in population.groups():
         kinds = target.space.kinds(target.space.structures[number])
         signs = (kinds == SIGN).to(latent.device)
-        seen = manner.seen(target, generator)
-        z = latent[places, : len(kinds)]
-        state = (z, *seen.energy_and_gradient(number, z))
+        seen = settings.select_rounds(target, generator)
+        # Energies are computed anew, and not taken from the population: those are of other rounds where `seen` is
+        # a subsample, and a ratio must compare both ends by the same rounds.
+        state = State.at(seen, number, latent[places, : len(kinds)])
         steps = flips = curvature = None
         shorter = 1.0
         if not bool(signs.all()):
-            bold, noise = pace.steps(number, len(kinds)).to(z.device), _noise(seen, number, state)
-            curvature = torch.where(signs, 1.0, ((z + target.lam * state[2]) ** 2).mean(0) - noise)
-            shorter = _shorter(bold[~signs], noise[~signs], manner.leapfrog)
-            state, steps = langevin(seen, number, state, ~signs, shorter * bold, generator, leapfrog=manner.leapfrog)
+            bold = step_sizes.coordinate_steps(number, len(kinds)).to(latent.device)
+            noise = _gradient_noise(seen, state)
+            # E (∂ −log density)² is the mean curvature under the target; the noise of ∂ĥ adds its variance to it.
+            slope = state.latent + target.lam * state.gradient
+            curvature = torch.where(signs, 1.0, (slope**2).mean(0) - noise)
+            shorter = _limit_noise(bold[~signs], noise[~signs], settings.leapfrog)
+            state, steps = langevin(seen, state, ~signs, shorter * bold, generator, leapfrog=settings.leapfrog)
         if bool(signs.any()):
-            judge = manner.seen(target, generator)
-            state, flips = flip(seen, number, state, signs, float(pace.reserve[number]), generator, judge=judge)
-        latent[places, : len(kinds)], energy[places] = state[0], state[1]
-        pace = pace.adapted(number, steps, flips, curvature, shorter)
+            # Other rounds than those that propose: what made a flip look good by chance must not accept it, too.
+            judge = settings.select_rounds(target, generator)
+            state, flips = flip(seen, state, signs, float(step_sizes.reserve[number]), generator, judge=judge)
+        latent[places, : len(kinds)], energy[places] = state.latent, state.energy
+        step_sizes = step_sizes.adapt(number, steps, flips, curvature, shorter)
         if tally is not None:
             tally.add("steps", steps, len(places))
             tally.add("flips", flips, len(places))
-    return Population(population.structures, latent, energy), pace
+    return Population(population.structures, latent, energy), step_sizes
 
 
-State = tuple[Tensor, Tensor, Tensor]  # latent (n, p), energy (n,), gradient (n, p)
+def _gradient_noise(seen: Target, state: State) -> Tensor:
+    """Estimate the variance of λ∂ĥ over which rounds are drawn, (p,).
 
-
-def _noise(seen: Target, number: int, state: State) -> Tensor:
-    """The variance of λ∂ĥ over which rounds are drawn, (p,): by how the gradient of half of them differs from it."""
-    z, _, gradient = state
+    The gradient of half of the rounds is compared with that of all: its extra variance is about that of all of them,
+    since half as many rounds have twice the variance.
+    """
     if not seen.partial:
-        return torch.zeros_like(z[0])
-    return ((seen.lam * (seen.halved().energy_and_gradient(number, z)[1] - gradient)) ** 2).mean(0)
+        return torch.zeros_like(state.latent[0])
+    _, half = seen.halve_rounds().energy_and_gradient(state.number, state.latent)
+    return ((seen.lam * (half - state.gradient)) ** 2).mean(0)
 
 
-def _shorter(step: Tensor, noise: Tensor, leapfrog: int) -> float:
-    """By how much to shorten steps so that the law becomes no wider than `NOISE` allows, at most 1."""
+def _limit_noise(step: Tensor, noise: Tensor, leapfrog: int) -> float:
+    """Return the factor, at most 1, that shortens steps until the law becomes no wider than `NOISE` allows."""
+    # tan(θ/2) is half a push's length. For small angles it is proportional to the step, so that the widening is
+    # quadratic in the factor: hence the root.
     wider = leapfrog * float((torch.tan(torch.asin(step) / 2) ** 2 * noise).mean())
     return math.sqrt(NOISE / wider) if wider > NOISE else 1.0
 
 
 def langevin(
     target: Target,
-    number: int,
     state: State,
     real: Tensor,
     step: float | Tensor,
@@ -244,34 +275,36 @@ def langevin(
     *,
     leapfrog: int = 1,
 ) -> tuple[State, float]:
-    """Leapfrog steps of the real coordinates, with Metropolis' correction; and the mean acceptance.
+    """Propose leapfrog steps of the real coordinates, accept or reject them, and return the mean acceptance, too.
 
     Args:
-        target: what is kept.
-        number: of the structure.
+        target: the law that the move keeps.
         state: where particles are.
         real: which coordinates move, (p,).
         step: β = sin θ, of all coordinates or of each.
         generator: of momenta and decisions.
         leapfrog: how many steps; one is a Langevin step.
     """
-    z, energy, gradient = state
+    z = state.latent
     angle = torch.asin(torch.as_tensor(step, dtype=z.dtype, device=z.device))
+    # With tan(θ/2) for θ/2, one leapfrog step is u' = cos θ u − (1 − cos θ) λ∇h + sin θ v to the letter.
     push = torch.tan(angle / 2) * target.lam
-    u, slope, height = z, gradient, energy
+    u, slope, height = z, state.gradient, state.energy
     v = start = torch.randn(z.shape, generator=generator, dtype=z.dtype).to(z.device)
     for _ in range(leapfrog):
         v = v - push * slope
+        # The turn is the exact flow of the normal prior, so that only the data's energy has an error of discretisation.
         u, v = torch.where(real, u * angle.cos() + v * angle.sin(), z), v * angle.cos() - u * angle.sin()
-        height, slope = target.energy_and_gradient(number, u)
+        height, slope = target.energy_and_gradient(state.number, u)
         v = v - push * slope
+    # Pushes and turns keep volumes and can be reversed: the proposal's density cancels, and only the energy counts.
     fall = ((u**2 - z**2 + v**2 - start**2) * real).sum(1) / 2
-    return _accepted(state, (u, height, slope), -target.lam * (height - energy) - fall, generator)
+    proposal = State(state.number, u, height, slope)
+    return _accept(state, proposal, -target.lam * (height - state.energy) - fall, generator)
 
 
 def flip(
     target: Target,
-    number: int,
     state: State,
     signs: Tensor,
     reserve: float,
@@ -279,47 +312,53 @@ def flip(
     *,
     judge: Target | None = None,
 ) -> tuple[State, float]:
-    """Flips of signs, all at once, each the likelier the more its gradient promises; and the mean acceptance.
+    """Propose flips of all signs at once, each the likelier the more its gradient promises, and accept or reject them.
 
     Args:
-        target: by which flips are proposed.
-        number: of the structure.
+        target: the law by which flips are proposed.
         state: where particles are.
         signs: which coordinates are signs, (p,).
         reserve: κ, the larger the fewer flips.
         generator: of flips and decisions.
-        judge: by which they are accepted, where `target` sees some rounds only: one of others.
+        judge: the law by which they are accepted, where `target` sees some rounds only: one of other rounds.
+
+    Returns:
+        The state afterwards, and the mean acceptance.
     """
-    z, energy, gradient = state
-    logits = target.lam * z * gradient - reserve
+    z = state.latent
+    # Flipping s_i changes it by −2 s_i, so that λ s_i ∂_i h is half the rise of log-density to first order.
+    logits = target.lam * z * state.gradient - reserve
     chosen = (torch.rand(z.shape, generator=generator, dtype=z.dtype).to(z.device) < logits.sigmoid()) & signs
-    proposal = torch.where(chosen, -z, z)
-    new_energy, new_gradient = target.energy_and_gradient(number, proposal)
-    back = target.lam * proposal * new_gradient - reserve
+    proposal = State.at(target, state.number, torch.where(chosen, -z, z))
+    back = target.lam * proposal.latent * proposal.gradient - reserve
 
     def log_proposal(at: Tensor) -> Tensor:
+        # The way back flips the same signs, but with the probabilities of where it begins.
         return (torch.where(chosen, F.logsigmoid(at), F.logsigmoid(-at)) * signs).sum(1)
 
-    rise = target.lam * (new_energy - energy)
+    rise = target.lam * (proposal.energy - state.energy)
     if judge is not None and judge.partial:
-        change = judge.terms(number, proposal) - judge.terms(number, z)
-        rise = target.lam * change.sum(1) + judge.doubt(change)
+        change = judge.terms(state.number, proposal.latent) - judge.terms(state.number, z)
+        rise = target.lam * change.sum(1) + judge.variance_penalty(change)
     log_ratio = log_proposal(back) - log_proposal(logits) - rise
-    return _accepted(state, (proposal, new_energy, new_gradient), log_ratio, generator)
+    return _accept(state, proposal, log_ratio, generator)
 
 
-def _accepted(old: State, new: State, log_ratio: Tensor, generator: torch.Generator) -> tuple[State, float]:
-    accepted, mean = decided(log_ratio, generator)
-    z, energy, gradient = old
-    return (
-        torch.where(accepted[:, None], new[0], z),
-        torch.where(accepted, new[1], energy),
-        torch.where(accepted[:, None], new[2], gradient),
+def _accept(old: State, new: State, log_ratio: Tensor, generator: torch.Generator) -> tuple[State, float]:
+    accepted, mean = decide(log_ratio, generator)
+    return State(
+        old.number,
+        torch.where(accepted[:, None], new.latent, old.latent),
+        torch.where(accepted, new.energy, old.energy),
+        torch.where(accepted[:, None], new.gradient, old.gradient),
     ), mean
 
 
-def decided(log_ratio: Tensor, generator: torch.Generator) -> tuple[Tensor, float]:
-    """Which proposals are accepted; and the mean of min(1, r)."""
+def decide(log_ratio: Tensor, generator: torch.Generator) -> tuple[Tensor, float]:
+    """Decide by Metropolis' rule which proposals are accepted, and return the mean of min(1, r) as well.
+
+    The mean of the probabilities is a better estimate of the acceptance than the share of those accepted.
+    """
     log_ratio = torch.nan_to_num(log_ratio, nan=-math.inf)  # a proposal so far off that its energy is no number
     threshold = torch.rand(log_ratio.shape, generator=generator, dtype=torch.float64).log().to(log_ratio.device)
     return threshold < log_ratio, float(log_ratio.clamp(max=0).exp().mean())

@@ -64,18 +64,18 @@ class Chain(Space):
         return {**super().identity, "input_shape": list(self.input_shape)}
 
     def positions(self, structure: Structure, layer: int) -> tuple[int, ...]:
-        """Rows and columns of the output of a hidden layer, counted from 1; of the input for 0."""
+        """Return the rows and columns of a hidden layer's output, counted from 1; of the input for 0."""
         return tuple(extent - layer * (structure.size - 1) for extent in self.input_shape[1:])
 
     def _fits(self, structure: Structure) -> bool:
         return all(extent >= 1 for extent in self.positions(structure, structure.layers - 1))
 
     def channels(self, structure: Structure, layer: int) -> int:
-        """Of the output of a hidden layer, counted from 1; of the input for 0."""
+        """Count the channels of a hidden layer's output, counted from 1; of the input for 0."""
         return structure.filters if layer else self.input_shape[0]
 
     def _convolution(self, structure: Structure, layer: int) -> tuple[int, ...]:
-        """The shape of the weight of a hidden layer, counted from 1."""
+        """Return the shape of the weight of a hidden layer, counted from 1."""
         return (structure.filters, self.channels(structure, layer - 1), *[structure.size] * self.axes)
 
     def _last(self, structure: Structure) -> tuple[Block, Block]:
@@ -100,14 +100,14 @@ class Chain(Space):
         return self.classify(weights, x)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """A layer's w * x + b."""
+        """Compute a layer's w * x + b."""
         return (F.linear, F.conv1d, F.conv2d)[self.axes](x, weight, bias)
 
     def classify(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """The last layer, fully connected."""
+        """Apply the last layer, which is fully connected."""
         return F.linear(x.flatten(1), weights["last.weight"].flatten(1), weights["last.bias"])
 
-    def checked_inputs(self, x: Tensor) -> Tensor:
+    def check_inputs(self, x: Tensor) -> Tensor:
         if x.dim() < 1 or tuple(x.shape[1:]) != self.input_shape or not len(x):
             raise InvalidInput(f"inputs must have the shape (batch, {_listed(self.input_shape)}), got {tuple(x.shape)}")
         if x.is_complex():
@@ -233,7 +233,7 @@ class Graph(Space):
             hidden = F.relu(propagation @ (hidden @ weights[f"hidden.{layer}.weight"]))
         return (propagation @ (hidden @ weights["last.weight"])).index_select(0, x)
 
-    def checked_inputs(self, x: Tensor) -> Tensor:
+    def check_inputs(self, x: Tensor) -> Tensor:
         if x.dim() != 1 or x.is_floating_point() or x.is_complex() or x.dtype is torch.bool or not len(x):
             raise InvalidInput(f"inputs must be numbers of nodes, integers (batch,), got {x.dtype} {tuple(x.shape)}")
         if bool((x < 0).any() | (x >= len(self.features)).any()):
@@ -244,7 +244,7 @@ class Graph(Space):
 
 
 def _digest(*tensors: Tensor) -> str:
-    """What tells tensors from others: the first half of the SHA-256 of their shapes and numbers."""
+    """Compute the first half of the SHA-256 of tensors' shapes and numbers, which tells them from others."""
     found = hashlib.sha256()
     for tensor in tensors:
         found.update(repr(tuple(tensor.shape)).encode() + tensor.cpu().contiguous().numpy().tobytes())

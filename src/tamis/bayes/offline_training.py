@@ -17,10 +17,10 @@ from tamis.bounds import check_count
 STEP = 0.05
 
 
-def trained(
+def train_offline(
     space: Space, prior: Prior, rounds: Rounds, structure: Structure, *, steps: int = 500, seed: int = 0
 ) -> Tensor:
-    """The weights (p,) of a network with a small Σ_t ℓ_t(w): the best that Adam finds, from a draw of the prior.
+    """Train a network to a small Σ_t ℓ_t(w) by Adam from a draw of the prior, and return its best weights (p,).
 
     Args:
         space, prior: of the network.
@@ -30,7 +30,7 @@ def trained(
         seed: of the draw.
 
     Example:
-        >>> trained(space, Prior(0.1), rounds, space.structures[0], steps=200).shape
+        >>> train_offline(space, Prior(0.1), rounds, space.structures[0], steps=200).shape
         torch.Size([650])
 
     Reference: chee2021xnor.
@@ -44,7 +44,7 @@ def trained(
     optimizer = torch.optim.Adam([behind], lr=STEP)
     best, least = behind.detach().clone(), float("inf")
     for _ in range(steps + 1):
-        weights = prior.weights(_straight(behind, signs), kinds.to(device))
+        weights = prior.weights(_pass_straight_through(behind, signs), kinds.to(device))
         loss = torch.stack([space.round_losses(structure, weights, x, y).sum() for _, x, y in rounds.stacks]).sum()
         if float(loss.detach()) < least:
             best, least = weights.detach().clone(), float(loss.detach())
@@ -54,7 +54,7 @@ def trained(
     return best
 
 
-def _straight(behind: Tensor, signs: Tensor) -> Tensor:
-    """The latent coordinates: where they are signs, ±1 with the gradient of the number behind."""
+def _pass_straight_through(behind: Tensor, signs: Tensor) -> Tensor:
+    """Return the latent coordinates; signs are ±1, with the gradient of the number behind them."""
     flat = torch.where(behind >= 0, 1.0, -1.0)
     return torch.where(signs, behind + (flat - behind).detach(), behind)

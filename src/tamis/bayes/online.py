@@ -17,7 +17,7 @@ from tamis.bayes.posterior import Posterior, Sampling
 from tamis.bayes.prior import Prior
 from tamis.bayes.regret import Regret
 from tamis.bayes.space import Space, Structure
-from tamis.bayes.states import stored
+from tamis.bayes.states import read_state
 from tamis.bayes.target import Rounds
 from tamis.bounds import check_count, check_positive
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -31,15 +31,15 @@ class Tuning:
     tau: float
 
 
-def tuned(rounds: int, lam: float = 1.0, tau: float = 1.0) -> Tuning:
-    """λ/√T and τ/√T for T rounds.
+def tune(rounds: int, lam: float = 1.0, tau: float = 1.0) -> Tuning:
+    """Return λ/√T and τ/√T for T rounds.
 
     Args:
         rounds: T.
         lam, tau: what is divided by √T.
 
     Example:
-        >>> tuned(100)
+        >>> tune(100)
         Tuning(lam=0.1, tau=0.1)
 
     Reference: chee2021xnor.
@@ -58,12 +58,12 @@ class Member:
     weights: Tensor
 
     def probabilities(self, space: Space, x: Tensor) -> Tensor:
-        """Its class probabilities (batch, classes)."""
+        """Compute the network's class probabilities (batch, classes)."""
         return space.logits(self.structure, self.weights[None], x)[0].softmax(-1)
 
 
 class OnlineLearner:
-    """Learns from a stream: predicts with ŵ_t drawn from π_t, is told the labels, and turns π_t into π_{t+1}.
+    """A learner of a stream: it predicts with ŵ_t drawn from π_t, sees the labels, and turns π_t into π_{t+1}.
 
         h_t(w) = h_{t−1}(w) + ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))²,      π_{t+1} = Gibbs_λ(h_t)
 
@@ -74,7 +74,7 @@ class OnlineLearner:
         space: the union of networks, such as `tamis.bayes.networks.Dense`.
         prior: of their weights.
         lam: λ > 0. A larger one trusts the data more, but above 1 or so the second-order term holds networks near the
-            loss of what was drawn, and little is learnt. Of order 1/√T for T rounds: see `tuned`.
+            loss of what was drawn, and little is learnt. Of order 1/√T for T rounds: see `tune`.
         particles: how many networks stand for π_t.
         seed: of everything that is drawn.
         sampling: how particles are kept alive.
@@ -115,7 +115,7 @@ class OnlineLearner:
 
     @property
     def rounds(self) -> int:
-        """How many have been."""
+        """The number of rounds learnt so far."""
         return len(self._rounds)
 
     @property
@@ -125,7 +125,7 @@ class OnlineLearner:
 
     @property
     def regret(self) -> Regret:
-        """What was lost so far, and what theorems say of it."""
+        """The losses so far, and the bounds of the theorems."""
         return Regret(self.space, self.prior, self.lam, self._rounds, tuple(self._expected), self.posterior)
 
     @property
@@ -139,7 +139,7 @@ class OnlineLearner:
         return tuple(dict(zip(self.space.structures, shares, strict=True)) for shares in self._architectures)
 
     def predict(self, x: Tensor) -> Tensor:
-        """Class probabilities (batch, classes) by the network drawn for this round.
+        """Compute class probabilities (batch, classes) by the network drawn for this round.
 
         Args:
             x: a mini-batch, as the space takes it.
@@ -147,7 +147,7 @@ class OnlineLearner:
         return self.member.probabilities(self.space, self._inputs(x))
 
     def predict_mean(self, x: Tensor) -> Tensor:
-        """Class probabilities (batch, classes), averaged over π_t; x as for `predict`."""
+        """Compute class probabilities (batch, classes), averaged over π_t; x as for `predict`."""
         x = self._inputs(x)
         shares = self.posterior.log_weights.exp()
         mean = torch.zeros(len(x), self.space.classes, dtype=torch.float64, device=self.device)
@@ -164,7 +164,7 @@ class OnlineLearner:
             x: the mini-batch, as `predict` takes it.
             y: its labels, integers (batch,) from 0 to classes − 1.
         """
-        x, y = self._kept(x, y)
+        x, y = self._copy_round(x, y)
         before = self._generator.get_state()
         try:
             self._learn(x, y)
@@ -172,18 +172,18 @@ class OnlineLearner:
             self._generator.set_state(before)
             raise
 
-    def checked(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """A round's inputs and labels as they are computed with; InvalidInput for what `update` refuses."""
+    def check_round(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a round's inputs and labels as they are computed with; raise InvalidInput for what is refused."""
         x = self._inputs(x)
         return x, self._labels(y, x)
 
-    def _kept(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Copies of what `checked` gives: the caller may use its tensors again for the next round."""
-        x, y = self.checked(x, y)
+    def _copy_round(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Check a round, and copy it: the caller may use its tensors again for the next one."""
+        x, y = self.check_round(x, y)
         return x.clone(), y.clone()
 
     def average(self) -> Average:
-        """Mirror averaging: the mean prediction of ŵ_1, …, ŵ_T, the networks drawn for the rounds so far.
+        """Return the mean prediction of ŵ_1, …, ŵ_T, the networks drawn for the rounds so far (mirror averaging).
 
         For independent, identically distributed rounds its expected loss is at most 1/T of the bounds of `regret`,
         since the cross-entropy is convex in the prediction (Remark 1).
@@ -200,7 +200,7 @@ class OnlineLearner:
         weights = self.member.weights
         drawn = float(self.space.round_losses(self.member.structure, weights, x[None], y[None])[0])
         rounds = self._rounds.with_round(x, y, drawn)
-        posterior = self.posterior.after(rounds, self._generator, losses=losses)
+        posterior = self.posterior.advance(rounds, self._generator, losses=losses)
         member = self._draw(posterior)
         self.posterior, self._rounds = posterior, rounds
         self._expected.append(expected)
@@ -209,12 +209,12 @@ class OnlineLearner:
 
     def _draw(self, posterior: Posterior | None = None) -> Member:
         posterior = posterior or self.posterior
-        place = posterior.drawn(self._generator)
+        place = posterior.draw(self._generator)
         number = int(posterior.population.structures[place])
         return Member(self.space.structures[number], posterior.weights(number, torch.tensor([place]))[0])
 
     def _inputs(self, x: Tensor) -> Tensor:
-        return _checked_inputs(self.space, x, self.device)
+        return _check_inputs(self.space, x, self.device)
 
     def _labels(self, y: Tensor, x: Tensor) -> Tensor:
         if not isinstance(y, Tensor) or y.is_floating_point() or y.is_complex() or y.dtype is torch.bool:
@@ -233,13 +233,13 @@ class OnlineLearner:
     # -- states --------------------------------------------------------------------------------------------------------
 
     def _identity(self) -> str:
-        """What a state must have in common with the learner it is loaded into."""
+        """Return what a state must have in common with the learner it is loaded into."""
         sampling = asdict(self.posterior.sampling)
         own = {"tau": self.prior.tau, "R": self.prior.R, "lam": self.lam, "particles": len(self.posterior.population)}
         return json.dumps({**self.space.identity, **own, **sampling}, sort_keys=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that is needed to go on: tensors, numbers and text, which `torch.save` writes.
+        """Return all that is needed to go on: tensors, numbers and text, which `torch.save` writes.
 
         The inputs and labels of all rounds are part of it, since h_t is a function of them.
         """
@@ -251,15 +251,15 @@ class OnlineLearner:
             "latent": posterior.population.latent.cpu().clone(),
             "energy": posterior.population.energy.cpu().clone(),
             "log_weights": posterior.log_weights.cpu().clone(),
-            "step": posterior.pace.step.clone(),
-            "reserve": posterior.pace.reserve.clone(),
-            "curvature": posterior.pace.curvature.clone(),
+            "step": posterior.step_sizes.step.clone(),
+            "reserve": posterior.step_sizes.reserve.clone(),
+            "curvature": posterior.step_sizes.curvature.clone(),
             "log_normaliser": posterior.log_normaliser,
             "resampled": posterior.resampled,
             "accepted": dict(posterior.accepted),
             "inputs": [x.cpu().clone() for x in self._rounds.inputs],
             "labels": [y.cpu().clone() for y in self._rounds.labels],
-            "drawn": list(self._rounds.drawn),
+            "drawn": list(self._rounds.drawn_losses),
             "expected": list(self._expected),
             "architectures": [list(shares) for shares in self._architectures],
             "member_structures": [self.space.structures.index(member.structure) for member in self._members],
@@ -269,17 +269,17 @@ class OnlineLearner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of a learner of the same space, prior, λ, number of particles and sampling.
 
-        A state that is refused changes nothing.
+        A state that is state_error changes nothing.
         """
         self._check_origin(state)
-        found = stored(state, self.posterior, self._kept)
+        found = read_state(state, self.posterior, self._copy_round)
         self._generator.set_state(found.generator)
         self.posterior, self._rounds = found.posterior, found.rounds
         self._expected, self._architectures = found.expected, found.architectures
         self._members = [Member(self.space.structures[number], weights) for number, weights in found.members]
 
     def _check_origin(self, state: Mapping[str, Any]) -> None:
-        """InvalidInput for what is no state, and for the state of another learner."""
+        """Raise InvalidInput for what is no state, and for the state of another learner."""
         if not isinstance(state, Mapping):
             raise InvalidInput(f"the state of an OnlineLearner is what state_dict gives, not a {type(state).__name__}")
         missing = [name for name in self.state_dict() if name not in state]
@@ -311,10 +311,10 @@ class OnlineLearner:
         self.load_state_dict(state)
 
 
-def _checked_inputs(space: Space, x: Tensor, device: torch.device) -> Tensor:
+def _check_inputs(space: Space, x: Tensor, device: torch.device) -> Tensor:
     if not isinstance(x, Tensor):
         raise InvalidInput(f"inputs must be a tensor, got {type(x).__name__}")
-    return space.checked_inputs(x).to(device)
+    return space.check_inputs(x).to(device)
 
 
 @dataclass(frozen=True)
@@ -326,8 +326,8 @@ class Average:
     device: torch.device
 
     def predict(self, x: Tensor) -> Tensor:
-        """Class probabilities (batch, classes)."""
-        x = _checked_inputs(self.space, x, self.device)
+        """Compute class probabilities (batch, classes)."""
+        x = _check_inputs(self.space, x, self.device)
         mean = torch.zeros(len(x), self.space.classes, dtype=torch.float64, device=self.device)
         for structure in dict.fromkeys(member.structure for member in self.members):
             weights = torch.stack([member.weights for member in self.members if member.structure == structure])

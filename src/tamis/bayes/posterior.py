@@ -20,9 +20,9 @@ import torch
 from torch import Tensor
 
 from tamis.bayes.jumps import jump
-from tamis.bayes.moves import Manner, Pace, Population, Tally, drawn_from_prior, within
+from tamis.bayes.moves import Population, StepSizes, SweepSettings, Tally, move_within_structures, sample_from_prior
 from tamis.bayes.prior import Prior
-from tamis.bayes.resampling import Strata, by_structure, effective_size, largest_part, normalised
+from tamis.bayes.resampling import Strata, effective_size, find_largest_part, group_by_structure, normalise_log_weights
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.sparsity import Sparsity, sparsity
 from tamis.bayes.target import Rounds, Target, losses
@@ -32,7 +32,7 @@ from tamis.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Sampling:
-    """How particles are kept alive.
+    """The settings of the sampler: how particles are kept alive.
 
     Attributes:
         threshold: resample when the effective sample size falls below this part of what a resampling would make it.
@@ -63,21 +63,21 @@ class Sampling:
             check_count("subsample", self.subsample, least=4)  # for the variance of what they add, and of half of them
 
     @property
-    def manner(self) -> Manner:
-        """How a sweep goes."""
-        return Manner(self.leapfrog, self.subsample)
+    def sweep_settings(self) -> SweepSettings:
+        """The settings of one sweep."""
+        return SweepSettings(self.leapfrog, self.subsample)
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Weighted particles that stand for Gibbs_λ(h_t); a value, which `after` does not change.
+    """Weighted particles that stand for Gibbs_λ(h_t); a value, which `advance` does not change.
 
     Attributes:
         space, prior, lam: what is sampled.
         sampling: how.
         population: the particles.
         log_weights: (N,), whose exponentials sum to 1.
-        pace: of the moves.
+        step_sizes: of the moves.
         log_normaliser: an estimate of log E_π exp(−λ h_t).
         resampled: how often, so far.
         accepted: the mean acceptance of each kind of move in the last renewal, "jumps" between structures, "steps" of
@@ -90,7 +90,7 @@ class Posterior:
     sampling: Sampling
     population: Population
     log_weights: Tensor
-    pace: Pace
+    step_sizes: StepSizes
     log_normaliser: float = 0.0
     resampled: int = 0
     accepted: Mapping[str, float] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Posterior:
         sampling: Sampling | None = None,
         device: str | torch.device = "cpu",
     ) -> Posterior:
-        """Particles drawn from the prior.
+        """Draw particles from the prior, all of the same weight.
 
         Example:
             >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
@@ -116,16 +116,16 @@ class Posterior:
         check_positive("lam", lam)
         check_count("particles", particles, least=2)
         even = torch.full((particles,), -math.log(particles), dtype=torch.float64, device=device)
-        population = drawn_from_prior(space, prior, particles, generator).to(device)
-        return cls(space, prior, lam, sampling or Sampling(), population, even, Pace.initial(space))
+        population = sample_from_prior(space, prior, particles, generator).to(device)
+        return cls(space, prior, lam, sampling or Sampling(), population, even, StepSizes.initial(space))
 
     @property
     def effective_size(self) -> float:
-        """How many particles count."""
+        """How many particles count, by the effective sample size."""
         return effective_size(self.log_weights)
 
-    def after(self, rounds: Rounds, generator: torch.Generator, *, losses: Tensor | None = None) -> Posterior:
-        """The posterior after the last of the rounds.
+    def advance(self, rounds: Rounds, generator: torch.Generator, *, losses: Tensor | None = None) -> Posterior:
+        """Return the posterior after the last of the rounds.
 
         Args:
             rounds: all so far, with the last, which this posterior has not seen.
@@ -135,66 +135,74 @@ class Posterior:
         now, done, increment = self, 0.0, self.increments(rounds, losses)
         while done < 1:
             rest = 1 - done
-            part = now._largest_part(increment, rest)
-            done = 1.0 if part == rest else done + part
-            now = now._reweighted(part, increment)
-            if done == 1 and now.strata().alive >= self.sampling.threshold:
+            # Tempering: exp(−λδ) is applied in parts φ₁ + φ₂ + … = 1, each no larger than the particles survive.
+            part = now._find_largest_part(increment, rest)
+            done = (
+                1.0 if part == rest else done + part
+            )  # done + (1 − done) may round to less than 1, and loop once more
+            now = now._reweight(part, increment)
+            if done == 1 and now.strata().relative_size >= self.sampling.threshold:
                 return now
-            now = now._renewed(Target(self.space, self.prior, rounds, self.lam, done), generator)
-            increment = now.increments(rounds)
+            # The law so far counts the last round by `done`: moves must keep it, and not the one that comes.
+            now = now._renew(Target(self.space, self.prior, rounds, self.lam, done), generator)
+            increment = now.increments(rounds)  # particles have moved: what was known of them no longer holds
         return now
 
     def strata(self) -> Strata:
-        """The particles by structure."""
-        return Strata(by_structure(self.population.structures), self.log_weights, self.sampling.spread)
+        """Group the particles by structure, as they are resampled."""
+        return Strata(group_by_structure(self.population.structures), self.log_weights, self.sampling.spread)
 
-    def _largest_part(self, increment: Tensor, rest: float) -> float:
-        members, spread = by_structure(self.population.structures), self.sampling.spread
+    def _find_largest_part(self, increment: Tensor, rest: float) -> float:
+        members, spread = group_by_structure(self.population.structures), self.sampling.spread
 
         def enough(part: float) -> bool:
+            # Measured against what resampling would restore: structures of little weight lower the effective size of
+            # all, and no resampling would bring that back.
             strata = Strata(members, self.log_weights - self.lam * part * increment, spread)
-            return strata.alive >= self.sampling.threshold
+            return strata.relative_size >= self.sampling.threshold
 
-        return largest_part(enough, rest)
+        return find_largest_part(enough, rest)
 
-    def _reweighted(self, part: float, increment: Tensor) -> Posterior:
+    def _reweight(self, part: float, increment: Tensor) -> Posterior:
         log_weights = self.log_weights - self.lam * part * increment
         population = replace(self.population, energy=self.population.energy + part * increment)
         return replace(
             self,
             population=population,
-            log_weights=normalised(log_weights),
+            log_weights=normalise_log_weights(log_weights),
+            # Weights summed to 1 before: their sum now estimates E exp(−λφδ) under the law before, and the product of
+            # all these factors estimates E_π exp(−λh_t).
             log_normaliser=self.log_normaliser + float(log_weights.logsumexp(0)),
         )
 
-    def _renewed(self, target: Target, generator: torch.Generator) -> Posterior:
-        """Resampled, and moved."""
-        places, log_weights = self.strata().resampled(generator)
-        population, pace, tally = self.population.taken(places.to(self.log_weights.device)), self.pace, Tally()
-        manner, several = self.sampling.manner, len(self.space.structures) > 1
+    def _renew(self, target: Target, generator: torch.Generator) -> Posterior:
+        """Resample the particles, and move them so that copies of one particle part again."""
+        places, log_weights = self.strata().resample(generator)
+        population = self.population.select(places.to(self.log_weights.device))
+        sizes, tally, sweep = self.step_sizes, Tally(), self.sampling.sweep_settings
         for _ in range(self.sampling.sweeps):
-            if several:
-                population, accepted = jump(manner.seen(target, generator), population, generator)
+            if len(self.space.structures) > 1:
+                population, accepted = jump(sweep.select_rounds(target, generator), population, generator)
                 tally.add("jumps", accepted, len(population))
-            population, pace = within(target, population, pace, generator, manner, tally)
+            population, sizes = move_within_structures(target, population, sizes, generator, sweep, tally)
         return replace(
             self,
             population=population,
             log_weights=log_weights.to(self.log_weights.device),
-            pace=pace,
+            step_sizes=sizes,
             resampled=self.resampled + 1,
             accepted=tally.means,
         )
 
     def increments(self, rounds: Rounds, losses: Tensor | None = None) -> Tensor:
-        """δ_t(w) = ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))² of each particle, (N,), for the last of the rounds.
+        """Compute δ_t(w) = ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))² of each particle, (N,), for the last of the rounds.
 
         Args:
             rounds: all so far.
             losses: ℓ_t of each particle, (N,), where they are known already.
         """
-        loss = self.round_losses(rounds.taken([-1]))[:, 0] if losses is None else losses
-        found = loss + self.lam / 2 * (loss - rounds.drawn[-1]) ** 2
+        loss = self.round_losses(rounds.select([-1]))[:, 0] if losses is None else losses
+        found = loss + self.lam / 2 * (loss - rounds.drawn_losses[-1]) ** 2
         beyond = int((~torch.isfinite(self.lam * found)).sum())
         if beyond:
             raise InvalidInput(
@@ -205,24 +213,25 @@ class Posterior:
         return found
 
     def round_losses(self, rounds: Rounds) -> Tensor:
-        """ℓ_s of each particle and round, (N, rounds)."""
+        """Compute ℓ_s of each particle and round, (N, rounds)."""
         found = self.log_weights.new_empty(len(self.population), len(rounds))
         for number, places in self.population.groups():
             found[places] = losses(self.space, number, self.weights(number, places), rounds)
         return found
 
     def weights(self, number: int, places: Tensor) -> Tensor:
-        """The weights (n, p) of particles of one structure."""
+        """Return the weights (n, p) of particles of one structure."""
         kinds = self.space.kinds(self.space.structures[number])
         latent = self.population.latent[places, : len(kinds)]
         return self.prior.weights(latent, kinds.to(latent.device))
 
-    def drawn(self, generator: torch.Generator) -> int:
-        """The place of a particle, drawn by weight."""
+    def draw(self, generator: torch.Generator) -> int:
+        """Draw a particle by weight, and return its place."""
+        # On the CPU, whatever the device: the generator lives there, and the same seed gives the same run.
         return int(torch.multinomial(self.log_weights.exp().cpu(), 1, generator=generator))
 
     def probabilities(self) -> dict[Structure, float]:
-        """The posterior probability of each structure.
+        """Compute the posterior probability of each structure.
 
         Example:
             >>> learner.posterior.probabilities()
@@ -233,5 +242,5 @@ class Posterior:
         return dict(zip(self.space.structures, shares.tolist(), strict=True))
 
     def sparsity(self, threshold: float) -> Sparsity:
-        """How many weights are above a threshold: `tamis.bayes.sparsity.sparsity`."""
+        """Count the weights above a threshold, as `tamis.bayes.sparsity.sparsity` does."""
         return sparsity(self, threshold)

@@ -1,4 +1,4 @@
-"""The sparsity prior of Chee and Loustau, the laws shifted to an expert, and how far they are from it.
+"""The sparsity prior of Chee and Loustau, its shift to an expert, and the divergence between the two.
 
     real weights      c (1 + |w|/τ)^−4 on [−R, R],    c = (3/2τ) / (1 − (1 + R/τ)^−3)      (Theorem 3.1)
     positive scales   c' (1 + w/τ)^−4 on [0, R],      c' = 2c                              (Theorem 3.2)
@@ -59,31 +59,35 @@ class HeavyTailed:
         return -math.expm1(-3 * math.log1p(self.R / self.tau)) if math.isfinite(self.R) else 1.0
 
     def log_density(self, w: Tensor) -> Tensor:
-        """The logarithm of the density at w, −∞ outside the support."""
+        """Compute the logarithm of the density at w, −∞ outside the support."""
         log_c = math.log((3 if self.positive else 1.5) / (self.tau * self.mass))
         inside = (w.abs() <= self.R) & (w >= 0) if self.positive else w.abs() <= self.R
         return torch.where(inside, log_c - 4 * torch.log1p(w.abs() / self.tau), -math.inf)
 
     def cdf(self, w: Tensor) -> Tensor:
-        """The probability of a weight of at most w."""
+        """Compute the probability of a weight of at most w."""
+        # expm1 and log1p throughout: near 0 the direct formula would lose the digits that small weights have.
         size = w.clamp(min=0 if self.positive else -self.R, max=self.R).abs()
         share = -torch.expm1(-3 * torch.log1p(size / self.tau)) / self.mass
         return share if self.positive else (1 + w.sign() * share) / 2
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Independent draws, exact: |w| = τ((1 − mass · v)^(−1/3) − 1) for v uniform on [0, 1); float64."""
+        """Draw independent weights, exactly: |w| = τ((1 − mass · v)^(−1/3) − 1) for v uniform on [0, 1); float64."""
         share = torch.rand(shape, generator=generator, dtype=torch.float64)
         size = self.tau * torch.expm1(-torch.log1p(-self.mass * share) / 3)
         return size if self.positive else size * random_signs(shape, generator)
 
     def from_latent(self, u: Tensor) -> Tensor:
-        """w(u), the weight with cdf(w) = Φ(u); smooth in u, and exact in the tails as well."""
+        """Compute w(u), the weight with cdf(w) = Φ(u); it is smooth in u, and exact in the tails as well."""
+        # Near the middle Φ(u) keeps its digits, in the tail 1 − Φ(u) does: each side takes the form that does not
+        # subtract nearly equal numbers. Both forms are computed and one is chosen, as vmap asks.
         if self.positive:
             tail = torch.special.erfc(u / math.sqrt(2)) / 2
             near = torch.log1p(-self.mass * torch.special.ndtr(u))
             log_rest = torch.where(u < 0, near, torch.log((1 - self.mass) + self.mass * tail))
             return self.tau * torch.expm1(-log_rest / 3)
         distance = u.abs() / math.sqrt(2)
+        # The clamp keeps log1p of the form that is not chosen finite: its gradient would turn the chosen one to NaN.
         near = torch.log1p(-self.mass * torch.special.erf(distance.clamp(max=1)))
         far = torch.log((1 - self.mass) + self.mass * torch.special.erfc(distance))
         return u.sign() * self.tau * torch.expm1(-torch.where(distance < 1, near, far) / 3)
@@ -111,32 +115,33 @@ class Shifted:
             raise InvalidInput(f"scales must not be negative, got {float(self.centre.min()):g}")
 
     def _ends(self) -> tuple[Tensor, Tensor]:
-        """How much of one half of the law lies between w* and the lower and the upper end of the support."""
+        """Compute how much of one half of the law lies between w* and each end of the support."""
         below = self.centre if self.law.positive else self.centre + self.law.R
         above = self.law.R - self.centre
         return self._half_within(below), self._half_within(above)
 
     def _half_within(self, distance: Tensor) -> Tensor:
-        """1 − (1 + d/τ)^−3."""
+        """Compute 1 − (1 + d/τ)^−3, the mass of a half within a distance."""
         return -torch.expm1(-3 * torch.log1p(distance / self.law.tau))
 
     def log_density(self, w: Tensor) -> Tensor:
-        """The logarithm of the density of each weight, −∞ outside the support; w is (…, p)."""
+        """Compute the log-density of each weight, −∞ outside the support; w is (…, p)."""
         below, above = self._ends()
         log_c = torch.log(3 / (self.law.tau * (below + above)))
         shifted = log_c - 4 * torch.log1p((w - self.centre).abs() / self.law.tau)
         return torch.where(self.law.log_density(w) > -math.inf, shifted, -math.inf)
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Independent draws (count, p), exact, by the inverse of the distribution function."""
+        """Draw weights (count, p) independently and exactly, by the inverse of the distribution function."""
         below, above = self._ends()
+        # One uniform number chooses the side, by its mass, and then the distance within it.
         share = torch.rand((count, len(self.centre)), generator=generator, dtype=torch.float64) * (below + above)
         side = torch.where(share < below, share, share - below)
         size = self.law.tau * torch.expm1(-torch.log1p(-side) / 3)
         return torch.where(share < below, self.centre - size, self.centre + size)
 
     def kl(self) -> float:
-        """The divergence from the prior, Σ_u KL(ρ_u, π): an integral for each weight, by quadrature."""
+        """Compute the divergence from the prior, Σ_u KL(ρ_u, π), by an integral for each weight."""
         if not len(self.centre):
             return 0.0
         if not self.law.positive:
@@ -145,13 +150,14 @@ class Shifted:
 
 
 def _positive_kl(a: np.ndarray, r: float) -> np.ndarray:
-    """The divergence for scales a on [0, r], in units of τ.
+    """Compute the divergence for scales a on [0, r], in units of τ.
 
     log(c''/c') + 4 E_ρ (log(1 + w) − log(1 + |w − a|)), where v = log(1 + |w − a|) has the density ∝ e^−3v either side.
     """
     below, above = 1 - (1 + a) ** -3.0, 1 - (1 + r - a) ** -3.0
 
     def side(sign: float, end: np.ndarray) -> np.ndarray:
+        # Gauss–Legendre on [0, log(1 + end)]: in v the density is smooth, where in w it has a cusp and a long tail.
         half = np.minimum(np.log1p(end), FAR)[:, None] / 2
         v = half * (1 + NODES)
         ratio = np.log1p(np.maximum(a[:, None] + sign * np.expm1(v), 0)) - v
@@ -162,7 +168,7 @@ def _positive_kl(a: np.ndarray, r: float) -> np.ndarray:
 
 
 def random_signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Independent −1 and +1, each with probability ½ (Rademacher); float64."""
+    """Draw independent −1 and +1, each with probability ½ (Rademacher), in float64."""
     return torch.randint(0, 2, shape, generator=generator).double() * 2 - 1
 
 
@@ -200,26 +206,27 @@ class Prior:
         return HeavyTailed(self.tau, self.R, positive=True)
 
     def sample_latent(self, kinds: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Draws (count, p) of latent coordinates: normal ones, and signs."""
+        """Draw latent coordinates (count, p): normal ones, and signs."""
+        # All are drawn for every kind, so that the draws of one weight do not depend on the kinds of the others.
         normal = torch.randn((count, len(kinds)), generator=generator, dtype=torch.float64)
         return torch.where(kinds.cpu() == SIGN, random_signs((count, len(kinds)), generator), normal)
 
     def weights(self, latent: Tensor, kinds: Tensor) -> Tensor:
-        """The weights that latent coordinates (…, p) stand for."""
+        """Compute the weights that latent coordinates (…, p) stand for."""
         weights = torch.where(kinds == SIGN, latent, self.real.from_latent(latent))
         if bool((kinds == SCALE).any()):
             weights = torch.where(kinds == SCALE, self.scale.from_latent(latent), weights)
         return weights
 
     def log_density(self, weights: Tensor, kinds: Tensor) -> Tensor:
-        """The logarithm of the density of weights (…, p), Σ over their last axis; a sign counts −log 2."""
+        """Compute the log-density of weights (…, p), summed over the last axis; a sign counts −log 2."""
         each = torch.where(kinds == SCALE, self.scale.log_density(weights), self.real.log_density(weights))
         return torch.where(kinds == SIGN, -math.log(2), each).sum(-1)
 
 
 @dataclass(frozen=True)
-class ExpertLaw:
-    """The law ρ of the theorems: real weights and scales shifted to an expert, and its signs as they are.
+class ExpertDistribution:
+    """The distribution ρ of the theorems: reals and scales shifted to an expert, and its signs as they are.
 
     Args:
         prior: π.
@@ -250,7 +257,7 @@ class ExpertLaw:
         )
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Independent draws (count, p) of all weights."""
+        """Draw all weights (count, p) independently."""
         real, scale = self._parts()
         draws = self.expert.double().repeat(count, 1)
         draws[:, self.kinds == REAL] = real.sample(count, generator)
@@ -258,7 +265,7 @@ class ExpertLaw:
         return draws
 
     def kl(self) -> float:
-        """KL(ρ, π) = Σ over reals and scales + p_bin log 2 − log(architecture), exact (ERRATA 4, 5)."""
+        """Compute KL(ρ, π) = Σ over reals and scales + p_bin log 2 − log(architecture), exact (ERRATA 4, 5)."""
         real, scale = self._parts()
         signs = int((self.kinds == SIGN).sum())
         return real.kl() + scale.kl() + signs * math.log(2) - math.log(self.architecture)

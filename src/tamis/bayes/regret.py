@@ -1,7 +1,7 @@
-"""What an online learner lost, what an expert would have lost, and what the theorems say of the difference.
+"""Regret: what an online learner lost, what an expert would have lost, and the bounds of the difference.
 
-Expectations over ρ, the prior shifted to an expert (`tamis.bayes.prior.ExpertLaw`), are means over draws from it; the
-standard error of what they give stands among the terms of each bound.
+Expectations over ρ, the prior shifted to an expert (`tamis.bayes.prior.ExpertDistribution`), are means over draws from
+it; the standard error of what they give is among the terms of each bound.
 
 Reference: chee2021xnor.
 """
@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from tamis.bayes.networks import Chain
-from tamis.bayes.offline_training import trained
+from tamis.bayes.offline_training import train_offline
 from tamis.bayes.posterior import Posterior
-from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertLaw, Prior
+from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertDistribution, Prior
 from tamis.bayes.space import Space, Structure
 from tamis.bayes.target import Rounds, losses
 from tamis.bayes.xnor import Xnor
@@ -50,14 +50,14 @@ MEASURED = "the expectations over ρ are means over draws: the value may be off 
 ERROR = "standard error of the means over draws"
 
 
-class Law(Protocol):
-    """A law over the weights of one structure."""
+class WeightDistribution(Protocol):
+    """A distribution ρ over the weights of one structure, as Theorem 4.1 takes it."""
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
-        """Independent draws (count, p)."""
+        """Draw weights (count, p) independently."""
 
     def kl(self) -> float:
-        """Its divergence from the prior over all structures."""
+        """Compute the divergence from the prior over all structures."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +89,18 @@ class Regret:
 
     @property
     def rounds(self) -> int:
-        """T."""
+        """T, the number of rounds."""
         return len(self.seen)
 
     @property
     def losses(self) -> tuple[float, ...]:
         """ℓ_t(ŵ_t) of each round."""
-        return tuple(self.seen.drawn)
+        return tuple(self.seen.drawn_losses)
 
     @property
     def loss(self) -> float:
         """Σ_t ℓ_t(ŵ_t), what the learner's draws lost."""
-        return math.fsum(self.seen.drawn)
+        return math.fsum(self.seen.drawn_losses)
 
     @property
     def expected_loss(self) -> float:
@@ -118,17 +118,17 @@ class Regret:
         return tuple(float(x.flatten(1).norm(dim=1).mean()) for x in self.seen.inputs)
 
     def comparator(self, structure: Structure, weights: Tensor) -> float:
-        """Σ_t ℓ_t(w*), what an expert would have lost.
+        """Compute Σ_t ℓ_t(w*), what an expert would have lost.
 
         Args:
             structure: of the expert, one of the space's.
             weights: w*, flat (p,).
         """
-        return float(self._losses(structure, self._expert(structure, weights)[None]).sum())
+        return float(self._losses(structure, self._check_expert(structure, weights)[None]).sum())
 
     def best_particle(self) -> Comparator:
-        """Of the particles that are alive, the one with the least Σ_t ℓ_t(w)."""
-        self._begun()
+        """Return the particle with the least Σ_t ℓ_t(w) of those that are alive."""
+        self._check_begun()
         if self.posterior is None:
             raise InvalidInput("best_particle needs the particles: take `regret` from an OnlineLearner")
         totals = self.posterior.round_losses(self.seen).sum(1)
@@ -138,20 +138,20 @@ class Regret:
         return Comparator(self.space.structures[number], weights, float(totals[place]))
 
     def offline(self, structure: Structure, *, steps: int = 500, seed: int = 0) -> Comparator:
-        """A network of a structure that was trained on the whole sequence (`tamis.bayes.offline_training.trained`).
+        """Train a network of a structure on the whole sequence (`tamis.bayes.offline_training`).
 
         Args:
             structure: of the network, one of the space's.
             steps: of training.
             seed: of its first weights.
         """
-        self._begun()
-        self._member(structure)
-        weights = trained(self.space, self.prior, self.seen, structure, steps=steps, seed=seed).cpu()
+        self._check_begun()
+        self._check_member(structure)
+        weights = train_offline(self.space, self.prior, self.seen, structure, steps=steps, seed=seed).cpu()
         return Comparator(structure, weights, self.comparator(structure, weights))
 
     def theorem_3_1(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
-        """Theorem 3.1, corrected (ERRATA 1 to 4, 7), for an expert of a space of dense or convolutional networks:
+        """Compute Theorem 3.1, corrected (ERRATA 1 to 4, 7), for an expert among dense or convolutional networks:
 
             E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + 2 pen₁ Σ_t ‖x_t‖ + 2T pen₂ + (λ/2) V_T + KL/λ.
 
@@ -170,8 +170,8 @@ class Regret:
                 f"Theorem 3.1 speaks of dense and convolutional ReLU networks, not of {type(self.space).__name__}: "
                 "theorem_4_1 holds for any"
             )
-        expert = self._expert(structure, weights)
-        found = self._under_law(structure, self._law(structure, expert), draws, seed)
+        expert = self._check_expert(structure, weights)
+        found = self._evaluate_draws(structure, self._expert_distribution(structure, expert), draws, seed)
         penalty = perturbation_penalties(self._layers(structure, expert))
         bound = sparse_regret(
             self.comparator(structure, weights),
@@ -182,14 +182,15 @@ class Regret:
             self.lam,
             self.space.classes,
         )
+        # Both penalties are in the bound already: they are listed one by one, for a reader to see what it is made of.
         rise = {
             "2 pen₁ Σ_t ‖x_t‖": 2 * penalty.pen1 * math.fsum(self.input_norms),
             "2T pen₂": 2 * self.rounds * penalty.pen2,
         }
-        return _with_error(replace(bound, terms={**bound.terms, **rise}), self.lam / 2 * found.squares)
+        return _add_standard_error(replace(bound, terms={**bound.terms, **rise}), self.lam / 2 * found.squares)
 
     def theorem_3_2(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
-        """Theorem 3.2, corrected (ERRATA 4, 5, 7), for an expert of a space of XNOR networks:
+        """Compute Theorem 3.2, corrected (ERRATA 4, 5, 7), for an expert of a space of XNOR networks:
 
             E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + rise + (λ/2) V_T + KL/λ,
 
@@ -199,8 +200,8 @@ class Regret:
         """
         if not isinstance(self.space, Xnor):
             raise InvalidInput(f"Theorem 3.2 speaks of XNOR networks, not of {type(self.space).__name__}")
-        expert, kinds = self._expert(structure, weights), self.space.kinds(structure)
-        found = self._under_law(structure, self._law(structure, expert), draws, seed)
+        expert, kinds = self._check_expert(structure, weights), self.space.kinds(structure)
+        found = self._evaluate_draws(structure, self._expert_distribution(structure, expert), draws, seed)
         loss = self.comparator(structure, weights)
         bound = xnor_regret(
             loss,
@@ -218,10 +219,10 @@ class Regret:
             self.rounds,
             self.space.classes,
         )
-        return _with_error(bound, found.totals + self.lam / 2 * found.squares)
+        return _add_standard_error(bound, found.totals + self.lam / 2 * found.squares)
 
     def theorem_4_1(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
-        """Theorem 4.1 for ρ, the prior shifted to an expert of any space:
+        """Compute Theorem 4.1 for ρ, the prior shifted to an expert of any space:
 
             E Σ_t ℓ_t(w_t) ≤ E_ρ Σ_t ℓ_t + (λ/2) V_T + KL(ρ, π)/λ,
 
@@ -230,11 +231,16 @@ class Regret:
         Reference: chee2021xnor.
         """
         return self.theorem_4_1_under(
-            structure, self._law(structure, self._expert(structure, weights)), draws=draws, seed=seed
+            structure,
+            self._expert_distribution(structure, self._check_expert(structure, weights)),
+            draws=draws,
+            seed=seed,
         )
 
-    def theorem_4_1_under(self, structure: Structure, rho: Law, *, draws: int = 200, seed: int = 0) -> Bound:
-        """Theorem 4.1 for any law ρ over the weights of one structure; its terms as those of `theorem_4_1`.
+    def theorem_4_1_under(
+        self, structure: Structure, rho: WeightDistribution, *, draws: int = 200, seed: int = 0
+    ) -> Bound:
+        """Compute Theorem 4.1 for any ρ over the weights of one structure, with the terms of `theorem_4_1`.
 
         Args:
             structure: of the networks, one of the space's.
@@ -244,47 +250,48 @@ class Regret:
 
         Reference: chee2021xnor.
         """
-        self._begun()
-        self._member(structure)
-        found = self._under_law(structure, rho, draws, seed)
+        self._check_begun()
+        self._check_member(structure)
+        found = self._evaluate_draws(structure, rho, draws, seed)
         bound = gibbs_bound(
             float(found.totals.mean()), float(found.squares.mean()), rho.kl(), self.lam, self.uniform_loss
         )
-        return _with_error(bound, found.totals + self.lam / 2 * found.squares)
+        return _add_standard_error(bound, found.totals + self.lam / 2 * found.squares)
 
-    def _expert(self, structure: Structure, weights: Tensor) -> Tensor:
-        self._member(structure)
-        self._begun()
+    def _check_expert(self, structure: Structure, weights: Tensor) -> Tensor:
+        self._check_member(structure)
+        self._check_begun()
         count = self.space.count(structure)
         if tuple(weights.shape) != (count,):
             raise InvalidInput(f"an expert of {structure} has weights of shape ({count},), got {tuple(weights.shape)}")
         return weights.detach().cpu().double()
 
-    def _member(self, structure: Structure) -> None:
+    def _check_member(self, structure: Structure) -> None:
         if structure not in self.space.probabilities:
             raise InvalidInput(f"{structure} is none of the {len(self.space.structures)} structures of the space")
 
-    def _begun(self) -> None:
+    def _check_begun(self) -> None:
         if not self.rounds:
             raise InvalidInput("there is nothing to compare before the first update")
 
-    def _law(self, structure: Structure, expert: Tensor) -> ExpertLaw:
-        return ExpertLaw(self.prior, self.space.kinds(structure), expert, self.space.probabilities[structure])
+    def _expert_distribution(self, structure: Structure, expert: Tensor) -> ExpertDistribution:
+        return ExpertDistribution(self.prior, self.space.kinds(structure), expert, self.space.probabilities[structure])
 
     def _losses(self, structure: Structure, weights: Tensor) -> Tensor:
-        """ℓ_t(w), (n, T)."""
+        """Compute ℓ_t(w), (n, T)."""
         device = self.seen.labels[0].device
         return losses(self.space, self.space.structures.index(structure), weights.to(device), self.seen).cpu()
 
-    def _under_law(self, structure: Structure, rho: Law, draws: int, seed: int) -> _UnderLaw:
+    def _evaluate_draws(self, structure: Structure, rho: WeightDistribution, draws: int, seed: int) -> _DrawTotals:
         check_count("draws", draws, least=2)
+        # The same draws for both sums: their errors then cancel in part, and the standard error is of their sum.
         drawn = rho.sample(draws, torch.Generator().manual_seed(seed))
         found = self._losses(structure, drawn)
-        learner = torch.tensor(self.seen.drawn, dtype=torch.float64)
-        return _UnderLaw(found.sum(1), ((found - learner) ** 2).sum(1))
+        learner = torch.tensor(self.seen.drawn_losses, dtype=torch.float64)
+        return _DrawTotals(found.sum(1), ((found - learner) ** 2).sum(1))
 
     def _layers(self, structure: Structure, expert: Tensor) -> Sequence[PerturbedLayer]:
-        """What the recursions of Lemmas 4.3 and 4.4 need to know of each layer of a chain."""
+        """Return what the recursions of Lemmas 4.3 and 4.4 need to know of each layer of a chain."""
         assert isinstance(self.space, Chain)
         tau, R = self.prior.tau, self.prior.R
         weights = {name: part.numpy() for name, part in self.space.split(structure, expert).items()}
@@ -293,12 +300,13 @@ class Regret:
             weight, bias = weights[f"hidden.{layer}.weight"], weights[f"hidden.{layer}.bias"]
             positions = math.prod(self.space.positions(structure, layer + 1))
             hidden.append(convolution_layer(weight, bias, positions, tau, R))
+        # The last layer is fully connected: filters and positions together are its inputs.
         last = weights["last.weight"].reshape(self.space.classes, -1)
         return [*hidden, dense_layer(last, weights["last.bias"], tau, R)]
 
 
 @dataclass(frozen=True)
-class _UnderLaw:
+class _DrawTotals:
     """For each draw from ρ: Σ_t ℓ_t(w), and Σ_t (ℓ_t(w) − ℓ_t(ŵ_t))²."""
 
     totals: Tensor
@@ -306,7 +314,7 @@ class _UnderLaw:
 
 
 def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: float, uniform_loss: float) -> Bound:
-    """Theorem 4.1 (Audibert) for one ρ: E Σ_t ℓ_t(w_t) ≤ E_ρ Σ_t ℓ_t + (λ/2) V_T + KL(ρ, π)/λ.
+    """Compute Theorem 4.1 (Audibert) for one ρ: E Σ_t ℓ_t(w_t) ≤ E_ρ Σ_t ℓ_t + (λ/2) V_T + KL(ρ, π)/λ.
 
     Args:
         mean_loss: E_{w~ρ} Σ_t ℓ_t(w).
@@ -339,8 +347,8 @@ def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: fl
     )
 
 
-def _with_error(bound: Bound, draws: Tensor) -> Bound:
-    """The bound with the standard error of the mean over draws among its terms."""
+def _add_standard_error(bound: Bound, draws: Tensor) -> Bound:
+    """Add the standard error of the mean over draws to a bound's terms, and what it assumes to its assumptions."""
     error = float(draws.std() / math.sqrt(len(draws)))
     return replace(
         bound,

@@ -74,19 +74,19 @@ class Space(ABC):
 
     @abstractmethod
     def blocks(self, structure: Structure) -> tuple[Block, ...]:
-        """The tensors that make up the weights of a structure, in the order of the flat vector."""
+        """Return the tensors that make up the weights of a structure, in the order of the flat vector."""
 
     @abstractmethod
     def forward(self, structure: Structure, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Logits (batch, classes) of one network on one mini-batch, as `torch.func.vmap` can follow."""
+        """Compute logits (batch, classes) of one network on a mini-batch, by what `torch.func.vmap` can follow."""
 
     @abstractmethod
-    def checked_inputs(self, x: Tensor) -> Tensor:
-        """A mini-batch of inputs in the dtype of the computation; InvalidInput for what is none."""
+    def check_inputs(self, x: Tensor) -> Tensor:
+        """Return a mini-batch of inputs in the dtype of the computation; raise InvalidInput for anything else."""
 
     @property
     def identity(self) -> dict[str, object]:
-        """What tells this space from another, for a learner that goes on from a saved state."""
+        """The values that tell this space from another, for a learner that goes on from a saved state."""
         return {
             "space": type(self).__name__,
             "classes": self.classes,
@@ -96,15 +96,15 @@ class Space(ABC):
         }
 
     def count(self, structure: Structure) -> int:
-        """p, how many weights a structure has."""
+        """Count the weights p of a structure."""
         return len(self.kinds(structure))
 
     def kinds(self, structure: Structure) -> Tensor:
-        """The kind of each weight, (p,)."""
+        """Return the kind of each weight, (p,)."""
         return self._layout(structure)[1]
 
     def _layout(self, structure: Structure) -> tuple[tuple[Block, ...], Tensor]:
-        """The blocks and kinds of a structure, made once: they are asked for at every evaluation."""
+        """Return the blocks and kinds of a structure, made once: every evaluation needs them."""
         if structure not in self._layouts:
             blocks = self.blocks(structure)
             kinds = torch.cat([torch.full((block.count,), block.kind) for block in blocks])
@@ -112,7 +112,7 @@ class Space(ABC):
         return self._layouts[structure]
 
     def split(self, structure: Structure, flat: Tensor) -> dict[str, Tensor]:
-        """The tensors in a flat vector of weights, by name.
+        """Split a flat vector of weights into tensors by name.
 
         Example:
             >>> space = Dense((4,), 3, layers=[2], filters=[5])
@@ -124,7 +124,7 @@ class Space(ABC):
         return {block.name: part.reshape(block.shape) for block, part in zip(blocks, parts, strict=True)}
 
     def logits(self, structure: Structure, weights: Tensor, x: Tensor) -> Tensor:
-        """Logits (n, batch, classes) of n networks of one structure, given by weights (n, p), on one mini-batch."""
+        """Compute logits (n, batch, classes) of n networks of one structure, with weights (n, p), on a mini-batch."""
 
         def one(flat: Tensor) -> Tensor:
             return self.forward(structure, self.split(structure, flat), x)
@@ -132,7 +132,7 @@ class Space(ABC):
         return torch.func.vmap(one)(weights)
 
     def round_losses(self, structure: Structure, flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """The mean cross-entropy (rounds,) of one network on each of several mini-batches of one size.
+        """Compute the mean cross-entropy (rounds,) of one network on each of several mini-batches of one size.
 
         Args:
             structure: of the network.
@@ -149,7 +149,7 @@ class Space(ABC):
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
-        """For each structure, the numbers of those one step away: a layer, a filter, or a size more or less.
+        """The numbers of the structures one step away from each: a layer, a filter, or a size more or less.
 
         A step goes to the next number of layers, filters or size that the space has. Between one layer and two, a step
         goes to any filters.
@@ -173,7 +173,7 @@ class Space(ABC):
         return sorted({getattr(structure, axis) for structure in self.structures}).index(value)
 
     def match(self, number: int, other: int) -> tuple[Tensor, Tensor]:
-        """Which weights of one structure are which of another: two lists of places, of equal length.
+        """Match the weights of one structure with those of another: two lists of places, of equal length.
 
         Blocks of one name and kind are laid over each other at their first entries; the rest has no counterpart. The
         match from the other structure is the same pairs.
@@ -194,7 +194,7 @@ class Space(ABC):
 
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over a mini-batch; that of `torch.nn.functional` takes more operations under `torch.func.vmap`."""
+    """Compute the mean cross-entropy by fewer operations than `torch.nn.functional` takes under `torch.func.vmap`."""
     return -logits.log_softmax(-1).gather(-1, labels[:, None]).mean()
 
 
@@ -211,7 +211,7 @@ def grid(
     beta: Sequence[float] | None = None,
     gamma: Sequence[float] | None = None,
 ) -> dict[Structure, float]:
-    """Structures with the prior probabilities α_k β_i γ_j; each uniform where None is given.
+    """Return structures with the prior probabilities α_k β_i γ_j; each uniform where None is given.
 
     Example:
         >>> grid([1, 2], [4, 8], [1])
@@ -234,7 +234,7 @@ def grid(
 
 
 def _shares(name: str, given: Sequence[float] | None, values: Sequence[int]) -> dict[int, float]:
-    """The probability of each value."""
+    """Return the probability of each value, uniform where none are given."""
     shares = [1 / len(values)] * len(values) if given is None else [float(share) for share in given]
     if len(shares) != len(values) or not all(0 <= share <= 1 for share in shares) or abs(sum(shares) - 1) > 1e-9:
         raise InvalidInput(f"{name} must be {len(values)} probabilities that sum to 1, got {name} = {shares}")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """Means over a posterior.
+    """The numbers of weights of a posterior's networks, as means.
 
     Attributes:
         threshold: above which a weight counts.
@@ -39,7 +39,7 @@ class Sparsity:
 
     @property
     def share(self) -> float:
-        """Which part of the real weights and scales counts."""
+        """The part of the real weights and scales that counts."""
         return self.nonzero / self.weights if self.weights else 0.0
 
     @property
@@ -49,7 +49,7 @@ class Sparsity:
 
 
 def sparsity(posterior: Posterior, threshold: float) -> Sparsity:
-    """How many weights of the posterior's networks are above a threshold.
+    """Count the weights of a posterior's networks that are above a threshold.
 
     Args:
         posterior: the particles.

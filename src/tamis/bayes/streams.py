@@ -56,16 +56,16 @@ class Stream:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one input; () for a node."""
+        """The shape of one input; () for a node."""
         return tuple(self.inputs.shape[1:])
 
     def order(self, rounds: int, batch: int, seed: int) -> Tensor:
-        """Which samples each round takes, (rounds, batch): all in random order, then all in another, and so on.
+        """Draw which samples each round takes, (rounds, batch): all in random order, then all in another, and so on.
 
         The first rounds are the same, however many there are in all.
 
         Example:
-            >>> images("digits:train[:10]").order(rounds=2, batch=5, seed=0).flatten().sort().values.tolist()
+            >>> load_images("digits:train[:10]").order(rounds=2, batch=5, seed=0).flatten().sort().values.tolist()
             [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
         """
         check_count("rounds", rounds)
@@ -75,26 +75,26 @@ class Stream:
         orders = [torch.randperm(len(self), generator=generator) for _ in range(passes)]
         return torch.cat(orders)[: rounds * batch].reshape(rounds, batch)
 
-    def at(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Inputs and labels of these samples."""
+    def select(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return inputs and labels of these samples."""
         return self.inputs[places], self.labels[places]
 
-    def flat(self) -> Stream:
-        """The same with inputs of one axis, for dense networks."""
+    def flatten(self) -> Stream:
+        """Return the same stream with inputs of one axis, for dense networks."""
         return replace(self, inputs=self.inputs.flatten(1))
 
 
-def named(data: str, pool: int = 1) -> Stream:
-    """`series`, `graph`, or images by a name that `load_data` knows; `pool` as of `images`."""
+def load_stream(data: str, pool: int = 1) -> Stream:
+    """Return the stream of a name: `series`, `graph`, or images that `load_data` knows, pooled as by `load_images`."""
     if data not in (SERIES, GRAPH):
-        return images(data, pool)
+        return load_images(data, pool)
     if pool != 1:
         raise InvalidInput(f"pool is for images, and {data} are none: leave it out, got pool = {pool}")
-    return series() if data == SERIES else nodes()
+    return make_series() if data == SERIES else make_nodes()
 
 
-def images(data: str, pool: int = 1) -> Stream:
-    """The images of a dataset on the scale 0 to 1, without normalization, in float64.
+def load_images(data: str, pool: int = 1) -> Stream:
+    """Load the images of a dataset on the scale 0 to 1, without normalization, in float64.
 
     Args:
         data: a spec that `tamis.training.load_data` knows.
@@ -110,8 +110,8 @@ def images(data: str, pool: int = 1) -> Stream:
     return Stream(data, F.avg_pool2d(found.normalised(), pool).double(), found.labels, found.classes)
 
 
-def series(samples: int = SAMPLES, seed: int = MADE_WITH) -> Stream:
-    """Windows of an oscillation: x_i = √2 sin(2π f i + phase) + noise, labelled by f; inputs (1, length)."""
+def make_series(samples: int = SAMPLES, seed: int = MADE_WITH) -> Stream:
+    """Make windows of an oscillation: x_i = √2 sin(2π f i + phase) + noise, labelled by f; inputs (1, length)."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(len(FREQUENCIES), (samples,), generator=generator)
     phase = torch.rand(samples, 1, generator=generator, dtype=torch.float64)
@@ -122,8 +122,8 @@ def series(samples: int = SAMPLES, seed: int = MADE_WITH) -> Stream:
     return Stream(SERIES, signal[:, None], labels, len(FREQUENCIES))
 
 
-def nodes(count: int = NODES, seed: int = MADE_WITH) -> Stream:
-    """Nodes of a stochastic block model, labelled by community; features are its indicator and noise.
+def make_nodes(count: int = NODES, seed: int = MADE_WITH) -> Stream:
+    """Make the nodes of a stochastic block model, labelled by community; features are its indicator and noise.
 
     A node sees itself: the adjacency has ones on the diagonal.
     """
@@ -143,8 +143,8 @@ def nodes(count: int = NODES, seed: int = MADE_WITH) -> Stream:
 
 
 @dataclass(frozen=True)
-class Union:
-    """Which numbers of layers, of filters and which sizes of filters; sizes () where there are none."""
+class StructureGrid:
+    """The numbers of layers and of filters, and the sizes of filters, of a union; sizes () where there are none."""
 
     layers: tuple[int, ...]
     filters: tuple[int, ...]
@@ -152,24 +152,24 @@ class Union:
 
 
 UNIONS = {
-    "dense": Union((1, 2), (8, 16)),
-    "conv1d": Union((1, 2, 3), (2, 4), (3, 5)),
-    "conv2d": Union((1, 2, 3), (2, 4), (3,)),
-    "graph": Union((1, 2, 3), (4, 8), (1,)),
-    "xnor": Union((3, 4), (4, 8), (3,)),
+    "dense": StructureGrid((1, 2), (8, 16)),
+    "conv1d": StructureGrid((1, 2, 3), (2, 4), (3, 5)),
+    "conv2d": StructureGrid((1, 2, 3), (2, 4), (3,)),
+    "graph": StructureGrid((1, 2, 3), (4, 8), (1,)),
+    "xnor": StructureGrid((3, 4), (4, 8), (3,)),
 }
 AXES = {"conv1d": 2, "conv2d": 3}  # of one input
 KINDS = {0: "numbers of nodes", 2: "signals", 3: "images"}
 
 
-def space_for(
+def build_space(
     stream: Stream,
     space: str,
     layers: Sequence[int] = (),
     filters: Sequence[int] = (),
     sizes: Sequence[int] = (),
 ) -> tuple[Space, Stream]:
-    """A union of networks for a stream, and the stream as they take it.
+    """Build a union of networks for a stream, and return the stream as they take it, too.
 
     Args:
         stream: what is to be learnt.
@@ -177,7 +177,7 @@ def space_for(
         layers, filters, sizes: of the union; those of `UNIONS` where none are given.
 
     Example:
-        >>> space, stream = space_for(named("digits"), "conv2d", layers=[1, 2])
+        >>> space, stream = build_space(load_stream("digits"), "conv2d", layers=[1, 2])
         >>> space.structures
         (Structure(layers=1, filters=0, size=0), Structure(layers=2, filters=2, size=3), ...)
     """
@@ -197,7 +197,7 @@ def space_for(
     if stream.graph is not None:
         return Graph(*stream.graph, stream.classes, layers, filters, sizes), stream
     if space == "dense":
-        flat = stream.flat()
+        flat = stream.flatten()
         return Dense(flat.shape, flat.classes, layers, filters), flat
     made = {"conv1d": Conv1d, "conv2d": Conv2d, "xnor": Xnor}[space]
     return made(stream.shape, stream.classes, layers, filters, sizes), stream

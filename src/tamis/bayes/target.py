@@ -1,4 +1,4 @@
-"""What is sampled: Gibbs_λ(h_t), the prior reweighted by exp(−λ h_t), over the rounds seen so far (Algorithm 1).
+"""The target of sampling: Gibbs_λ(h_t), the prior reweighted by exp(−λ h_t), over the rounds so far (Algorithm 1).
 
     h_t(w) = Σ_{s≤t} ℓ_s(w) + (λ/2) (ℓ_s(w) − ℓ_s(ŵ_s))²
 
@@ -29,24 +29,24 @@ class Rounds:
 
     inputs: list[Tensor] = field(default_factory=list)
     labels: list[Tensor] = field(default_factory=list)
-    drawn: list[float] = field(default_factory=list)
+    drawn_losses: list[float] = field(default_factory=list)
     _stacks: list[tuple[Tensor, Tensor, Tensor]] | None = None
 
     def __len__(self) -> int:
-        return len(self.drawn)
+        return len(self.drawn_losses)
 
-    def taken(self, places: Sequence[int]) -> Rounds:
-        """The rounds at these places."""
+    def select(self, places: Sequence[int]) -> Rounds:
+        """Return the rounds at these places."""
         inputs, labels = ([tensors[place] for place in places] for tensors in (self.inputs, self.labels))
-        return Rounds(inputs, labels, [self.drawn[place] for place in places])
+        return Rounds(inputs, labels, [self.drawn_losses[place] for place in places])
 
     def with_round(self, x: Tensor, y: Tensor, drawn: float) -> Rounds:
-        """These rounds and one more."""
-        return Rounds([*self.inputs, x], [*self.labels, y], [*self.drawn, drawn])
+        """Return these rounds and one more."""
+        return Rounds([*self.inputs, x], [*self.labels, y], [*self.drawn_losses, drawn])
 
     @property
     def stacks(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Which rounds have one size of mini-batch, with their inputs and labels stacked."""
+        """The rounds by size of mini-batch: their numbers, with inputs and labels stacked for `torch.func.vmap`."""
         if self._stacks is None:
             sizes: dict[int, list[int]] = {}
             for number, labels in enumerate(self.labels):
@@ -63,7 +63,7 @@ class Rounds:
 
 
 def losses(space: Space, number: int, weights: Tensor, rounds: Rounds) -> Tensor:
-    """ℓ_s(w) for n networks of one structure and every round, (n, rounds).
+    """Compute ℓ_s(w) for n networks of one structure and every round, (n, rounds).
 
     Args:
         space: of the networks.
@@ -107,8 +107,8 @@ class Target:
         """Whether rounds are left out, so that energies are estimates."""
         return self.past != 1
 
-    def of_some(self, count: int, generator: torch.Generator) -> Target:
-        """The same of `count` rounds before the last, drawn at random without replacement, and of the last.
+    def subsample_rounds(self, count: int, generator: torch.Generator) -> Target:
+        """Return the target of `count` rounds before the last, drawn without replacement, and of the last.
 
         Its energy ĥ is h in expectation over the draw. Where there are no more than `count`, it is the target itself.
         """
@@ -117,33 +117,33 @@ class Target:
             return self
         seed = int(torch.randint(1 << 62, (), generator=generator))
         places = sorted(random.Random(seed).sample(range(before), count))  # without touching all, as randperm would
-        return replace(self, rounds=self.rounds.taken([*places, before]), past=before / count)
+        return replace(self, rounds=self.rounds.select([*places, before]), past=before / count)
 
-    def halved(self) -> Target:
-        """Of a partial target, the same of every other of its rounds, each of which stands for twice as many."""
+    def halve_rounds(self) -> Target:
+        """Return a partial target of every other round of this one, each of which stands for twice as many."""
         before = len(self.rounds) - 1
         places = range(0, before, 2)
-        return replace(self, rounds=self.rounds.taken([*places, before]), past=self.past * before / len(places))
+        return replace(self, rounds=self.rounds.select([*places, before]), past=self.past * before / len(places))
 
     def energy(self, number: int, latent: Tensor) -> Tensor:
-        """h(w), (n,), of n networks of one structure with latent coordinates (n, p)."""
-        return torch.func.vmap(self._of_one(number), chunk_size=_chunk(self.rounds, len(latent)))(latent)
+        """Compute h(w), (n,), of n networks of one structure with latent coordinates (n, p)."""
+        return torch.func.vmap(self._energy_function(number), chunk_size=_chunk(self.rounds, len(latent)))(latent)
 
     def energy_and_gradient(self, number: int, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """h(w) and its gradient by latent coordinates, (n,) and (n, p)."""
-        both = torch.func.grad_and_value(self._of_one(number))
+        """Compute h(w) and its gradient by latent coordinates, (n,) and (n, p)."""
+        both = torch.func.grad_and_value(self._energy_function(number))
         gradient, energy = torch.func.vmap(both, chunk_size=_chunk(self.rounds, len(latent)))(latent)
         return energy, gradient
 
     def terms(self, number: int, latent: Tensor) -> Tensor:
-        """What each round adds to h(w), (n, rounds)."""
+        """Compute what each round adds to h(w), (n, rounds)."""
         kinds = self.space.kinds(self.space.structures[number]).to(latent.device)
         found = losses(self.space, number, self.prior.weights(latent, kinds), self.rounds)
         drawn, shares = (each.to(latent.device) for each in (self._drawn(), self._shares()))
         return shares * (found + self.lam / 2 * (found - drawn) ** 2)
 
-    def doubt(self, change: Tensor) -> Tensor:
-        """Half the variance of λ(ĥ(w') − ĥ(w)) over which rounds are drawn, (n,), by what each adds to it (n, rounds).
+    def variance_penalty(self, change: Tensor) -> Tensor:
+        """Estimate half the variance of λ(ĥ(w') − ĥ(w)) over which rounds are drawn, (n,), by what each adds.
 
         With this taken from the logarithm of Metropolis' ratio, a move by an estimate with normal errors keeps the law
         that it estimates: E min(1, exp(−X − σ²/2)) for X ~ N(δ, σ²) is exp(−δ) times that for N(−δ, σ²).
@@ -155,7 +155,7 @@ class Target:
         return self.lam**2 / 2 * before * change[:, :-1].var(1) * left_out
 
     def _drawn(self) -> Tensor:
-        return torch.tensor(self.rounds.drawn, dtype=torch.float64)
+        return torch.tensor(self.rounds.drawn_losses, dtype=torch.float64)
 
     def _shares(self) -> Tensor:
         shares = torch.full((len(self.rounds),), self.past, dtype=torch.float64)
@@ -163,14 +163,14 @@ class Target:
             shares[-1] = self.last
         return shares
 
-    def _of_one(self, number: int) -> Callable[[Tensor], Tensor]:
+    def _energy_function(self, number: int) -> Callable[[Tensor], Tensor]:
         structure = self.space.structures[number]
         kinds = self.space.kinds(structure)
         drawn, shares = self._drawn(), self._shares()
 
         def energy(latent: Tensor) -> Tensor:
             weights = self.prior.weights(latent, kinds.to(latent.device))
-            total = latent.sum() * 0
+            total = latent.sum() * 0  # not 0.0: without a round, the gradient must still be a tensor
             for numbers, x, y in self.rounds.stacks:
                 loss = self.space.round_losses(structure, weights, x, y)
                 share, other = (each[numbers].to(latent.device) for each in (shares, drawn))
@@ -181,6 +181,6 @@ class Target:
 
 
 def _chunk(rounds: Rounds, networks: int) -> int | None:
-    """How many networks to compute together; None for all of them."""
+    """Return how many networks to compute together, so that memory stays bounded; None for all of them."""
     most = max(1, AT_ONCE // max(1, sum(x.numel() for _, x, _ in rounds.stacks)))
     return most if most < networks else None

@@ -81,8 +81,8 @@ class Xnor(Chain):
                 x = x * weights[f"{name}.scale.{axis}"].reshape(-1, *[1] * (self.axes - axis))
         return self.classify(weights, x)
 
-    def checked_inputs(self, x: Tensor) -> Tensor:
-        checked = super().checked_inputs(x)
+    def check_inputs(self, x: Tensor) -> Tensor:
+        checked = super().check_inputs(x)
         if not self.axes and len(x) == 1:
             raise InvalidInput(
                 "batch normalization of a dense layer needs two inputs or more in a mini-batch, got 1: of one input "
@@ -92,13 +92,13 @@ class Xnor(Chain):
 
 
 def _normalised(x: Tensor) -> Tensor:
-    """Each channel less its mean over the mini-batch and positions, over its standard deviation."""
+    """Subtract each channel's mean over mini-batch and positions, and divide by its standard deviation."""
     over = [0, *range(2, x.dim())]
     return (x - x.mean(over, keepdim=True)) / (x.var(over, correction=0, keepdim=True) + EPSILON).sqrt()
 
 
 class _Sign(torch.autograd.Function):
-    """+1 where x ≥ 0, else −1, with the gradient g ↦ g · 1_{|x| ≤ 1}: `tamis.binary.estimators.clipped`, for vmap.
+    """The sign, +1 where x ≥ 0 and else −1, with the gradient g ↦ g · 1_{|x| ≤ 1}; `torch.func.vmap` can follow it.
 
     A proposal that follows this gradient is as right as any other: Metropolis' ratio sees to that.
     """

@@ -22,18 +22,18 @@ from rich.text import Text
 from tamis.artifact import replace_file
 from tamis.bayes import (
     JOURNAL,
-    LEAST,
-    Asked,
+    LEAST_BOUND,
     OnlineLearner,
+    RunSettings,
     Structure,
-    account,
-    called,
-    curves,
-    experts,
-    follow,
-    named,
-    rounds_in,
-    space_for,
+    build_space,
+    compute_curves,
+    count_rounds,
+    describe_structure,
+    find_experts,
+    load_stream,
+    run_online,
+    summarise_run,
 )
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, rounded_up, table
@@ -50,18 +50,18 @@ KINDS = {"jumps": "jumps", "steps": "Langevin steps", "flips": "flips"}  # of mo
 
 
 def online(out: Path, device: str, as_json: bool, **options: Any) -> None:
-    """The command; options as on the command line, the others those of `Asked`."""
+    """The command; options as on the command line, the others those of `RunSettings`."""
     asked, place = _asked(options), parse_device(device)
     torch.set_num_threads(1)  # sums come out alike on any number of cores, and networks this small lose by more
     if not as_json:
         console().print(facts(_described(asked, out)))
     resumes_from(out, JOURNAL)
     with _telling(asked.rounds) as tell:
-        run = follow(asked, out, listen=tell, device=place)
-    beside = experts(run)
-    found = account(run, beside)
+        run = run_online(asked, out, listen=tell, device=place)
+    beside = find_experts(run)
+    found = summarise_run(run, beside)
     _write(found, out / SUMMARY)
-    drawn = _draw(curves(run, beside), asked, out / PICTURE)
+    drawn = _draw(compute_curves(run, beside), asked, out / PICTURE)
     if as_json:
         print(json.dumps({**found, "files": [str(out / name) for name in (SUMMARY, *drawn)]}, indent=2))
     else:
@@ -71,12 +71,12 @@ def online(out: Path, device: str, as_json: bool, **options: Any) -> None:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _asked(options: Mapping[str, Any]) -> Asked:
+def _asked(options: Mapping[str, Any]) -> RunSettings:
     unions = {name: parse_numbers(name, options[name]) for name in ("layers", "filters", "sizes")}
     subsample = options["subsample"] or None
     if options["particles"] < 2:
         raise InvalidInput(f"--particles must be at least 2, got {options['particles']}")
-    return Asked(**{**options, **unions, "subsample": subsample})
+    return RunSettings(**{**options, **unions, "subsample": subsample})
 
 
 def parse_numbers(name: str, text: str | None) -> tuple[int, ...]:
@@ -94,11 +94,13 @@ def parse_numbers(name: str, text: str | None) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers)
 
 
-def _described(asked: Asked, out: Path) -> dict[str, str]:
-    space, stream = space_for(named(asked.data, asked.pool), asked.space, asked.layers, asked.filters, asked.sizes)
+def _described(asked: RunSettings, out: Path) -> dict[str, str]:
+    space, stream = build_space(
+        load_stream(asked.data, asked.pool), asked.space, asked.layers, asked.filters, asked.sizes
+    )
     counts = [space.count(structure) for structure in space.structures]
     union = f"{len(counts)} architectures, {min(counts):,} to {max(counts):,} weights"
-    begun = f", going on from what is in {out}" if rounds_in(out / JOURNAL) else ""
+    begun = f", going on from what is in {out}" if count_rounds(out / JOURNAL) else ""
     moves = f"moves see {'all' if asked.subsample is None else asked.subsample} past rounds"
     return {
         "data": f"{stream.name}, {len(stream):,} examples, {stream.classes} classes",
@@ -150,7 +152,7 @@ def _figures(learner: OnlineLearner) -> dict[str, float]:
 
 
 def _first(learner: OnlineLearner, count: int) -> dict[str, float]:
-    return {called(each): share for each, share in likeliest(learner.posterior.probabilities())[:count]}
+    return {describe_structure(each): share for each, share in likeliest(learner.posterior.probabilities())[:count]}
 
 
 def likeliest(shares: Mapping[Structure, float]) -> list[tuple[Structure, float]]:
@@ -166,7 +168,7 @@ def _write(found: Mapping[str, Any], path: Path) -> None:
         part.write_text(json.dumps(found, indent=2) + "\n")
 
 
-def _draw(found: Mapping[str, Any], asked: Asked, path: Path) -> list[str]:
+def _draw(found: Mapping[str, Any], asked: RunSettings, path: Path) -> list[str]:
     """The names of the pictures that were drawn: one, or none without matplotlib."""
     try:
         line_panels(online_panels(found, f"{asked.data}, {asked.space}"), path)
@@ -202,7 +204,7 @@ def _losses(found: Mapping[str, Any]) -> Table:
     lines = {
         "networks drawn for each round": found["loss"],
         "averaged over particles": found["expected loss"],
-        "bound of that, Theorem 4.1": found["bounds"][LEAST]["value"],
+        "bound of that, Theorem 4.1": found["bounds"][LEAST_BOUND]["value"],
         "best particle": found["loss of the best particle"],
         f"trained offline, {found['architecture trained offline']}": found["loss of the network trained offline"],
         "uniform guess": found["loss of a uniform guess"],

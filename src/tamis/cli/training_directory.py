@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tamis.architecture import ANSWER, QUESTION
+from tamis.architecture import RESULT_FILE, SEARCH_FILE
 from tamis.cli.interruption import resumes_from
 from tamis.cli.unfinished import SUFFIX
 from tamis.training import CHECKPOINT, Team
 
 # What a training or a search writes, and what a kill leaves of it while it is written.
-NAMES = "|".join(map(re.escape, (CHECKPOINT, QUESTION, ANSWER)))
+NAMES = "|".join(map(re.escape, (CHECKPOINT, SEARCH_FILE, RESULT_FILE)))
 WRITTEN = re.compile(rf"({NAMES})|\.({NAMES})\.\d+\.[0-9a-f]+\.part")
 
 

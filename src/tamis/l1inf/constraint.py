@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
-from tamis.l1inf.layers import Layer, hidden_layers, named_layers
+from tamis.l1inf.layers import Layer, find_hidden_layers, find_named_layers
 from tamis.l1inf.optimizer import L1Inf
 from tamis.l1inf.projection import check_radius
 from tamis.l1inf.statistics import Statistics, statistics
@@ -17,7 +17,7 @@ from tamis.l1inf.statistics import Statistics, statistics
 
 @dataclass(frozen=True)
 class L1InfConstraint:
-    """Trains every hidden layer, or those that are named, with ‖T_l‖_{1,∞} ≤ c after each step, by `L1Inf`.
+    """The constraint ‖T_l‖_{1,∞} ≤ c on every hidden layer, or on those that are named, after each step.
 
     Args:
         c: a number, or a number for each of some layers by name. A function of the step, which `L1Inf` takes as well,
@@ -41,19 +41,19 @@ class L1InfConstraint:
 
     @property
     def in_effect(self) -> dict[str, Any]:
-        """For a recipe, and for a checkpoint."""
+        """The constraint's settings, for recipes and checkpoints."""
         return {"l1inf": {"c": dict(self.c) if isinstance(self.c, Mapping) else self.c}}
 
     def wrap(self, optimizer: Optimizer, model: nn.Module) -> L1Inf:
-        """The optimizer, each step of which is followed by the projection."""
+        """Return an optimizer whose steps are each followed by the projection."""
         return L1Inf(optimizer, model, self.c)
 
     def layers(self, model: nn.Module) -> list[Layer]:
-        """Which layers of a model are constrained; InvalidInput where a name is of none, or none is left."""
-        return named_layers(model, self.c) if isinstance(self.c, Mapping) else hidden_layers(model)
+        """List the constrained layers of a model; raise InvalidInput for an unknown name, or where none is left."""
+        return find_named_layers(model, self.c) if isinstance(self.c, Mapping) else find_hidden_layers(model)
 
     def statistics(self, model: nn.Module) -> Statistics:
-        """Norms and zeros of the layers that are constrained."""
+        """Measure norms and zeros of the constrained layers."""
         names = {layer.name for layer in self.layers(model)}
         everything = statistics(model, exclude=())
         return replace(everything, layers=tuple(each for each in everything.layers if each.name in names))

@@ -12,7 +12,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from tamis.errors import InvalidInput, listed
 from tamis.graph import Patterns, as_patterns, matches
-from tamis.l1inf.projection import columns_of
+from tamis.l1inf.projection import as_columns
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -46,14 +46,14 @@ class Layer:
         return int(getattr(self.module, "groups", 1))
 
     def column_norms(self) -> Tensor:
-        """The ℓ1-norm of each neuron's incoming weights with its bias, in float64."""
-        rows = columns_of(self.weight.detach(), self.transposed, self.groups)
+        """Compute the ℓ1-norm of each neuron's incoming weights with its bias, in float64."""
+        rows = as_columns(self.weight.detach(), self.transposed, self.groups)
         norms = rows.abs().sum(1, dtype=torch.float64)
         return norms if self.bias is None else norms + self.bias.detach().abs().double()
 
 
-def all_layers(model: nn.Module) -> list[Layer]:
-    """Every linear and convolutional module, in the order in which the model registered them."""
+def find_layers(model: nn.Module) -> list[Layer]:
+    """List every linear and convolutional module, in the order in which the model registered them."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model must be an nn.Module, got {type(model).__name__}")
     if isinstance(model, DistributedDataParallel):
@@ -71,9 +71,9 @@ def all_layers(model: nn.Module) -> list[Layer]:
     return layers
 
 
-def hidden_layers(model: nn.Module, exclude: Patterns = None) -> list[Layer]:
-    """All layers but those excluded by name or pattern; by default the last one, which is taken for the output."""
-    layers = all_layers(model)
+def find_hidden_layers(model: nn.Module, exclude: Patterns = None) -> list[Layer]:
+    """List all layers but those excluded by name or pattern; by default the last, which is taken for the output."""
+    layers = find_layers(model)
     if exclude is None:
         hidden = layers[:-1]
     else:
@@ -88,9 +88,9 @@ def hidden_layers(model: nn.Module, exclude: Patterns = None) -> list[Layer]:
     return hidden
 
 
-def named_layers(model: nn.Module, names: Mapping[str, object]) -> list[Layer]:
-    """The layers of these names."""
-    layers = {layer.name: layer for layer in all_layers(model)}
+def find_named_layers(model: nn.Module, names: Mapping[str, object]) -> list[Layer]:
+    """List the layers of these names; raise InvalidInput for a name that no layer has."""
+    layers = {layer.name: layer for layer in find_layers(model)}
     for name in names:
         if name not in layers:
             raise InvalidInput(f"c names '{name}', which is no layer; these are: {_names(layers.values())}")
@@ -98,7 +98,7 @@ def named_layers(model: nn.Module, names: Mapping[str, object]) -> list[Layer]:
 
 
 def check_known(patterns: Iterable[str], layers: Iterable[Layer], argument: str) -> None:
-    """InvalidInput for a pattern that names no layer."""
+    """Raise InvalidInput for a pattern that names no layer."""
     layers = list(layers)
     for pattern in patterns:
         if not any(matches([layer.name], (pattern,)) for layer in layers):

@@ -10,8 +10,8 @@ from torch.optim import Optimizer
 
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.graph import Patterns
-from tamis.l1inf.layers import Layer, hidden_layers, named_layers
-from tamis.l1inf.projection import any_refused, check_radius, project_
+from tamis.l1inf.layers import Layer, find_hidden_layers, find_named_layers
+from tamis.l1inf.projection import check_radius, contains_nonfinite, project_
 
 Radius = float | Mapping[str, float] | Callable[[int], float]
 OWN_STATE = "l1inf"  # what a state_dict has beside that of the wrapped optimizer
@@ -54,10 +54,10 @@ class L1Inf(Optimizer):
             if exclude is not None:
                 raise InvalidInput(f"c says which layers are constrained, {', '.join(c)}: leave out {exclude=}")
             c = {name: check_radius(radius, f"c of '{name}'") for name, radius in c.items()}
-            layers = named_layers(model, c)
+            layers = find_named_layers(model, c)
         else:
             c = c if callable(c) else check_radius(c)
-            layers = hidden_layers(model, exclude)
+            layers = find_hidden_layers(model, exclude)
         # Not Optimizer.__init__, which makes parameter groups and state: they are those of the wrapped one. What makes
         # an optimizer of an unpickled one, hooks and profiling, is all that is left to do.
         self.__setstate__({"optimizer": optimizer, "layers": layers, "c": c, "steps": 0})
@@ -75,7 +75,7 @@ class L1Inf(Optimizer):
         return self.optimizer.defaults
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """A step of the wrapped optimizer, then the projection; returns what the optimizer does."""
+        """Take a step of the wrapped optimizer, then project; return what the optimizer returns."""
         loss = self.optimizer.step() if closure is None else self.optimizer.step(closure)
         self.steps += 1
         self.project()
@@ -84,25 +84,25 @@ class L1Inf(Optimizer):
     def project(self) -> None:
         """Project every constrained layer onto the ball of the present c."""
         radii = self.radii().values()
-        later: list[Tensor] = []
+        pending: list[Tensor] = []
         for layer, radius in zip(self.layers, radii, strict=True):
-            self._project(layer, radius, later)
-        if any_refused(later):  # nothing that is projected moves again: this finds the layer, and refuses it
+            self._project(layer, radius, pending)
+        if contains_nonfinite(pending):  # nothing that is projected moves again: this finds the layer, and refuses it
             for layer, radius in zip(self.layers, radii, strict=True):
                 self._project(layer, radius)
 
     def radii(self) -> dict[str, float]:
-        """The present c of each constrained layer, by name."""
+        """Return the present c of each constrained layer, by name."""
         if isinstance(self.c, Mapping):
             return dict(self.c)
         name = f"c({self.steps})" if callable(self.c) else "c"
         radius = check_radius(self.c(self.steps) if callable(self.c) else self.c, name)
         return dict.fromkeys((layer.name for layer in self.layers), radius)
 
-    def _project(self, layer: Layer, radius: float, later: list[Tensor] | None = None) -> None:
+    def _project(self, layer: Layer, radius: float, pending: list[Tensor] | None = None) -> None:
         weight, bias, transposed, groups = layer.weight, layer.bias, layer.transposed, layer.groups
         try:
-            project_(weight, radius, bias, transposed=transposed, groups=groups, later=later)
+            project_(weight, radius, bias, transposed=transposed, groups=groups, pending=pending)
         except InvalidInput as error:
             if bool(layer.column_norms().isfinite().all()):
                 raise InvalidInput(f"layer '{layer.name}': {error}") from error
@@ -115,7 +115,7 @@ class L1Inf(Optimizer):
         self.optimizer.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """That of the wrapped optimizer, and how many steps were taken, which a schedule of c needs."""
+        """Return the wrapped optimizer's state, and the number of steps, which a schedule of c needs."""
         return {**self.optimizer.state_dict(), OWN_STATE: {"steps": self.steps}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ def project(
 def project(
     weight: Tensor, c: float, bias: Tensor | None = None, *, transposed: bool = False, groups: int = 1
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The nearest weights, and biases, of which every neuron's have an ℓ1-norm of at most c.
+    """Project weights, with their biases, onto those of which every neuron's have an ℓ1-norm of at most c.
 
     A column whose norm exceeds c by no more than rounding is left as it is, so that a projection is its own projection
     to the last bit. Gradients flow: inside the ball they pass; outside, with s = sign of the result (0 where it is 0),
@@ -65,10 +65,10 @@ def project(
     Reference: yang2021l1inf.
     """
     c = check_radius(c)
-    _check(weight, bias, transposed, groups)
-    rows = columns_of(weight, transposed, groups)
+    _check_tensors(weight, bias, transposed, groups)
+    rows = as_columns(weight, transposed, groups)
     projected, projected_bias = _Projection.apply(rows, bias, c)
-    result = restored(projected, weight, transposed, groups)
+    result = restore_shape(projected, weight, transposed, groups)
     return result if bias is None else (result, projected_bias)
 
 
@@ -79,27 +79,28 @@ def project_(
     *,
     transposed: bool = False,
     groups: int = 1,
-    later: list[Tensor] | None = None,
+    pending: list[Tensor] | None = None,
 ) -> None:
-    """The same in place, and outside of autograd: what follows an optimizer's step.
+    """Project in place, and outside of autograd: what follows an optimizer's step.
 
     Args:
-        later: to ask a GPU whether all was finite takes longer than to project a layer. With a list, it is not asked:
-            what `any_refused` needs to ask once for many layers is added to it. Columns that are not finite stay.
+        pending: to ask a GPU whether all was finite takes longer than to project a layer. With a list, it is not
+            asked: what `contains_nonfinite` needs to ask once for many layers is added to it. Columns that are not
+            finite stay.
 
     The others are those of `project`.
     """
     c = check_radius(c)
-    _check(weight, bias, transposed, groups)
+    _check_tensors(weight, bias, transposed, groups)
     with torch.no_grad():
-        rows = columns_of(weight, transposed, groups).contiguous()
+        rows = as_columns(weight, transposed, groups).contiguous()
         offsets = None if bias is None else bias.contiguous()
         thresholds = _thresholds(rows, offsets, c, rows, offsets)
-        if later is not None and thresholds.is_cuda:
-            later.append(thresholds)
+        if pending is not None and thresholds.is_cuda:
+            pending.append(thresholds)
         else:
-            _refuse_any(thresholds, rows, offsets)
-        for given, copied in ((weight, restored(rows, weight, transposed, groups)), (bias, offsets)):
+            _check_finite(thresholds, rows, offsets)
+        for given, copied in ((weight, restore_shape(rows, weight, transposed, groups)), (bias, offsets)):
             if given is None or copied is None:
                 continue
             if given.data_ptr() == copied.data_ptr():
@@ -108,16 +109,16 @@ def project_(
                 given.copy_(copied)
 
 
-def any_refused(later: Iterable[Tensor]) -> bool:
+def contains_nonfinite(pending: Iterable[Tensor]) -> bool:
     """Whether anything was not finite in the layers of which `project_` added to this list."""
     devices: dict[torch.device, list[Tensor]] = {}
-    for thresholds in later:
+    for thresholds in pending:
         devices.setdefault(thresholds.device, []).append(thresholds)
     return any(math.isnan(torch.cat(each).sum().item()) for each in devices.values())
 
 
 def check_radius(c: Any, name: str = "c") -> float:
-    """A radius as a plain float; InvalidInput where it is none."""
+    """Return a radius as a plain float; raise InvalidInput where it is none."""
     if isinstance(c, Tensor) and c.numel() == 1:
         c = c.item()
     if isinstance(c, bool) or not isinstance(c, Real) or not 0 <= float(c) < math.inf:
@@ -127,8 +128,8 @@ def check_radius(c: Any, name: str = "c") -> float:
     return float(c)
 
 
-def columns_of(weight: Tensor, transposed: bool = False, groups: int = 1) -> Tensor:
-    """(outputs, incoming weights): a view where there is one."""
+def as_columns(weight: Tensor, transposed: bool = False, groups: int = 1) -> Tensor:
+    """Reshape a weight to (outputs, incoming weights); the result is a view where one exists."""
     if not transposed:
         return weight.flatten(1)
     inputs, outputs, *kernel = weight.shape
@@ -136,8 +137,8 @@ def columns_of(weight: Tensor, transposed: bool = False, groups: int = 1) -> Ten
     return split.transpose(1, 2).reshape(groups * outputs, -1)
 
 
-def restored(rows: Tensor, weight: Tensor, transposed: bool = False, groups: int = 1) -> Tensor:
-    """Columns in the shape of the weight that they are of."""
+def restore_shape(rows: Tensor, weight: Tensor, transposed: bool = False, groups: int = 1) -> Tensor:
+    """Bring columns back to the shape of the weight that they were made of."""
     if not transposed:
         return rows.view(weight.shape)
     inputs, outputs, *kernel = weight.shape
@@ -152,8 +153,8 @@ class _Projection(torch.autograd.Function):
         out_bias = None if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
         rows, bias = rows.contiguous(), None if bias is None else bias.contiguous()
         thresholds = _thresholds(rows, bias, c, out, out_bias)
-        _refuse_any(thresholds, rows, bias)
-        shrunk = thresholds != 0
+        _check_finite(thresholds, rows, bias)
+        shrunk = thresholds != 0  # inside the ball θ is exactly 0, and the projection is the identity
         ctx.save_for_backward(out, out_bias, shrunk)
         return out, out_bias
 
@@ -161,6 +162,8 @@ class _Projection(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> tuple[Tensor | None, Tensor | None, None]:
         out, out_bias, shrunk = ctx.saved_tensors
         gradient, gradient_bias = gradients
+        # On its face of the ball the projection is affine: θ takes the same from every entry that is not 0, so that the
+        # gradient loses its mean along the signs, and entries that became 0 get none.
         signs, share = out.sign(), (out.sign() * gradient).sum(1)
         size = signs.abs().sum(1)
         if out_bias is not None:
@@ -175,7 +178,7 @@ class _Projection(torch.autograd.Function):
 
 
 def _thresholds(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
-    """Write the projections, and return θ of each column: 0 inside the ball, NaN where something is not finite.
+    """Write the projections, and return θ of each column: 0 inside the ball, NaN where an entry is not finite.
 
     What is read may be written over.
     """
@@ -197,7 +200,7 @@ def _thresholds(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bi
 
 
 def slack(rows: Tensor, bias: Tensor | None) -> float:
-    """By how much of itself rounding can raise the norm of a projection.
+    """Return the relative amount by which rounding can raise the norm of a projection.
 
     To float32, each entry is rounded once, and t before is good to far more. In float64 t itself is rounded, and is a
     part of every entry.
@@ -207,7 +210,7 @@ def slack(rows: Tensor, bias: Tensor | None) -> float:
 
 
 def _project_with_torch(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
-    """The projections, written, and θ of each column: 0 inside the ball, NaN where something is not finite."""
+    """Write the projections with torch alone, and return θ as `_thresholds` does."""
     norms = rows.abs().sum(1, dtype=torch.float64)
     if bias is not None:
         norms = norms + bias.abs()
@@ -216,44 +219,46 @@ def _project_with_torch(rows: Tensor, bias: Tensor | None, c: float, out: Tensor
         out.copy_(rows)
     if bias is not None and out_bias is not None and out_bias is not bias:
         out_bias.copy_(bias)
+    # Not norms > c·(…): a NaN must count as outside, to be found below.
     outside = (~(norms <= c * (1 + slack(rows, bias)))).nonzero()[:, 0]
     for part in outside.split(max(1, ENTRIES_AT_ONCE // (rows.shape[1] + 1))):
         values = rows[part].double()
         if bias is not None:
             values = torch.cat([values, bias[part, None].double()], 1)
-        shrunk, thresholds[part] = _shrunk(values, c)
+        shrunk, thresholds[part] = _shrink(values, c)
         out[part] = shrunk[:, : rows.shape[1]].to(out.dtype)
         if out_bias is not None:
             out_bias[part] = shrunk[:, -1].to(out.dtype)
     return thresholds
 
 
-def _shrunk(values: Tensor, c: float) -> tuple[Tensor, Tensor]:
-    """The projections of columns outside the ball, in float64, and θ of each."""
+def _shrink(values: Tensor, c: float) -> tuple[Tensor, Tensor]:
+    """Compute the projections of columns outside the ball, in float64, and θ of each."""
     sizes = values.abs()
     largest = sizes.amax(1)
     gaps = largest[:, None] - sizes
-    t = _solution(gaps, c) if c > 0 else torch.zeros_like(largest)
+    t = _solve_t(gaps, c) if c > 0 else torch.zeros_like(largest)
     projected = values.sign() * (t[:, None] - gaps).clamp(min=0) + 0.0  # of −0, 0
     return projected, torch.where(largest.isfinite(), largest - t, math.nan)
 
 
-def _solution(gaps: Tensor, c: float) -> Tensor:
-    """t ← (c + Σ_{d<t} d) / #{d < t}, from t = c on, until the count stays (Michelot).
+def _solve_t(gaps: Tensor, c: float) -> Tensor:
+    """Solve Σ max(t − d, 0) = c by t ← (c + Σ_{d<t} d) / #{d < t}, from t = c on, until the count stays (Michelot).
 
     Some log₄(n² / ε) steps are the most that columns of n numbers can take; see kernels/cpu/l1ball.cpp for why.
     """
     t = gaps.new_full((len(gaps),), c)
     count = gaps.new_full((len(gaps),), -1, dtype=torch.int64)
     while True:
-        below = gaps < t[:, None]
+        below = gaps < t[:, None]  # t only falls, and so does the count: when it stays, t is a fixed point
         before, count = count, below.sum(1)
         if torch.equal(before, count):
             return t
+        # The minimum, because rounding could let t rise by a digit, and the count go to and fro without end.
         t = torch.minimum(t, (c + torch.where(below, gaps, 0.0).sum(1)) / count.clamp(min=1))
 
 
-def _check(weight: Any, bias: Any, transposed: bool, groups: int) -> None:
+def _check_tensors(weight: Any, bias: Any, transposed: bool, groups: int) -> None:
     for name, tensor in (("weight", weight), ("bias", bias)):
         if name == "bias" and tensor is None:
             continue
@@ -276,8 +281,8 @@ def _check(weight: Any, bias: Any, transposed: bool, groups: int) -> None:
         )
 
 
-def _refuse_any(thresholds: Tensor, rows: Tensor, bias: Tensor | None) -> None:
-    """InvalidInput with the first entry of the first neuron that is not finite."""
+def _check_finite(thresholds: Tensor, rows: Tensor, bias: Tensor | None) -> None:
+    """Raise InvalidInput with the first entry of the first neuron that is not finite."""
     if not math.isnan(thresholds.sum().item()):
         return
     neuron = int(thresholds.isnan().nonzero()[0])

@@ -1,4 +1,4 @@
-"""Which c: k-fold cross-validation over a list of them, in parallel, and kept on disk fold by fold."""
+"""Choosing c by k-fold cross-validation over a list of candidates, in parallel, with each score on disk."""
 
 from __future__ import annotations
 
@@ -84,27 +84,27 @@ def select_c(
 
     Reference: yang2021l1inf.
     """
-    candidates = _checked(candidates, samples, folds, processes, seed)
-    parts = dealt(samples, folds, seed)
-    archive = _Archive(directory, {"samples": samples, "folds": folds, "seed": seed, "score": _name_of(score)})
+    candidates = _check_arguments(candidates, samples, folds, processes, seed)
+    parts = deal_folds(samples, folds, seed)
+    files = _ScoreFiles(directory, {"samples": samples, "folds": folds, "seed": seed, "score": _function_name(score)})
     trials = list(product(candidates, range(folds)))
-    known = {trial: found for trial in trials if (found := archive.read(trial)) is not None}
+    known = {trial: found for trial in trials if (found := files.read(trial)) is not None}
     left = [trial for trial in trials if trial not in known]
     with reporting(progress, "cross-validation", len(trials)) as report:
-        for trial, value in _scores(partial(_scored, score, parts), left, processes):
-            archive.write(trial, value)
+        for trial, value in _run_trials(partial(_score_trial, score, parts), left, processes):
+            files.write(trial, value)
             known[trial] = value
             report(len(known), c=trial[0], score=value)
     return Selection({c: tuple(known[c, fold] for fold in range(folds)) for c in candidates})
 
 
-def dealt(samples: int, folds: int, seed: int) -> tuple[Tensor, ...]:
-    """The indices of every fold, dealt at random, in rising order each."""
+def deal_folds(samples: int, folds: int, seed: int) -> tuple[Tensor, ...]:
+    """Deal sample indices into folds at random; those of each fold are in rising order."""
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
     return tuple(part.sort().values for part in order.tensor_split(folds))
 
 
-def _scored(score: Score, parts: Sequence[Tensor], trial: Trial) -> float:
+def _score_trial(score: Score, parts: Sequence[Tensor], trial: Trial) -> float:
     c, fold = trial
     rest = torch.cat([part for number, part in enumerate(parts) if number != fold]).sort().values
     value = float(score(c, rest, parts[fold]))
@@ -113,8 +113,10 @@ def _scored(score: Score, parts: Sequence[Tensor], trial: Trial) -> float:
     return value
 
 
-def _scores(run: Callable[[Trial], float], trials: Sequence[Trial], processes: int) -> Iterator[tuple[Trial, float]]:
-    """Each trial and its score, as they are done."""
+def _run_trials(
+    run: Callable[[Trial], float], trials: Sequence[Trial], processes: int
+) -> Iterator[tuple[Trial, float]]:
+    """Yield each trial and its score, as they are done."""
     if processes == 1:
         yield from ((trial, run(trial)) for trial in trials)
         return
@@ -129,8 +131,8 @@ def _scores(run: Callable[[Trial], float], trials: Sequence[Trial], processes: i
             pool.shutdown(cancel_futures=True)  # after an error, those that have not begun
 
 
-class _Archive:
-    """Scores in files, one for each trial; without a directory, nothing."""
+class _ScoreFiles:
+    """The scores on disk, one file for each trial; without a directory, nothing is stored."""
 
     def __init__(self, directory: str | Path | None, origin: Mapping[str, Any]) -> None:
         self._directory = None if directory is None else Path(directory)
@@ -173,8 +175,8 @@ def _read(path: Path) -> dict[str, Any]:
     return read_json_object(path, "delete it, and its trial is run again")
 
 
-def _checked(candidates: Any, samples: Any, folds: Any, processes: Any, seed: Any) -> list[float]:
-    """The candidates, if all is as it should be."""
+def _check_arguments(candidates: Any, samples: Any, folds: Any, processes: Any, seed: Any) -> list[float]:
+    """Check all arguments, and return the candidates as plain floats."""
     for name, value, least in (("samples", samples, 2), ("folds", folds, 2), ("processes", processes, 1)):
         if type(value) is not int or value < least:
             raise InvalidInput(f"{name}={value!r} must be a whole number ≥ {least}")
@@ -188,8 +190,8 @@ def _checked(candidates: Any, samples: Any, folds: Any, processes: Any, seed: An
     return plain
 
 
-def _name_of(score: Any) -> str:
-    """Of the function, so that files of another are not taken for its own."""
+def _function_name(score: Any) -> str:
+    """Return the name of the score function, so that scores of another are not taken for its own."""
     while isinstance(score, partial):
         score = score.func
     return str(getattr(score, "__qualname__", type(score).__qualname__))

@@ -1,4 +1,4 @@
-"""Where a model stands among L1,∞-normalized networks: norms of its layers, their zeros, and norms of its outputs."""
+"""Statistics of a model among L1,∞-normalized networks: norms of its layers, their zeros, norms of its outputs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 from tamis.errors import InvalidInput
 from tamis.graph import Patterns
-from tamis.l1inf.layers import Layer, all_layers, hidden_layers
+from tamis.l1inf.layers import Layer, find_hidden_layers, find_layers
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class LayerStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What the bounds of `tamis.bounds.l1inf_*` need to know, and how sparse the hidden layers are.
+    """The constants that the bounds of `tamis.bounds.l1inf_*` need, and how sparse the hidden layers are.
 
     Attributes:
         layers: the hidden ones.
@@ -39,7 +39,7 @@ class Statistics:
 
     @property
     def k(self) -> int:
-        """How many hidden layers there are."""
+        """The number of hidden layers."""
         return len(self.layers)
 
     @property
@@ -55,7 +55,7 @@ class Statistics:
 
 
 def statistics(model: nn.Module, exclude: Patterns = None) -> Statistics:
-    """The L1,∞ norms and the sparsity of a model's layers, as they stand.
+    """Measure the L1,∞ norms and the sparsity of a model's layers, as they stand.
 
     Batch normalization is not folded in; `tamis.bounds.l1inf_class.l1inf_constants` does that, and checks that the
     theorems cover the network.
@@ -70,14 +70,14 @@ def statistics(model: nn.Module, exclude: Patterns = None) -> Statistics:
 
     Reference: yang2021l1inf.
     """
-    hidden = hidden_layers(model, exclude)
+    hidden = find_hidden_layers(model, exclude)
     names = {layer.name for layer in hidden}
-    free = [layer for layer in all_layers(model) if layer.name not in names]
+    free = [layer for layer in find_layers(model) if layer.name not in names]
     o = tuple(free[-1].column_norms().tolist()) if free else ()
-    return Statistics(tuple(_of_layer(layer) for layer in hidden), o)
+    return Statistics(tuple(_measure_layer(layer) for layer in hidden), o)
 
 
-def _of_layer(layer: Layer) -> LayerStatistics:
+def _measure_layer(layer: Layer) -> LayerStatistics:
     norms = layer.column_norms()
     if not bool(norms.isfinite().all()):
         raise InvalidInput(f"layer '{layer.name}' holds weights that are not finite: it has no norm")

@@ -13,7 +13,7 @@ from tamis.reports.figures import Panel
 
 
 def online_panels(found: Mapping[str, Mapping[str, Any]], title: str = "") -> list[Panel]:
-    """Draw what `tamis.bayes.account.curves` gives: the losses so far, and the likeliest architectures.
+    """Draw what `tamis.bayes.compute_curves` gives: the losses so far, and the likeliest architectures.
 
     Args:
         found: the curves.

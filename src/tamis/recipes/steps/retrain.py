@@ -24,12 +24,12 @@ class Retrain(TrainingStep):
     fresh: bool = Field(False, description="Begin with newly drawn weights, as for an architecture that was found.")
 
     def run(self, state: State, context: Context) -> State:
-        from tamis.architecture import freshly_initialised
+        from tamis.architecture import reinitialise
         from tamis.training import train
 
         settings, module = self.settings(), state.trainable()
         trained = train(
-            freshly_initialised(module, settings.seed) if self.fresh else module,
+            reinitialise(module, settings.seed) if self.fresh else module,
             context.data.train,
             settings,
             test=context.data.held_out,

@@ -1,4 +1,4 @@
-"""The last account of a run of the online learner: losses beside those of experts and beside bounds, and curves.
+"""The summary of a run of the online learner: losses beside those of experts and bounds, and curves.
 
 Reference: chee2021xnor.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from tamis.bayes.networks import Chain
 from tamis.bayes.regret import Comparator, Regret
-from tamis.bayes.run import Followed, least_bound
+from tamis.bayes.run import CompletedRun, least_bound
 from tamis.bayes.space import Structure
 from tamis.bayes.target import losses
 from tamis.bayes.xnor import Xnor
@@ -23,7 +23,7 @@ DRAWS, STEPS = 100, 500
 SHOWN, MOST_POINTS = 4, 250  # architectures in a picture, and points of a curve
 LEARNER, BOUND, GUESS = "drawn networks", "bound, Theorem 4.1", "uniform guess"
 BEST, TRAINED = "best particle so far", "network trained offline"
-LEAST, PARTICLE, OFFLINE = "least over all laws", "around the best particle", "around the network trained offline"
+LEAST_BOUND, PARTICLE, OFFLINE = "least over all laws", "around the best particle", "around the network trained offline"
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Experts:
     offline: Comparator
 
 
-def experts(run: Followed, steps: int = STEPS) -> Experts:
-    """Those of a run; the second is of the architecture that is the most probable in the end.
+def find_experts(run: CompletedRun, steps: int = STEPS) -> Experts:
+    """Find the experts of a run; the one trained offline has the architecture that is likeliest in the end.
 
     Args:
         run: one that is over.
@@ -46,8 +46,8 @@ def experts(run: Followed, steps: int = STEPS) -> Experts:
     return Experts(regret.best_particle(), regret.offline(likeliest, steps=steps))
 
 
-def account(run: Followed, beside: Experts, draws: int = DRAWS) -> dict[str, Any]:
-    """What was lost, what experts would have lost, what the theorems say of it, and what the learner is left with.
+def summarise_run(run: CompletedRun, beside: Experts, draws: int = DRAWS) -> dict[str, Any]:
+    """Summarise a run: what was lost, what experts would have lost, the bounds, and the posterior in the end.
 
     Args:
         run: one that is over.
@@ -55,25 +55,27 @@ def account(run: Followed, beside: Experts, draws: int = DRAWS) -> dict[str, Any
         draws: from the laws around an expert, for the bounds.
     """
     posterior, regret = run.learner.posterior, run.learner.regret
-    bounds: dict[str, Any] = {LEAST: {"value": least_bound(run.learner), "source": "chee2021xnor, Theorem 4.1"}}
+    bounds: dict[str, Any] = {LEAST_BOUND: {"value": least_bound(run.learner), "source": "chee2021xnor, Theorem 4.1"}}
     for name, expert in ((PARTICLE, beside.particle), (OFFLINE, beside.offline)):
-        bounds[name] = _told(regret.theorem_4_1(expert.structure, expert.weights, draws=draws))
+        bounds[name] = _describe_bound(regret.theorem_4_1(expert.structure, expert.weights, draws=draws))
     own = _own_theorem(regret, beside.offline, draws)
     if own is not None:
-        bounds[f"{OFFLINE}, {own.source.split(', ')[1]}"] = _told(own)
-    shares, sparsity = posterior.probabilities(), posterior.sparsity(run.asked.tau)
+        bounds[f"{OFFLINE}, {own.source.split(', ')[1]}"] = _describe_bound(own)
+    shares, sparsity = posterior.probabilities(), posterior.sparsity(run.settings.tau)
     return {
-        "asked": asdict(run.asked),
+        "asked": asdict(run.settings),
         "loss": regret.loss,
         "expected loss": regret.expected_loss,
         "loss of a uniform guess": regret.uniform_loss,
         "loss of the best particle": beside.particle.loss,
         "loss of the network trained offline": beside.offline.loss,
-        "architecture trained offline": called(beside.offline.structure),
+        "architecture trained offline": describe_structure(beside.offline.structure),
         "regret": regret.expected_loss - beside.offline.loss,
         "bounds": bounds,
         "error of the averaged prediction": run.error(),
-        "architectures": {called(each): shares[each] for each in sorted(shares, key=lambda each: -shares[each])},
+        "architectures": {
+            describe_structure(each): shares[each] for each in sorted(shares, key=lambda each: -shares[each])
+        },
         "sparsity": {
             "threshold": sparsity.threshold,
             "nonzero": sparsity.nonzero,
@@ -86,7 +88,7 @@ def account(run: Followed, beside: Experts, draws: int = DRAWS) -> dict[str, Any
 
 
 def _own_theorem(regret: Regret, expert: Comparator, draws: int) -> Bound | None:
-    """What the text says of just these networks; it says nothing of graphs."""
+    """Compute the theorem that speaks of just these networks; None for graphs, of which none does."""
     if isinstance(regret.space, Xnor):
         return regret.theorem_3_2(expert.structure, expert.weights, draws=draws)
     if isinstance(regret.space, Chain):
@@ -94,15 +96,15 @@ def _own_theorem(regret: Regret, expert: Comparator, draws: int) -> Bound | None
     return None
 
 
-def _told(bound: Bound) -> dict[str, Any]:
+def _describe_bound(bound: Bound) -> dict[str, Any]:
     return {"value": bound.value, "source": bound.source, "terms": dict(bound.terms)}
 
 
-def called(structure: Structure) -> str:
-    """A structure in words.
+def describe_structure(structure: Structure) -> str:
+    """Describe a structure in words.
 
     Example:
-        >>> called(Structure(2, 4, 3)), called(Structure(1, 0, 0))
+        >>> describe_structure(Structure(2, 4, 3)), describe_structure(Structure(1, 0, 0))
         ('2 layers, 4 filters of 3', '1 layer')
     """
     if structure.layers == 1:
@@ -114,13 +116,13 @@ def called(structure: Structure) -> str:
 Points = list[tuple[int, float]]
 
 
-def curves(run: Followed, beside: Experts) -> dict[str, dict[str, Points]]:
-    """Losses so far, of the learner, of experts and of a guess, with the bound; and the likeliest architectures."""
+def compute_curves(run: CompletedRun, beside: Experts) -> dict[str, dict[str, Points]]:
+    """Compute losses so far, of learner, experts and guess, with the bound; and the likeliest architectures."""
     learner, regret = run.learner, run.learner.regret
     number = learner.space.structures.index(beside.offline.structure)
     weights = beside.offline.weights[None].to(learner.device)
     by_round = losses(learner.space, number, weights, regret.seen)[0].tolist()
-    best = [(rounds, note.best) for rounds, note in enumerate(run.notes) if note.best is not None]
+    best = [(rounds, record.best) for rounds, record in enumerate(run.records) if record.best is not None]
     last = learner.architectures[-1]
     likeliest = sorted(last, key=lambda structure: -last[structure])[:SHOWN]
     return {
@@ -131,12 +133,14 @@ def curves(run: Followed, beside: Experts) -> dict[str, dict[str, Points]]:
             TRAINED: _points(accumulate(by_round)),
             GUESS: [(1, regret.uniform_loss / regret.rounds), (regret.rounds, regret.uniform_loss)],
         },
-        "architectures": {called(each): _points(after[each] for after in learner.architectures) for each in likeliest},
+        "architectures": {
+            describe_structure(each): _points(after[each] for after in learner.architectures) for each in likeliest
+        },
     }
 
 
 def _points(values: Iterable[float]) -> Points:
-    """After round 1, 2, …: some of them, evenly, and the last."""
+    """Number values from round 1 on, and keep some of them, evenly spaced, with the last."""
     found = list(enumerate(values, start=1))
     step = math.ceil(len(found) / MOST_POINTS)
     return found[(len(found) - 1) % step :: step]
