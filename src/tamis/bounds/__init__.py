@@ -1,4 +1,26 @@
-"""Theorems as functions: one in each file, all returning a `Bound`."""
+"""Theorems as functions: one in each file, and each returns a `Bound`, rounded up, with what it assumes and its source.
+
+- Inputs and parameters (path-norms): `lipschitz_input`, `lipschitz_parameters`, `phi_pruning`, `layer_product`,
+  `box_deviation`, and how many bits are enough: `sufficient_bits`, `sufficient_bits_by_paths`.
+- Counts on held-out samples: `error_rate`, `disagreement`, `clopper_pearson`, `accuracy_change`,
+  `accuracy_change_by_difference`, `deviation_quantile`; at every number of samples: `rate_at_any_time`,
+  `difference_at_any_time`.
+- Generalization from training data: `occam`, `margin_bound`, `cross_entropy_gap`, by the Rademacher complexities
+  `rademacher_peeling`, `rademacher_covering` and their predecessors `kakade`, `e_ma_wu`, `neyshabur`, `golowich`,
+  `barron_klusowski`; of L1,∞-normalized networks: `l1inf_constants`, `l1inf_output`, `l1inf_rademacher`,
+  `l1inf_regression`, `l1inf_classification`, `l1inf_lipschitz_loss`, `l1inf_lipschitz_vector_loss`.
+- Learning: `sparse_regret`, `xnor_regret` with `kl_bound`, `kl_exact`, `kl_xnor` and `perturbation_penalties` of
+  `dense_layer` and `convolution_layer`; `two_temperature` with `gradient_error`.
+- Rates of GPFQ, up to unknown constants, each a `Rate`: `gpfq_relative_error`, `gpfq_new_data`, `gpfq_in_subspace`.
+
+The rest of `__all__` serves other packages of tamis: checks of arguments, arithmetic that rounds up, and the wording of
+assumptions.
+
+Example:
+    >>> from tamis.bounds import error_rate
+    >>> round(error_rate(errors=0, n=100, delta=0.05).value, 6)
+    0.029513
+"""
 
 from tamis.bounds.accuracy_change import accuracy_change as accuracy_change
 from tamis.bounds.accuracy_change_by_difference import accuracy_change_by_difference as accuracy_change_by_difference
@@ -19,8 +41,13 @@ from tamis.bounds.deviation_quantile import deviation_at_rank as deviation_at_ra
 from tamis.bounds.deviation_quantile import deviation_quantile as deviation_quantile
 from tamis.bounds.disagreement import disagreement as disagreement
 from tamis.bounds.error_rate import error_rate as error_rate
+from tamis.bounds.gpfq_rates import gpfq_in_subspace as gpfq_in_subspace
+from tamis.bounds.gpfq_rates import gpfq_new_data as gpfq_new_data
+from tamis.bounds.gpfq_rates import gpfq_relative_error as gpfq_relative_error
 from tamis.bounds.held_out import UNSEEN as UNSEEN
 from tamis.bounds.interval_affine import kind_of as kind_of
+from tamis.bounds.l1inf_class import L1InfConstants as L1InfConstants
+from tamis.bounds.l1inf_class import l1inf_constants as l1inf_constants
 from tamis.bounds.l1inf_classification import l1inf_classification as l1inf_classification
 from tamis.bounds.l1inf_classification import l1inf_lipschitz_vector_loss as l1inf_lipschitz_vector_loss
 from tamis.bounds.l1inf_output import l1inf_output as l1inf_output
@@ -40,6 +67,7 @@ from tamis.bounds.rademacher_predecessors import e_ma_wu as e_ma_wu
 from tamis.bounds.rademacher_predecessors import golowich as golowich
 from tamis.bounds.rademacher_predecessors import kakade as kakade
 from tamis.bounds.rademacher_predecessors import neyshabur as neyshabur
+from tamis.bounds.rate import Rate as Rate
 from tamis.bounds.regret import EXPECTED as EXPECTED
 from tamis.bounds.regret import LEARNER as LEARNER
 from tamis.bounds.regret import OBLIVIOUS as OBLIVIOUS
@@ -59,6 +87,7 @@ from tamis.bounds.regret_penalties import dense_layer as dense_layer
 from tamis.bounds.regret_penalties import perturbation_penalties as perturbation_penalties
 from tamis.bounds.sufficient_bits import sufficient_bits as sufficient_bits
 from tamis.bounds.sufficient_bits import sufficient_bits_by_paths as sufficient_bits_by_paths
+from tamis.bounds.two_temperature import gradient_error as gradient_error
 from tamis.bounds.two_temperature import two_temperature as two_temperature
 
 __all__ = [
@@ -69,7 +98,9 @@ __all__ = [
     "UNSEEN",
     "WEIGHTS",
     "Bound",
+    "L1InfConstants",
     "PerturbedLayer",
+    "Rate",
     "accuracy_change",
     "accuracy_change_by_difference",
     "as_expert_weights",
@@ -90,12 +121,17 @@ __all__ = [
     "error_rate",
     "exp_rounded_up",
     "golowich",
+    "gpfq_in_subspace",
+    "gpfq_new_data",
+    "gpfq_relative_error",
+    "gradient_error",
     "kakade",
     "kind_of",
     "kl_bound",
     "kl_exact",
     "kl_xnor",
     "l1inf_classification",
+    "l1inf_constants",
     "l1inf_lipschitz_loss",
     "l1inf_lipschitz_vector_loss",
     "l1inf_output",

@@ -64,6 +64,7 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
     delta = plain_probability("delta", delta)
     if n > MOST_ORDERED:
         return accuracy_change_by_difference(worse, better, n, delta)
+    # Berger and Boos: rates that a small part of δ rules out need not be looked at, and the test keeps the rest of δ.
     log_share = math.log(delta) + math.log(SHARE / 2)
     most_worse, least_better = largest_rate(worse, n, log_share), smallest_rate(better, n, log_share)
     value = _limit(worse, better, n, most_worse, least_better, delta)
@@ -87,7 +88,11 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
 
 
 def _limit(worse: int, better: int, n: int, most_worse: float, least_better: float, delta: float) -> float:
-    """The smallest θ, up to the resolution, that is proved to be too large; all above it are then too large as well."""
+    """Return the smallest θ, up to the resolution, that is proved to be too large; all above it are then too large as
+    well.
+    """
+    # The limits of the rates prove a first θ by themselves; the bisection can only improve on it, so that stopping
+    # early is safe.
     observed, proved = (worse - better) / n, min(most_worse - least_better, 1.0)
     deviations = -NormalDist().inv_cdf(min(delta, LARGEST_TAIL))
     limit = score_limit(worse, better, n, deviations)
@@ -108,7 +113,8 @@ def _limit(worse: int, better: int, n: int, most_worse: float, least_better: flo
 def _outcomes_up_to(
     limit: float, deviations: float, n: int, observed: float, rates: tuple[float, float], delta: float
 ) -> Staircase:
-    """All outcomes whose limit of the score is no higher, for θ ≥ observed and both rates between two."""
+    """Return all outcomes whose limit of the score is no higher, for θ ≥ observed and both rates between two."""
+    # Columns and rows that no rates in question reach are left out; their probability is added back as `negligible`.
     negligible = max(1e-12 * delta, SMALLEST_RATE)
     low, high = rates
     first = int(likely_counts(n, low, negligible)[0])
@@ -120,7 +126,8 @@ def _outcomes_up_to(
 
 
 def _are_rare(stairs: Staircase, theta: float, rates: tuple[float, float], level: float, finest: float) -> bool:
-    """Whether the outcomes are proved to be less probable than `level` for all P[worse] = P[better] + θ between two.
+    """Return whether the outcomes are proved to be less probable than `level` for all P[worse] = P[better] + θ between
+    two.
 
     The probability decreases with P[worse] and increases with P[better]. So on an interval of rates it is at most that
     at the lower P[worse] and the higher P[better]. Intervals where this is not below the level are halved, until none
@@ -129,10 +136,13 @@ def _are_rare(stairs: Staircase, theta: float, rates: tuple[float, float], level
     ends = np.linspace(*rates, FIRST_INTERVALS + 1)
     low, high = ends[:-1], ends[1:]
     while True:
+        # The corner of each interval that is worst for us: monotone in both rates, so that it covers the whole
+        # interval.
         left = stairs.probability(low, high - theta) >= level
         if not left.any():
             return True
         low, high = low[left], high[left]
+        # Either way out below answers False: that only makes θ count as unproved, and the limit larger.
         middle = (low + high) / 2
         if (high - low).max() <= finest or (stairs.probability(middle, middle - theta) >= level).any():
             return False

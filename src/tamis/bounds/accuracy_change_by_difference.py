@@ -72,11 +72,13 @@ def accuracy_change_by_difference(worse: int, better: int, n: int, delta: float)
 
 
 def _limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> float:
-    """The largest θ = P[W] − P[B] with P[W] ≤ most_worse that a test of level δ does not reject.
+    """Return the largest θ = P[W] − P[B] with P[W] ≤ most_worse that a test of level δ does not reject.
 
     Where the rate of discordant inputs P[W] + P[B] is at most ½, the test is of W − B. Where it is more, it is of how
     many of the discordant inputs are worse: Bin(worse + better, P[W]/(P[W] + P[B])).
     """
+    # Two tests of the same level, each for its own range of rates. The true rate lies in one range, fixed beforehand,
+    # so that only one of them can fail: the larger limit is valid without halving δ.
     few = _limit_of_few(worse - better, n, most_worse, delta)
     pairs = worse + better
     share = largest_rate(worse, pairs, math.log(delta)) if pairs else 1.0
@@ -86,7 +88,7 @@ def _limit(worse: int, better: int, n: int, most_worse: float, delta: float) -> 
 
 
 def _limit_of_few(difference: int, n: int, most_worse: float, delta: float) -> float:
-    """The smallest θ, on a fine grid, for which W − B ≤ difference is proved to be less probable than δ."""
+    """Return the smallest θ, on a fine grid, for which W − B ≤ difference is proved to be less probable than δ."""
     # From (difference + 1)/(n − 1) on, the tail grows with the rate of discordant inputs: see docs/bounds.md.
     unproved, proved = max((difference + 1) / max(n - 1, 1), -0.5), min(most_worse, 0.5)
     for _ in range(STEPS):
@@ -101,7 +103,7 @@ def _limit_of_few(difference: int, n: int, most_worse: float, delta: float) -> f
 
 
 def _tail(difference: int, n: int, theta: float, discordant: float, delta: float) -> float:
-    """P[W − B ≤ difference] for P[W] − P[B] = θ and P[W] + P[B] = discordant ≤ ½, rounded up.
+    """Compute P[W − B ≤ difference] for P[W] − P[B] = θ and P[W] + P[B] = discordant ≤ ½, rounded up.
 
     The polynomial P[B] + (1 − discordant)·z + P[W]·z² has real roots, so one step of W − B is a difference of two
     independent Bernoulli variables, and W − B is a difference of two independent binomial ones.
@@ -110,6 +112,7 @@ def _tail(difference: int, n: int, theta: float, discordant: float, delta: float
     up = max((discordant + theta) / (1 + theta + root), SMALLEST_RATE)
     down = max((discordant - theta) / (1 - theta + root), SMALLEST_RATE)
     negligible = max(1e-12 * delta, SMALLEST_RATE)
+    # P[U − D ≤ d] = Σ_D P[D] · P[U ≤ D + d]: cumulative sums of the one binomial, weighted by the other.
     ups, downs = likely_counts(n, up, negligible), likely_counts(n, down, negligible)
     with np.errstate(under="ignore"):
         at_most = np.concatenate([[0.0], np.exp(log_pmf(ups, n, up)).cumsum()])

@@ -34,7 +34,8 @@ class LogTail(NamedTuple):
 
 
 def largest_rate(errors: int, n: int, log_delta: float) -> float:
-    """The largest p with P[Bin(n, p) ≤ errors] ≥ δ: the upper Clopper–Pearson limit, rounded up; 1 if errors = n.
+    """Return the largest p with P[Bin(n, p) ≤ errors] ≥ δ: the upper Clopper–Pearson limit, rounded up; 1 if errors =
+    n.
 
     With probability at least 1 − δ over n independent draws, the true rate is at most this.
 
@@ -54,6 +55,7 @@ def largest_rate(errors: int, n: int, log_delta: float) -> float:
     if errors == n:
         return 1.0
 
+    # Rejected only if the tail is below δ even at the upper end of its own error: rounding can only widen the limit.
     def too_large(p: float) -> bool:
         tail = log_lower_tail(errors, n, p)
         return tail.value + tail.slack < log_delta
@@ -62,7 +64,8 @@ def largest_rate(errors: int, n: int, log_delta: float) -> float:
 
 
 def smallest_rate(errors: int, n: int, log_delta: float) -> float:
-    """The smallest p with P[Bin(n, p) ≥ errors] ≥ δ: the lower Clopper–Pearson limit, rounded down; 0 if errors = 0.
+    """Return the smallest p with P[Bin(n, p) ≥ errors] ≥ δ: the lower Clopper–Pearson limit, rounded down; 0 if errors
+    = 0.
 
     Arguments as for `largest_rate`.
 
@@ -81,7 +84,7 @@ def smallest_rate(errors: int, n: int, log_delta: float) -> float:
 
 
 def log_lower_tail(count: int, n: int, p: float) -> LogTail:
-    """ln P[Bin(n, p) ≤ count] for 0 < p < 1."""
+    """Compute ln P[Bin(n, p) ≤ count] for 0 < p < 1."""
     if count >= n:
         return LogTail(0.0, 0.0)
     if count < n * p:
@@ -90,7 +93,7 @@ def log_lower_tail(count: int, n: int, p: float) -> LogTail:
 
 
 def log_upper_tail(count: int, n: int, p: float) -> LogTail:
-    """ln P[Bin(n, p) ≥ count] for 0 < p < 1."""
+    """Compute ln P[Bin(n, p) ≥ count] for 0 < p < 1."""
     if count <= 0:
         return LogTail(0.0, 0.0)
     if count > n * p:
@@ -99,11 +102,13 @@ def log_upper_tail(count: int, n: int, p: float) -> LogTail:
 
 
 def log_pmf(counts: np.ndarray, n: int, p: float) -> np.ndarray:
-    """ln P[Bin(n, p) = k] for each count k and 0 < p < 1.
+    """Compute ln P[Bin(n, p) = k] for each count k and 0 < p < 1.
 
     Written as −n·KL(k/n ‖ p) with Stirling's formula and its remainder, so that nothing of the size of ln n! cancels:
     the error is a small multiple of EPSILON · (1 + |ln P| + |k − np|).
     """
+    # ln n! − ln k! − ln (n−k)! would cancel almost all its digits for large n; the divergence does not: near the mean
+    # both of its logarithms are of 1 + small, hence log1p.
     size = max(n, 2)  # the ends, where Stirling's formula fails, are powers and filled in below
     k = np.clip(counts, 1, size - 1).astype(float)
     misses, excess = size - k, k - size * p
@@ -114,20 +119,21 @@ def log_pmf(counts: np.ndarray, n: int, p: float) -> np.ndarray:
 
 
 def log_factorial(counts: np.ndarray) -> np.ndarray:
-    """ln k! for each count k, with a relative error of a few EPSILON."""
+    """Compute ln k! for each count k, with a relative error of a few EPSILON."""
     k = np.maximum(counts, 1).astype(float)
     return (k + 0.5) * np.log(k) - k + math.log(2 * math.pi) / 2 + _stirling_remainder(k)
 
 
 def likely_counts(n: int, p: float, negligible: float) -> np.ndarray:
-    """The counts within which Bin(n, p) stays but for a negligible probability (Bernstein's inequality)."""
+    """Return the counts within which Bin(n, p) stays but for a negligible probability (Bernstein's inequality)."""
+    # Bernstein: P[|X − np| ≥ t] ≤ 2 exp(−t² / (2np(1−p) + 2t/3)); solved for the t at which this is `negligible`.
     nats = math.log(2 / negligible)
     reach = nats / 3 + math.sqrt(nats * nats / 9 + 2 * nats * n * p * (1 - p))
     return np.arange(max(0, math.floor(n * p - reach)), min(n, math.ceil(n * p + reach)) + 1)
 
 
 def plain_counts(n: int, **counts: int) -> list[int]:
-    """n and the counts among n samples as plain integers; what are not counts is refused, by name."""
+    """Return n and the counts among n samples as plain integers, and refuse by name what is no count."""
     given = ", ".join(f"{name}={value!r}" for name, value in {**counts, "n": n}.items())
     if any(isinstance(value, bool) or not isinstance(value, Integral) for value in (n, *counts.values())):
         raise InvalidInput(f"counts must be whole numbers, got {given}")
@@ -139,14 +145,14 @@ def plain_counts(n: int, **counts: int) -> list[int]:
 
 
 def plain_probability(name: str, value: float) -> float:
-    """A number strictly between 0 and 1 as a plain float; what is not is refused, by name."""
+    """Return a number strictly between 0 and 1 as a plain float, and refuse by name what is none."""
     if not is_number(value) or not 0 < value < 1:
         raise InvalidInput(f"{name} must be a number strictly between 0 and 1, got {name}={value!r}")
     return float(value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a real number that float64 holds, and finite."""
+    """Return whether a value is a finite real number that float64 holds."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
@@ -161,16 +167,18 @@ def _check_log_delta(log_delta: float) -> None:
 
 
 def _below_the_mean(count: int, n: int, p: float) -> LogTail:
-    """ln P[Bin(n, p) ≤ count] for count < np."""
+    """Compute ln P[Bin(n, p) ≤ count] for count < np."""
     return _outer_tail(count, n, p, *_sum_of_ratios(count, n - count, (1 - p) / p))
 
 
 def _above_the_mean(count: int, n: int, p: float) -> LogTail:
-    """ln P[Bin(n, p) ≥ count] for count > np."""
+    """Compute ln P[Bin(n, p) ≥ count] for count > np."""
     return _outer_tail(count, n, p, *_sum_of_ratios(n - count, count, p / (1 - p)))
 
 
 def _outer_tail(count: int, n: int, p: float, ratios: float, terms: int) -> LogTail:
+    # The largest term of the tail times a sum of ratios ≥ 1: no difference is taken, so that a tail of 10^-1000 has as
+    # many digits as one of 0.1.
     value = float(log_pmf(np.array(count), n, p)) + math.log(ratios)
     if count in (0, n):  # one power: its error is relative, which matters where the tail is nearly 1
         return LogTail(value, 8 * EPSILON * abs(value))
@@ -178,17 +186,20 @@ def _outer_tail(count: int, n: int, p: float, ratios: float, terms: int) -> LogT
 
 
 def _complement(tail: LogTail) -> LogTail:
-    """ln(1 − P), for a P that cannot be near 1, as the mean lies on the other side."""
+    """Compute ln(1 − P), for a P that cannot be near 1, as the mean lies on the other side."""
+    # d ln(1 − P) = −P/(1 − P) d ln P: by how much an error of the one tail counts in the other.
     probability = math.exp(tail.value)
     conditioning = probability / (1 - probability)
     return LogTail(math.log1p(-probability), (2 * tail.slack + 4 * EPSILON) * conditioning)
 
 
 def _sum_of_ratios(hits: int, misses: int, odds: float) -> tuple[float, int]:
-    """P[tail] / P[its first count] = Σ_j Π_{i<j} odds·(hits − i)/(misses + 1 + i), and how many terms it took.
+    """Compute P[tail] / P[its first count] = Σ_j Π_{i<j} odds·(hits − i)/(misses + 1 + i), and count its terms.
 
     The ratios are below 1 and decrease, so what is left out after a term is at most term · ratio/(1 − ratio).
     """
+    # In blocks that double: a few terms are enough far from the mean, about √n near it, and neither is known
+    # beforehand.
     total, term, start, size = 1.0, 1.0, 0, 64
     while start < hits:
         i = np.arange(start, min(hits, start + size), dtype=float)
@@ -203,7 +214,7 @@ def _sum_of_ratios(hits: int, misses: int, odds: float) -> tuple[float, int]:
 
 
 def _stirling_remainder(k: Any) -> Any:
-    """ln k! − ln(√(2πk)·(k/e)^k)."""
+    """Compute ln k! − ln(√(2πk)·(k/e)^k)."""
     inverse_square = 1 / (k * k)
     series = 0.0
     for coefficient in reversed(STIRLING_SERIES):
@@ -212,10 +223,12 @@ def _stirling_remainder(k: Any) -> Any:
 
 
 def _last_proved(holds: Callable[[float], bool], proved: float, unproved: float) -> float:
-    """The float next to where a statement stops being proved, by bisection over the floats' bit patterns.
+    """Return the float next to where a statement stops being proved, by bisection over the floats' bit patterns.
 
     The result is proved even if rounding makes `holds` flicker; and whoever asks for less gets no less.
     """
+    # Positive floats are ordered as their bit patterns are, so that 62 halvings find the limit to the last digit at any
+    # scale; halving the interval itself would need a thousand for rates near 10^-290.
     good, bad = (int(np.float64(x).view(np.int64)) for x in (proved, unproved))
     while abs(good - bad) > 1:
         middle = (good + bad) // 2

@@ -16,7 +16,7 @@ SMALLEST = 5e-324  # above 0
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound.
+    """An upper bound that a theorem gives, with what it rests on.
 
     Attributes:
         value: the number, rounded up: infinite where float64 ends.
@@ -45,17 +45,18 @@ class Bound:
 
     @property
     def citation(self) -> str:
-        """The key of the work in `tamis.citations`."""
+        """Return the key of the work in `tamis.citations`."""
         return self.source.split(",")[0]
 
     @property
     def log10(self) -> float:
-        """The decimal logarithm, for numbers too large to print; rounded up."""
+        """Return the decimal logarithm, for numbers too large to print; rounded up."""
         return round_up(self.log_value / math.log(10))
 
 
 def round_up(number: float, ulps: int = 4) -> float:
-    """A float that is no less than what `number` stands for, if that was rounded by so many units in the last place.
+    """Return a float that is no less than what `number` stands for, if that was rounded by so many units in the last
+    place.
 
     Zero stays zero: what could underflow to it is to be computed by its logarithm.
     """
@@ -65,14 +66,16 @@ def round_up(number: float, ulps: int = 4) -> float:
 
 
 def log_rounded_up(value: float) -> float:
-    """The natural logarithm of a number ≥ 0, rounded up; −∞ for zero, and for what is below it."""
+    """Return the natural logarithm of a number ≥ 0, rounded up; −∞ for zero, and for what is below it."""
     if math.isnan(value):
         raise InvalidInput("a term of a bound is not a number: look for NaN among the arguments")
     return round_up(math.log(value)) if value > 0 else -math.inf
 
 
 def exp_rounded_up(log_value: float) -> float:
-    """The number with this natural logarithm, rounded up: infinite where float64 ends, and never 0 but for −∞."""
+    """Return the number with this natural logarithm, rounded up: infinite where float64 ends, and never 0 but for
+    −∞.
+    """
     if log_value == -math.inf:
         return 0.0
     try:
@@ -83,7 +86,7 @@ def exp_rounded_up(log_value: float) -> float:
 
 
 def log_of_product(*logs: float) -> float:
-    """The logarithm of a product from those of its factors, rounded up; each may be off by its last few digits.
+    """Return the logarithm of a product from those of its factors, rounded up; each may be off by its last few digits.
 
     −∞ stands for a factor of zero, whatever the others are.
 
@@ -98,7 +101,8 @@ def log_of_product(*logs: float) -> float:
 
 
 def log_of_sum(*logs: float) -> float:
-    """The logarithm of a sum of numbers ≥ 0 from theirs, rounded up; each may be off by its last few digits."""
+    """Return the logarithm of a sum of numbers ≥ 0 from theirs, rounded up; each may be off by its last few digits."""
+    # The largest is taken out, so that no exponential overflows and the sum lies between 1 and the number of terms.
     largest = max(logs)
     if not math.isfinite(largest):
         return largest

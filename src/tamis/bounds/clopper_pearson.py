@@ -12,7 +12,7 @@ SOURCE = "clopper1934confidence, upper limit"
 
 
 def clopper_pearson(name: str, count: int, n: int, delta: float) -> Bound:
-    """max {p : P[Bin(n, p) ≤ count] ≥ δ} as a bound of a rate, informative below 1.
+    """Bound a rate by its upper Clopper–Pearson limit max {p : P[Bin(n, p) ≤ count] ≥ δ}, informative below 1.
 
     Args:
         name: of the count, for `terms` and messages.

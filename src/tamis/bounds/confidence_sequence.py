@@ -97,7 +97,7 @@ def difference_at_any_time(worse: int, better: int, n: int, delta: float) -> Bou
 
 
 def rank_at_any_time(n: int, coverage: float, delta: float) -> int:
-    """Which of the n distances so far, sorted, bounds `coverage` of all, at every n at once; n + 1 if none does.
+    """Return which of the n distances so far, sorted, bounds `coverage` of all, at every n at once; n + 1 if none does.
 
     Samples at or above the quantile come at a rate of at least 1 − coverage. The rank is n − m for the largest m for
     which no more than m of them among n refute that rate: the capital has reached 1/δ.
@@ -130,11 +130,12 @@ def _bound(value: float, terms: dict[str, float]) -> Bound:
 
 
 def _log_capital_at_rate(count: int, n: int, p: float) -> float:
-    """ln Σ_j w_j (q_j/p)^count ((1 − q_j)/(1 − p))^(n − count) for 0 < p < 1, rounded down.
+    """Compute ln Σ_j w_j (q_j/p)^count ((1 − q_j)/(1 − p))^(n − count) for 0 < p < 1, rounded down.
 
     With p = sin²φ and q = sin²(φ − a), √(q/p) = cos a − sin a/tan φ and √((1 − q)/(1 − p)) = cos a + sin a·tan φ.
     Written as 1 − loss and 1 + gain, they keep their digits where a is small. For a ≥ φ the bet is on no event at all.
     """
+    # Everything below is rounded against the gambler: a capital that looks smaller refutes fewer rates.
     tangent = math.sqrt(p / (1 - p))
     loss, gain = _SINES / tangent + _VERSINES, _SINES * tangent - _VERSINES
     some = loss < NEARLY_ALL
@@ -146,7 +147,8 @@ def _log_capital_at_rate(count: int, n: int, p: float) -> float:
 
 
 def _log_capital_at_difference(worse: int, better: int, n: int, theta: float) -> float:
-    """ln Σ_i w_i (1 − κ_i)^worse (1 + κ_i)^better / (1 − κ_i θ)^n for −1 ≤ θ < 1, rounded down."""
+    """Compute ln Σ_i w_i (1 − κ_i)^worse (1 + κ_i)^better / (1 − κ_i θ)^n for −1 ≤ θ < 1, rounded down."""
+    # log1p(−1) is −∞, and −∞ · 0 is no number: a bet of everything is treated apart.
     lost = _STAKES == 1  # all of it, at the first worse sample
     of_worse = worse * np.log1p(-np.where(lost, 0.0, _STAKES))
     of_better = better * np.log1p(_STAKES)
@@ -157,7 +159,8 @@ def _log_capital_at_difference(worse: int, better: int, n: int, theta: float) ->
 
 
 def _log_mixture(shares: np.ndarray, logs: np.ndarray) -> float:
-    """ln Σ share·exp(log), rounded down."""
+    """Compute ln Σ share·exp(log), rounded down."""
+    # The largest bet is taken out first: capitals run from e^-10^6 to e^10^6 on a long stream.
     largest = float(logs.max())
     if largest == -math.inf:
         return largest
@@ -166,12 +169,12 @@ def _log_mixture(shares: np.ndarray, logs: np.ndarray) -> float:
 
 
 def _needed(delta: float) -> float:
-    """ln 1/δ, rounded up."""
+    """Compute ln 1/δ, rounded up."""
     return -math.log(delta) * (1 + SLACK)
 
 
 def _least_proved(log_capital: Callable[[float], float], observed: float, delta: float) -> float:
-    """The least float at which the capital is proved to have reached 1/δ, or 1.
+    """Return the least float at which the capital is proved to have reached 1/δ, or 1.
 
     Above the observed value, where the capital is at most 1, it grows: all beyond the result is refuted as well.
     """

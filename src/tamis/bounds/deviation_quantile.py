@@ -45,7 +45,7 @@ def deviation_quantile(
 
 
 def deviation_at_rank(distance: float, n: int, coverage: float, delta: float, sequential: bool = False) -> Bound:
-    """What `deviation_quantile` gives where the distance of rank `deviation_rank` is known.
+    """State what `deviation_quantile` gives where the distance of rank `deviation_rank` is known.
 
     Args:
         distance: the distance of that rank among n; of no account where they are too few.
@@ -69,7 +69,7 @@ def deviation_at_rank(distance: float, n: int, coverage: float, delta: float, se
 
 
 def deviation_rank(n: int, coverage: float, delta: float, sequential: bool = False) -> int:
-    """Which of n sorted distances bounds `coverage` of all, with confidence 1 − δ; n + 1 if none does."""
+    """Return which of n sorted distances bounds `coverage` of all, with confidence 1 − δ; n + 1 if none does."""
     if sequential:
         return rank_at_any_time(n, coverage, delta)
     (n,) = plain_counts(n)
@@ -77,7 +77,7 @@ def deviation_rank(n: int, coverage: float, delta: float, sequential: bool = Fal
 
 
 def _rank(n: int, coverage: float, log_delta: float) -> int:
-    """The smallest k with P[Bin(n, coverage) ≥ k] proved to be at most δ; n + 1 if there is none up to n."""
+    """Return the smallest k with P[Bin(n, coverage) ≥ k] proved to be at most δ; n + 1 if there is none up to n."""
 
     def enough(k: int) -> bool:
         tail = log_upper_tail(k, n, coverage)
@@ -94,7 +94,7 @@ def _rank(n: int, coverage: float, log_delta: float) -> int:
 
 
 def _checked(distances: Tensor | np.ndarray) -> np.ndarray:
-    """The distances in float64, rounded up, after refusing what are not distances."""
+    """Return the distances in float64, rounded up, after refusing what are not distances."""
     if isinstance(distances, Tensor) and not distances.is_complex() and distances.dtype != torch.bool:
         kept = distances.detach().cpu()
         values = _float64_above(kept.double().numpy() if kept.is_floating_point() else kept.numpy())
@@ -117,7 +117,7 @@ def _checked(distances: Tensor | np.ndarray) -> np.ndarray:
 
 
 def _float64_above(values: np.ndarray) -> np.ndarray:
-    """As float64; what it does not hold, such as integers beyond 2⁵³, becomes the next number above."""
+    """Convert to float64; what it does not hold, such as integers beyond 2⁵³, becomes the next number above."""
     nearest = values.astype(np.float64)
     if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
         return nearest

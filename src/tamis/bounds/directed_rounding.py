@@ -19,39 +19,41 @@ SAFE = 2.0**-900  # no product as large as this is near underflow, nor are its r
 
 
 def up(value: Tensor) -> Tensor:
-    """A number above what a sum rounded to `value`."""
+    """Return a number above what a sum rounded to `value`."""
     return torch.where(value == 0, value, torch.nextafter(value, torch.full_like(value, math.inf)))
 
 
 def down(value: Tensor) -> Tensor:
-    """A number below what a sum rounded to `value`."""
+    """Return a number below what a sum rounded to `value`."""
     return -up(-value)
 
 
 def times(first: Tensor, second: Tensor) -> Tensor:
-    """The product of real numbers of which nothing may be known: zero times anything is zero, an infinite end too."""
+    """Multiply real numbers that may be unbounded: zero times anything is zero, an infinite end too."""
     return torch.where((first == 0) | (second == 0), 0.0, first * second)
 
 
 def times_up(first: Tensor, second: Tensor) -> Tensor:
-    """A number above the product of two, zero where one of them is."""
+    """Return a number above the product of two, zero where one of them is."""
     product = first * second
     above = torch.nextafter(product, torch.full_like(product, math.inf))
     return torch.where((first == 0) | (second == 0), 0.0, above)
 
 
 def times_down(first: Tensor, second: Tensor) -> Tensor:
-    """A number below the product of two, zero where one of them is."""
+    """Return a number below the product of two, zero where one of them is."""
     return -times_up(-first, second)
 
 
 def rounding_of(size: Tensor, positive: Tensor | bool = True) -> Tensor:
-    """What a few operations on numbers of that size may lose; `positive` says where the true size is, if not here."""
+    """Return what a few operations on numbers of that size may lose; `positive` says where the true size is, if not
+    here.
+    """
     return 8 * EPS * size + FAINT * torch.as_tensor(positive, device=size.device).to(size.dtype)
 
 
 def least(value: Tensor) -> float:
-    """The smallest magnitude that is not zero; 1 where there is none."""
+    """Return the smallest magnitude that is not zero; 1 where there is none."""
     magnitude = value.abs()
     found = float(torch.where(magnitude > 0, magnitude, math.inf).min()) if value.numel() else math.inf
     return found if math.isfinite(found) else 1.0

@@ -22,7 +22,7 @@ INDEPENDENT_WEIGHTS = "the weights lie in [−1, 1], keep a distance ε from −
 
 
 def gpfq_relative_error(m: int, width: int, weight_norm: float) -> Rate:
-    """The rate of the relative error on the data that GPFQ saw (Theorem 2):
+    """Return the rate of the relative error on the data that GPFQ saw (Theorem 2):
 
         ‖Xw − Xq‖₂ / ‖Xw‖₂ ≲ √m log(N₀) / ‖w‖₂      with probability 1 − C exp(−c m log N₀).
 
@@ -58,7 +58,7 @@ def gpfq_relative_error(m: int, width: int, weight_norm: float) -> Rate:
 
 
 def gpfq_new_data(m: int, width: int, spread: float) -> Rate:
-    """The rate of the error on a new point from the span of the data that GPFQ saw (Theorem 3):
+    """Return the rate of the error on a new point from the span of the data that GPFQ saw (Theorem 3):
 
         |zᵀ(w − q)| ≲ σ_z m² log(N₀) / (√N₀ − √m),      z = Vg, g ~ N(0, σ_z² I), X = UΣVᵀ.
 
@@ -91,7 +91,7 @@ def gpfq_new_data(m: int, width: int, spread: float) -> Rate:
 
 
 def gpfq_in_subspace(d: int, width: int, sigma: float) -> Rate:
-    """The rate of the error where the data lie in a subspace of d dimensions (Lemma 15):
+    """Return the rate of the error where the data lie in a subspace of d dimensions (Lemma 15):
 
         ‖Xw − Xq‖₂ ≲ σ d log(N₀)      with probability 1 − C exp(−c d log N₀) − 3 exp(−c' d).
 

@@ -57,7 +57,8 @@ class L1InfConstants:
 
 
 def l1inf_constants(net: Network) -> L1InfConstants:
-    """The constants of a network that is a chain of linear or convolutional layers with one activation between them.
+    """Return the constants of a network that is a chain of linear or convolutional layers with one activation between
+    them.
 
     Batch normalization is folded into the layer before it. Anything else, such as a residual connection, pooling, or
     plain sigmoid, is refused: the theorems do not speak of it.
@@ -89,7 +90,7 @@ def l1inf_constants(net: Network) -> L1InfConstants:
 
 
 def log_growth(c: float, activation: str) -> float:
-    """log(γ_σ c), rounded up, where γ_σ is the Lipschitz constant of the activation; −∞ for c = 0."""
+    """Compute log(γ_σ c), rounded up, where γ_σ is the Lipschitz constant of the activation; −∞ for c = 0."""
     gamma = math.log(lipschitz(activation))
     if c == 0:
         return -math.inf
@@ -98,7 +99,7 @@ def log_growth(c: float, activation: str) -> float:
 
 
 def lipschitz(activation: str) -> float:
-    """γ_σ, the Lipschitz constant of an activation with σ(0) = 0; AssumptionViolated for plain sigmoid."""
+    """Return γ_σ, the Lipschitz constant of an activation with σ(0) = 0; AssumptionViolated for plain sigmoid."""
     if activation == "sigmoid":
         raise AssumptionViolated(
             "the bounds need σ(0) = 0, and sigmoid(0) = 1/2 (ERRATA 22): subtract 1/2 in the network and pass "
@@ -110,12 +111,12 @@ def lipschitz(activation: str) -> float:
 
 
 def log_power(log_ratio: float, exponent: int) -> float:
-    """log(r^exponent) for r ≥ 0, with r⁰ = 1; rounded up."""
+    """Compute log(r^exponent) for r ≥ 0, with r⁰ = 1; rounded up."""
     return round_up(exponent * log_ratio) if exponent else 0.0
 
 
 def log_largest(k: int, c: float, activation: str) -> float:
-    """log max(1, (γ_σ c)^k): how far the layers can carry an input from [−1, 1]."""
+    """Compute log max(1, (γ_σ c)^k): how far the layers can carry an input from [−1, 1]."""
     return max(0.0, log_power(log_growth(c, activation), k))
 
 
@@ -131,7 +132,7 @@ def check_class(k: int, c: float, o: float | Sequence[float], inputs: int = 1) -
 
 
 def _chain(net: Network) -> list[Node]:
-    """The nodes that data passes, one after another; AssumptionViolated where the graph is not a chain."""
+    """Return the nodes that data passes, one after another; AssumptionViolated where the graph is not a chain."""
     if len(net.inputs) != 1 or len(net.output_names) != 1 or not net.batched:
         raise AssumptionViolated(
             f"the L1,∞ bounds speak of one input and one output for each sample: the network has {len(net.inputs)} "
@@ -149,7 +150,7 @@ def _chain(net: Network) -> list[Node]:
 
 
 def _alternating(net: Network, chain: list[Node]) -> tuple[list[Node], list[str]]:
-    """Layers and the activations between them; AssumptionViolated where they do not alternate."""
+    """Return layers and the activations between them; AssumptionViolated where they do not alternate."""
     layers: list[Node] = []
     activations: list[str] = []
     position = 0
@@ -187,7 +188,7 @@ def _check_ends(chain: list[Node], layers: list[Node], activations: list[str]) -
 
 
 def _halves(node: Node) -> bool:
-    """Whether a node subtracts one half from its first argument."""
+    """Return whether a node subtracts one half from its first argument."""
     amount = {aten.sub.Tensor: 0.5, aten.sub.Scalar: 0.5, aten.add.Tensor: -0.5, aten.add.Scalar: -0.5}
     if node.target not in amount or not isinstance(node.args[0], Ref) or isinstance(node.args[1], Ref):
         return False
@@ -202,7 +203,9 @@ def _is_layer(net: Network, node: Node) -> bool:
 
 
 def _column_norms(layer: Node, values: FixedValues) -> Tensor:
-    """The ℓ1-norm of each neuron's incoming weights with its bias, rounded up: of a row of weights, or of a filter."""
+    """Return the ℓ1-norm of each neuron's incoming weights with its bias, rounded up: of a row of weights, or of a
+    filter.
+    """
     weights = values[layer.arguments["weight"].name].abs().flatten(1)
     norms, bias = weights.sum(1), layer.arguments["bias"]
     norms = norms if bias is None else norms + values[bias.name].abs()

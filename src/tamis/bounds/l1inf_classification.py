@@ -29,7 +29,7 @@ def l1inf_lipschitz_vector_loss(
     largest_loss: float,
     activation: str = "relu",
 ) -> Bound:
-    """A bound of |E L(f) − Ê L(f)| that holds for all f of SN_{c,o} at once, with probability 1 − δ (Lemma 6):
+    """Return a bound of |E L(f) − Ê L(f)| that holds for all f of SN_{c,o} at once, with probability 1 − δ (Lemma 6):
 
         A₀ √(log(2/δ) / 2n) + 2√2 ρ (Σ_j o_j) R,      R the bound of Theorem 1 for o = 1.
 
@@ -75,7 +75,8 @@ def l1inf_classification(
     delta: float,
     activation: str = "relu",
 ) -> Bound:
-    """A bound of |E L(f) − Ê L(f)| for the cross-entropy L, for all f at once, with probability 1 − δ (Theorem 7).
+    """Return a bound of |E L(f) − Ê L(f)| for the cross-entropy L, for all f at once, with probability 1 − δ (Theorem
+    7).
 
     With m₂ classes and F = (‖T_{k+1}‖_{1,∞} + 1/m₂) max(1, (γ_σ c)^k), which no output exceeds, it is
 
@@ -126,5 +127,5 @@ def l1inf_classification(
 
 
 def _log_largest_loss(log_output: float, classes: int) -> float:
-    """The logarithm of 2F + log m₂, which no cross-entropy exceeds where no output exceeds F."""
+    """Return the logarithm of 2F + log m₂, which no cross-entropy exceeds where no output exceeds F."""
     return log_of_sum(log_of_product(math.log(2), log_output), math.log(math.log(classes)))

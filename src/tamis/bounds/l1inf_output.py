@@ -9,7 +9,7 @@ from tamis.bounds.l1inf_class import IN_THE_BOX, VANISHES, check_class, lipschit
 
 
 def l1inf_output(k: int, c: float, o: float | Sequence[float], activation: str = "relu") -> Bound:
-    """A bound of ‖f(x)‖_∞ over all inputs x in [−1, 1]^m and all networks f of the class SN_{c,o} (Lemma 2):
+    """Return a bound of ‖f(x)‖_∞ over all inputs x in [−1, 1]^m and all networks f of the class SN_{c,o} (Lemma 2):
 
         ‖f(x)‖_∞ ≤ ‖o‖_∞ max(1, (γ_σ c)^k).
 

@@ -17,7 +17,7 @@ from tamis.bounds.l1inf_class import (
 
 
 def l1inf_rademacher(k: int, c: float, o: float, inputs: int, n: int, activation: str = "relu") -> Bound:
-    """A bound of the empirical Rademacher complexity of SN_{c,o} on any n points of [−1, 1]^m (Theorem 1):
+    """Return a bound of the empirical Rademacher complexity of SN_{c,o} on any n points of [−1, 1]^m (Theorem 1):
 
         E sup_f (1/n) Σ_i ε_i f(x_i)
         ≤ (o/√n) (√((k+1) log 16) (Σ_{l=0}^k (γ_σ c)^l + (γ_σ c)^k) + (γ_σ c)^k √(2 log 2m)).
@@ -58,12 +58,12 @@ def l1inf_rademacher(k: int, c: float, o: float, inputs: int, n: int, activation
 
 
 def log_complexity(k: int, c: float, inputs: int, activation: str) -> float:
-    """The logarithm of √n/o times the bound, which the generalization bounds share."""
+    """Return the logarithm of √n/o times the bound, which the generalization bounds share."""
     return log_of_sum(*log_parts(k, c, inputs, activation))
 
 
 def log_parts(k: int, c: float, inputs: int, activation: str) -> tuple[float, float]:
-    """The logarithms of √((k+1) log 16) (Σ_l (γ_σ c)^l + (γ_σ c)^k) and of (γ_σ c)^k √(2 log 2m)."""
+    """Return the logarithms of √((k+1) log 16) (Σ_l (γ_σ c)^l + (γ_σ c)^k) and of (γ_σ c)^k √(2 log 2m)."""
     log_ratio = log_growth(c, activation)
     log_last = log_power(log_ratio, k)
     log_sum = log_of_sum(log_geometric_sum(log_ratio, k), log_last)
@@ -72,7 +72,7 @@ def log_parts(k: int, c: float, inputs: int, activation: str) -> tuple[float, fl
 
 
 def log_geometric_sum(log_ratio: float, k: int) -> float:
-    """log Σ_{l=0}^k r^l from log r, where neither the powers nor the sum need be representable."""
+    """Compute log Σ_{l=0}^k r^l from log r, where neither the powers nor the sum need be representable."""
     if log_ratio == 0:
         return math.log(k + 1)
     decay = abs(log_ratio)  # Σ r^l = r^k Σ r^{−l}, so that only falling powers are summed

@@ -34,7 +34,7 @@ def l1inf_lipschitz_loss(
     largest_loss: float,
     activation: str = "relu",
 ) -> Bound:
-    """A bound of |E L(f) − Ê L(f)| that holds for all f of SN_{c,o} at once, with probability 1 − δ (Lemma 4):
+    """Return a bound of |E L(f) − Ê L(f)| that holds for all f of SN_{c,o} at once, with probability 1 − δ (Lemma 4):
 
         A₀ √(log(2/δ) / 2n) + 2 ρ R,      R the bound of Theorem 1.
 
@@ -84,7 +84,8 @@ def l1inf_regression(
     largest_target: float,
     activation: str = "relu",
 ) -> Bound:
-    """A bound of |E L(f) − Ê L(f)|, L(f(x), y) = ½(y − f(x))², for all f at once, with probability 1 − δ (Theorem 5).
+    """Return a bound of |E L(f) − Ê L(f)|, L(f(x), y) = ½(y − f(x))², for all f at once, with probability 1 − δ
+    (Theorem 5).
 
     With t = ‖T_{k+1}‖₁ + 1 and M = max(1, (γ_σ c)^k) it is
 
@@ -136,12 +137,12 @@ def check_samples(n: int, delta: float) -> None:
 
 
 def log_inverse(delta: float) -> float:
-    """log(2/δ). Printed: log(1/δ); see ERRATA 23."""
+    """Compute log(2/δ). Printed: log(1/δ); see ERRATA 23."""
     return round_up(math.log(2) - math.log(delta))
 
 
 def log_deviation(exponent: float, n: int) -> float:
-    """The logarithm of √(exponent / 2n), for the mean of n numbers in [0, 1]."""
+    """Return the logarithm of √(exponent / 2n), for the mean of n numbers in [0, 1]."""
     return log_of_product(math.log(exponent), -math.log(2 * n)) / 2
 
 
@@ -153,7 +154,7 @@ def generalization_bound(
     assumptions: tuple[str, ...],
     terms: dict[str, float],
 ) -> Bound:
-    """The sum of the two parts, where no difference of losses exceeds exp(`log_trivial`) in any case."""
+    """Return the sum of the two parts, where no difference of losses exceeds exp(`log_trivial`) in any case."""
     log_value = log_of_sum(log_confidence, log_complexity)
     return Bound(
         value=exp_rounded_up(log_value),

@@ -10,7 +10,7 @@ CLOSE = 1e-9  # in the logarithm: rounding of two forward passes
 
 
 def layer_product(net: Network, q: float = 1.0, r: float = 1.0) -> Bound:
-    """Π_{q,r}(θ) ≥ ‖Φ(θ)‖_{q,r}: what was used before path-norms. With q = 1 it is a Lipschitz constant, too.
+    """Bound ‖Φ(θ)‖_{q,r} by Π_{q,r}(θ), used before path-norms; with q = 1 it is a Lipschitz constant, too.
 
     Unlike the path-norm it depends on how the parameters are scaled; it equals the path-norm where they are normalized.
 

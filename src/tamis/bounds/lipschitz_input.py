@@ -8,7 +8,7 @@ from tamis.paths import log_norm_above
 
 
 def lipschitz_input(net: Network, r: float = 1.0) -> Bound:
-    """A Lipschitz constant of the network: ‖R_θ(x) − R_θ(x')‖_r ≤ value · ‖x − x'‖_∞ for all inputs x and x'.
+    """Return a Lipschitz constant of the network: ‖R_θ(x) − R_θ(x')‖_r ≤ value · ‖x − x'‖_∞ for all inputs x and x'.
 
     The value is ‖Φ^I(θ)‖_{1,r}, over the paths that start at an input neuron (printed: ‖Φ(θ)‖_{1,r}, over all paths;
     those that start at a bias cancel in the difference, see docs/bounds.md).

@@ -15,7 +15,7 @@ from tamis.paths import path_metric, path_norm
 
 
 def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, trivial: float | None = None) -> Bound:
-    """‖R_θ(x) − R_θ'(x)‖₁ ≤ max(1, radius) · ‖Φ(θ) − Φ(θ')‖₁ for every input with ‖x‖_∞ ≤ radius.
+    """Bound ‖R_θ(x) − R_θ'(x)‖₁ by max(1, radius) · ‖Φ(θ) − Φ(θ')‖₁ for every input with ‖x‖_∞ ≤ radius.
 
     `path_metric` stands for the distance of the path-liftings: it is that distance where one network dominates the
     other, above it otherwise, and needs no condition on signs (printed: for equal signs and one output; see ERRATA 18).
@@ -54,12 +54,12 @@ def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, triv
 
 
 def log_reach(radius: float) -> float:
-    """log max(1, radius), rounded up."""
+    """Compute log max(1, radius), rounded up."""
     return math.nextafter(math.log(radius), math.inf) if radius > 1 else 0.0
 
 
 def log_both_outputs(net: Network, other: Network, radius: float) -> float | None:
-    """The log of max(1, radius) · (‖Φ(θ)‖₁ + ‖Φ(θ')‖₁), or None where path-norms are not defined."""
+    """Return the log of max(1, radius) · (‖Φ(θ)‖₁ + ‖Φ(θ')‖₁), or None where path-norms are not defined."""
     if any(capability(net, node) < Capability.HOMOGENEOUS for node in net.data_nodes):
         return None
     both = np.logaddexp(path_norm(net, log=True), path_norm(other, log=True))

@@ -57,6 +57,7 @@ def margin_bound(
     confidence = round_up(3 * math.sqrt((math.log(2 * len(log_gammas)) - math.log(delta)) / (2 * n)), 16)
     losses = [margin_loss(values, log_gamma) for log_gamma in log_gammas]
     middles = [exp_rounded_up(log_of_product(log_scale, -log_gamma)) for log_gamma in log_gammas]
+    # The confidence term is the same for all γ of the grid: δ/J each, whichever is chosen in the end.
     best = min(range(len(log_gammas)), key=lambda j: losses[j] + middles[j])
     value = round_up(losses[best] + middles[best] + confidence)
     # The grid is proportional to the path-norm, so that the norm need not be fixed beforehand: only σ must be.
@@ -82,12 +83,14 @@ def margin_bound(
 
 
 def grid_size(n: int) -> int:
-    """How many values of γ are tried for n samples: until 2^−J ≤ 1/√n, below which the last term is larger anyway."""
+    """Return how many values of γ are tried for n samples: until 2^−J ≤ 1/√n, below which the last term is larger
+    anyway.
+    """
     return max(1, math.ceil(math.log2(n) / 2))
 
 
 def margin_loss(margins: Tensor, log_gamma: float) -> float:
-    """The mean of the γ-margin-loss (4.13), rounded up: it grows with γ, and γ is rounded up."""
+    """Return the mean of the γ-margin-loss (4.13), rounded up: it grows with γ, and γ is rounded up."""
     gamma = exp_rounded_up(log_gamma)
     if gamma == 0:
         return float((margins <= 0).double().mean())

@@ -22,7 +22,7 @@ STEPS = 64  # of bisection
 
 
 def score(worse: Any, better: Any, n: int, theta: float) -> Any:
-    """T_θ(worse, better), elementwise, for −1 < θ < 1.
+    """Compute T_θ(worse, better), elementwise, for −1 < θ < 1.
 
     Example:
         >>> round(float(score(10, 5, 360, theta=0.044)), 3)
@@ -40,7 +40,10 @@ def score(worse: Any, better: Any, n: int, theta: float) -> Any:
 
 
 def score_limit(worse: int, better: int, n: int, deviations: float) -> float:
-    """The θ at which the statistic falls to −deviations: an upper limit of θ for a normal distribution; 1 if none."""
+    """Return the θ at which the statistic falls to −deviations: an upper limit of θ for a normal distribution; 1 if
+    none.
+    """
+    # At the observed difference the statistic is 0, and it falls from there on: the root is bracketed by 1.
     above, limit = (worse - better) / n, 1.0
     for _ in range(STEPS):
         middle = (above + limit) / 2
@@ -54,10 +57,11 @@ def score_limit(worse: int, better: int, n: int, deviations: float) -> float:
 
 
 def most_worse_of(better: np.ndarray, n: int, theta: float, deviations: float) -> np.ndarray:
-    """For each number of better inputs, the most worse ones with T_θ ≤ −deviations; −1 where there are none.
+    """Find, for each number of better inputs, the most worse ones with T_θ ≤ −deviations; −1 where there are none.
 
     What is a tie but for rounding is within.
     """
+    # Bisection for all columns at once. T_θ increases with w wherever it is negative, and only such values are sought.
     counts = better.astype(float)
     within, beyond = np.full(len(counts), -1.0), n - counts + 1
     while (beyond - within > 1).any():

@@ -18,7 +18,7 @@ from tamis.paths import log_cost_above, path_metric
 
 
 def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) -> Bound:
-    """‖R_θ(x) − R_{s⊙θ}(x)‖₁ ≤ max(1, radius) · Σ_i Φ-Cost(θ, i) over the pruned coordinates, if ‖x‖_∞ ≤ radius.
+    """Bound ‖R_θ(x) − R_{s⊙θ}(x)‖₁ by max(1, radius) · Σ_i Φ-Cost(θ, i) over the pruned i, if ‖x‖_∞ ≤ radius.
 
     The sum is what Φ-pruning makes small. The path-metric, max(1, radius) · ‖Φ(θ) − Φ(s⊙θ)‖₁, is never above it and
     stands beside it: a path through several pruned coordinates counts once there.
@@ -67,7 +67,7 @@ def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) 
 
 
 def _pruned_entries(net: Network, masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Where each parameter is pruned, under the name that the network knows it by."""
+    """Return where each parameter is pruned, under the name that the network knows it by."""
     if not isinstance(net, Network):
         raise InvalidInput(f"phi_pruning needs a Network, got {type(net).__name__}: trace the model first")
     coordinates = path_coordinates(net)

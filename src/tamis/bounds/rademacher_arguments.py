@@ -14,7 +14,7 @@ UP_TO_CONSTANTS = "it holds up to a universal constant only, which is left out: 
 
 
 def sigma_of_box(n: int, radius: float) -> float:
-    """√n · max(1, radius): a σ that is large enough for n samples without entries above `radius` in magnitude.
+    """Compute √n · max(1, radius), a σ that is large enough for n samples without entries above `radius` in magnitude.
 
     It is at least (E max(n, Σ‖x_i‖²_∞))^{1/2} of Theorem 4.4.1 and E(Σ max(1, ‖x_i‖²_∞))^{1/2} of Theorem 4.3.1, and
     rounded up.
@@ -25,7 +25,7 @@ def sigma_of_box(n: int, radius: float) -> float:
 
 
 def checked_sigma(sigma: float | None) -> float:
-    """σ, or an error that says where it comes from."""
+    """Return σ, or raise an error that says where it comes from."""
     if sigma is None or not 0 < sigma < math.inf:
         raise InvalidInput(
             f"sigma must be a positive finite number such as sigma_of_box(n, radius), got sigma = {sigma!r}"
@@ -34,7 +34,7 @@ def checked_sigma(sigma: float | None) -> float:
 
 
 def checked_log_norm(path_norm: float | None, log_path_norm: float | None) -> float:
-    """The logarithm of a path-norm that is given itself or as its logarithm."""
+    """Return the logarithm of a path-norm that is given itself or as its logarithm."""
     if (path_norm is None) == (log_path_norm is None):
         raise InvalidInput(
             "give the path-norm or its logarithm, one of the two: "

@@ -19,7 +19,7 @@ def rademacher_covering(
     sigma: float | None = None,
     log_path_norm: float | None = None,
 ) -> Bound:
-    """R({R_θ: ‖Φ(θ)‖₁ ≤ r}) ≤ 144 σ max(D, d_out) √#params · r, (4.15).
+    """Bound R({R_θ: ‖Φ(θ)‖₁ ≤ r}) by 144 σ max(D, d_out) √#params · r, (4.15).
 
     R is the un-normalised sum E sup_θ Σ_i ⟨ε_i, R_θ(x_i)⟩ (printed: (4.8) divides by n; see ERRATA 13). The last line
     of the printed proof loses max(D, d_out), the statement has it (ERRATA 14). D counts identity neurons here, because

@@ -18,7 +18,7 @@ def rademacher_peeling(
     sigma: float | None = None,
     log_path_norm: float | None = None,
 ) -> Bound:
-    """R({R_θ: ‖Φ(θ)‖₁ ≤ r}) ≤ √2 σ C r, Theorem 4.4.1; R is the un-normalised sum (ERRATA 13).
+    """Bound R({R_θ: ‖Φ(θ)‖₁ ≤ r}) by √2 σ C r, Theorem 4.4.1; R is the un-normalised sum (ERRATA 13).
 
         C² = D log((3+2P)K) + log((3+2P)/(1+P) · d · d_out),   d = d_in + 1 with biases, d_in without.
 
@@ -72,19 +72,19 @@ def rademacher_peeling(
 
 
 def _general(shape: GraphShape) -> float:
-    """C of Theorem 4.4.1; with one activation function the number of groups is 3 + 2P."""
+    """Compute C of Theorem 4.4.1; with one activation function the number of groups is 3 + 2P."""
     groups = 1 + 2 * shape.activations + 2 * shape.pool_kinds
     ends = math.log(2 * groups / (groups - 1)) + math.log(_sources(shape)) + math.log(shape.d_out)
     return math.sqrt(shape.depth * math.log(groups * shape.kernel) + ends)
 
 
 def _sharpened(shape: GraphShape) -> float:
-    """C of Remark 4.4.1."""
+    """Compute C of Remark 4.4.1."""
     groups = 1 + 2 * shape.activations
     ends = math.log(_sources(shape)) + math.log(shape.d_out)
     return math.sqrt(shape.depth * math.log(groups) + shape.pool_layers * math.log(shape.kernel) + ends)
 
 
 def _sources(shape: GraphShape) -> int:
-    """Input neurons, and one that is always 1 where there are biases."""
+    """Count the input neurons, and one that is always 1 where there are biases."""
     return shape.d_in + shape.biases

@@ -20,7 +20,7 @@ PRODUCT = "the bound on the product of layers' norms was fixed before the sample
 
 
 def kakade(net: Network, sigma: float) -> Bound:
-    """Linear regression (one layer, no bias, one output): r σ √ln(d_in).
+    """Bound the complexity of linear regression (one layer, no bias, one output) by r σ √ln(d_in).
 
     Args:
         net: the network, whose path-norm is r.
@@ -33,7 +33,7 @@ def kakade(net: Network, sigma: float) -> Bound:
 
 
 def e_ma_wu(net: Network, sigma: float) -> Bound:
-    """Two fully connected layers, no bias, one output: r σ √ln(d_in); arguments as for `kakade`.
+    """Bound that of two fully connected layers, no bias, one output, by r σ √ln(d_in); arguments as for `kakade`.
 
     Reference: e2022barron.
     """
@@ -42,7 +42,7 @@ def e_ma_wu(net: Network, sigma: float) -> Bound:
 
 
 def neyshabur(net: Network, sigma: float) -> Bound:
-    """Any graph of ReLU neurons, no bias, one output: r σ 2^D √ln(d_in); arguments as for `kakade`.
+    """Bound that of any graph of ReLU neurons, no bias, one output, by r σ 2^D √ln(d_in); arguments as for `kakade`.
 
     Reference: neyshabur2015norm.
     """
@@ -57,7 +57,7 @@ def neyshabur(net: Network, sigma: float) -> Bound:
 
 
 def golowich(net: Network, sigma: float) -> Bound:
-    """Fully connected layers, no bias, one output: R σ √(D + ln(d_in)), R = Π ‖M_ℓ‖_{1,∞} the product of layers' norms.
+    """Bound that of fully connected layers, no bias, one output, by R σ √(D + ln(d_in)), R = Π ‖M_ℓ‖_{1,∞}.
 
     Arguments as for `kakade`.
 
@@ -70,7 +70,7 @@ def golowich(net: Network, sigma: float) -> Bound:
 
 
 def barron_klusowski(net: Network, sigma: float) -> Bound:
-    """Fully connected layers, no bias, one output: r σ √(D + ln(d_in)); arguments as for `kakade`.
+    """Bound that of fully connected layers, no bias, one output, by r σ √(D + ln(d_in)); arguments as for `kakade`.
 
     Reference: barron2019complexity.
     """
@@ -89,7 +89,7 @@ PREDECESSORS: Mapping[str, Callable[[Network, float], Bound]] = {
 
 
 def rademacher_predecessors(net: Network, sigma: float) -> dict[str, Bound]:
-    """Those rows of Table 4.1 whose conditions the network's graph satisfies, by name.
+    """Return those rows of Table 4.1 whose conditions the network's graph satisfies, by name.
 
     Args:
         net: a network of homogeneous operations.
@@ -111,7 +111,7 @@ def rademacher_predecessors(net: Network, sigma: float) -> dict[str, Bound]:
 
 
 def _layered(net: Network, wanted_by: str, layers: int | None = None) -> GraphShape:
-    """The shape of a fully connected network without biases and with one output, and with so many layers."""
+    """Return the shape of a fully connected network without biases and with one output, and with so many layers."""
     widths = fully_connected_widths(net, wanted_by)
     shape = read_shape(net)
     _require_plain(shape, wanted_by)
@@ -130,7 +130,7 @@ def _require_plain(shape: GraphShape, wanted_by: str) -> None:
 
 
 def _row(source: str, shape: GraphShape, sigma: float, log_norm: float, squared: float, ball: str = BALL) -> Bound:
-    """σ √squared times a norm."""
+    """Make a bound of σ √squared times a norm."""
     sigma = checked_sigma(sigma)
     log_value = log_of_product(log_norm, log_rounded_up(sigma), math.log(squared) / 2)
     return Bound(

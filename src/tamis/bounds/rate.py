@@ -43,5 +43,5 @@ class Rate:
 
     @property
     def citation(self) -> str:
-        """The key of the work in `tamis.citations`."""
+        """Return the key of the work in `tamis.citations`."""
         return self.source.split(",")[0]

@@ -37,7 +37,8 @@ def sparse_regret(
     lam: float,
     classes: int,
 ) -> Bound:
-    """A bound of the learner's expected cross-entropy over T rounds, by way of one expert w* (Theorem 3.1, corrected):
+    """Return a bound of the learner's expected cross-entropy over T rounds, by way of one expert w* (Theorem 3.1,
+    corrected):
 
         E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + 2 pen₁ Σ_t ‖x_t‖ + 2T pen₂ + (λ/2) V_T + KL/λ.
 
@@ -85,7 +86,7 @@ def xnor_regret(
     rounds: int,
     classes: int,
 ) -> Bound:
-    """A bound of the expected cross-entropy of a learner of XNOR networks (Theorem 3.2, corrected):
+    """Return a bound of the expected cross-entropy of a learner of XNOR networks (Theorem 3.2, corrected):
 
         E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + rise + (λ/2) V_T + KL/λ.
 
@@ -163,12 +164,16 @@ def _assembled(
 
 
 def price_of_lambda(squared_differences: float, kl: float, lam: float) -> tuple[float, float]:
-    """(λ/2) V_T and KL/λ of Theorem 4.1, rounded up; by logarithms, as a product may leave float64 on either side."""
+    """Compute (λ/2) V_T and KL/λ of Theorem 4.1, rounded up, by logarithms: a product may leave float64 on either
+    side.
+    """
     log_lam = math.log(lam)
     variance = exp_rounded_up(log_of_product(-math.log(2), log_lam, log_rounded_up(squared_differences)))
     return variance, exp_rounded_up(log_of_product(log_rounded_up(kl), -log_lam))
 
 
 def sum_rounded_up(*parts: float) -> float:
-    """The sum of a few numbers, rounded up; some may be negative, and what rounding took from the others stays."""
+    """Return the sum of a few numbers, rounded up; some may be negative, and what rounding took from the others
+    stays.
+    """
     return sum(parts) + 8 * EPSILON * sum(map(abs, parts))

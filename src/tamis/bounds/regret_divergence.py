@@ -27,7 +27,7 @@ FAR = 20.0  # in log(1 + |w|/τ): beyond it lies e^−60 of the prior
 
 
 def kl_bound(weights: ArrayLike, tau: float, R: float = math.inf, architecture: float = 1.0) -> float:
-    """A bound of the divergence between the prior shifted to an expert and the prior (Lemma 4.6, corrected):
+    """Return a bound of the divergence between the prior shifted to an expert and the prior (Lemma 4.6, corrected):
 
         4 ‖w*‖₀ log(1 + ‖w*‖₁ / (τ ‖w*‖₀)) + Σ_u log(c''_u/c) − log(α_k β_i γ_j).
 
@@ -52,7 +52,7 @@ def kl_bound(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
 
 
 def kl_exact(weights: ArrayLike, tau: float, R: float = math.inf, architecture: float = 1.0) -> float:
-    """The divergence itself, a sum of one integral for each weight; arguments as for `kl_bound`.
+    """Return the divergence itself, a sum of one integral for each weight; arguments as for `kl_bound`.
 
     Example:
         >>> round(kl_exact([0.5, 0.0, 0.0], tau=0.3, R=1.0), 2)
@@ -69,7 +69,8 @@ def kl_exact(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
 def kl_xnor(
     real: ArrayLike, scales: ArrayLike, signs: int, tau: float, R: float = math.inf, architecture: float = 1.0
 ) -> float:
-    """A bound of the divergence for an XNOR network: real weights, positive scales, and signs (Theorem 3.2, corrected):
+    """Return a bound of the divergence for an XNOR network: real weights, positive scales, and signs (Theorem 3.2,
+    corrected):
 
         4 Σ_{real, scales} ‖·‖₀ log(1 + ‖·‖₁ / (τ ‖·‖₀)) + p_bin log 2 + Σ_u log(c''_u/c) − log(architecture).
 
@@ -105,7 +106,7 @@ def truncation(weights: Floats, tau: float, R: float) -> Floats:
 
 
 def _truncation_logs(weights: Floats, tau: float, R: float) -> tuple[Floats, Floats]:
-    """The logarithms of the mass that a truncation to [−R, R] leaves of the prior, and of the prior shifted."""
+    """Return the logarithms of the mass that a truncation to [−R, R] leaves of the prior, and of the prior shifted."""
     centre = np.full_like(weights, R / tau)
     return _log_mass(centre, centre), _log_mass((R + weights) / tau, (R - weights) / tau)
 
@@ -123,7 +124,7 @@ def mass_up_to(x: Floats) -> Floats:
 
 
 def as_expert_weights(weights: ArrayLike, tau: float, R: float) -> Floats:
-    """Weights as one array of float64; AssumptionViolated where one lies beyond R."""
+    """Return weights as one array of float64; AssumptionViolated where one lies beyond R."""
     check_positive("tau", tau)
     if not R > 0:
         raise InvalidInput(f"R must be above 0, got R = {R!r}")
@@ -156,7 +157,7 @@ def _sparsity(weights: Floats, tau: float) -> float:
 
 
 def _one_weight(a: Floats, r: float) -> Floats:
-    """The divergence for weights of size a in units of τ, truncated at r in units of τ.
+    """Return the divergence for weights of size a in units of τ, truncated at r in units of τ.
 
     ∫ ρ log(ρ/π) = log(c''/c) + 4 ∫ ρ (log(1 + |w|) − log(1 + |w − a|)). With v = log(1 + |w − a|) the integral over
     w ≥ a and that over [0, a] have the density e^−3v, and with s = log(1 + |w|) that over w ≤ 0 is smooth as well.

@@ -60,7 +60,7 @@ class Penalties:
     pen2: float
 
     def rise(self, input_norms: Sequence[float]) -> float:
-        """The bound of the rise over a sequence of inputs, rounded up: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
+        """Return the bound of the rise over a sequence of inputs, rounded up: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
         if not len(input_norms):
             return 0.0
         log_norms = log_of_sum(*map(log_rounded_up, input_norms))
@@ -79,7 +79,7 @@ class Affine:
 
 
 def dense_layer(weight: ArrayLike, bias: ArrayLike | None, tau: float, R: float = math.inf) -> PerturbedLayer:
-    """A fully connected layer of an expert.
+    """Return a fully connected layer of an expert.
 
     Args:
         weight: w*_l, (outputs, inputs).
@@ -95,7 +95,7 @@ def dense_layer(weight: ArrayLike, bias: ArrayLike | None, tau: float, R: float 
 def convolution_layer(
     kernel: ArrayLike, bias: ArrayLike | None, positions: int, tau: float, R: float = math.inf
 ) -> PerturbedLayer:
-    """A convolutional layer of an expert, of any stride, with zero padding or none.
+    """Return a convolutional layer of an expert, of any stride, with zero padding or none.
 
     Args:
         kernel: w*_l, (filters, channels, *window). A pixel lies in at most as many patches as the window has pixels.
@@ -149,7 +149,8 @@ def recursions(hidden: Sequence[PerturbedLayer]) -> tuple[list[Affine], list[Aff
 
 
 def _affine(*products: tuple[float, float]) -> float:
-    """A sum of products of numbers ≥ 0, rounded up: one that underflows is the smallest number above 0, and not 0.
+    """Return a sum of products of numbers ≥ 0, rounded up: one that underflows is the smallest number above 0, and not
+    0.
 
     A later layer with large weights would otherwise not bring back what an earlier one with small weights lost.
     """
@@ -189,7 +190,9 @@ def perturbation_moments(weights: ArrayLike, tau: float, R: float = math.inf) ->
 def _layer(
     weight: ArrayLike, bias: ArrayLike | None, tau: float, R: float, overlap: int, positions: int
 ) -> PerturbedLayer:
-    """A layer whose weights meet each input number in at most `overlap` places, with biases at `positions` places."""
+    """Return a layer whose weights meet each input number in at most `overlap` places, with biases at `positions`
+    places.
+    """
     matrix = np.asarray(weight, dtype=np.float64)
     if matrix.ndim < 2:
         raise InvalidInput(f"a layer's weight must have at least two dimensions, got shape {matrix.shape}")
@@ -215,7 +218,7 @@ def _layer(
 
 
 def _spectral_norm(matrix: Floats) -> float:
-    """The largest singular value, scaled by the largest entry: squares of entries may leave float64."""
+    """Return the largest singular value, scaled by the largest entry: squares of entries may leave float64."""
     largest = float(np.abs(matrix).max(initial=0.0))
     return largest * float(np.linalg.norm(matrix / largest, 2)) if largest else 0.0
 

@@ -40,6 +40,9 @@ class Staircase:
     ) -> None:
         self._n, self._negligible = n, negligible
         self._columns = np.arange(first, first + len(heights))
+        # The walk goes along the border of the stairs, up within a column and right into the next one, and adds what
+        # each step puts below the border: one term a step, where summing each column anew would take a whole row of
+        # terms.
         before = np.concatenate([[min(lowest - 1, heights[0])], heights[:-1]])
         rises = heights - before
         # Steps up within a column, then steps to the right into one: how many of the inputs left for W are hit.
@@ -54,7 +57,7 @@ class Staircase:
         self._hits, self._misses = (hits + right).astype(float), (n - column - hits).astype(float)
 
     def probability(self, worse: np.ndarray, better: np.ndarray) -> np.ndarray:
-        """At least P[W ≤ height of B], for each pair of rates P[worse] and P[better].
+        """Return at least P[W ≤ height of B], for each pair of rates P[worse] and P[better].
 
         It decreases with the one rate and increases with the other, so the one is rounded down and the other up.
         """
@@ -63,6 +66,8 @@ class Staircase:
         return np.concatenate([self._probability(worse[part, None], better[part, None]) for part in parts])
 
     def _probability(self, worse: np.ndarray, better: np.ndarray) -> np.ndarray:
+        # Rounded to the grid on the side that makes the probability larger, one unit further than needed: 1 − better −
+        # worse is then exact, and the result is an upper bound for the rates as given.
         better = np.clip(np.ceil(better * GRID + 1) / GRID, SMALLEST_RATE, 1.0)
         worse = np.clip(np.floor(worse * GRID - 1) / GRID, SMALLEST_RATE, np.maximum(1 - better, SMALLEST_RATE))
         neither = np.maximum(1 - better - worse, SMALLEST_RATE)
@@ -72,6 +77,7 @@ class Staircase:
             of_column = np.exp(
                 self._log_columns + self._columns * np.log(better) + (self._n - self._columns) * log_rest
             )
+            # A step counts for all columns from its own on, hence the sums from the right.
             at_least = of_column[:, ::-1].cumsum(1)[:, ::-1]
             grown = np.exp(self._log_ways + self._hits * log_hit + self._misses * log_miss)
             inside = (grown * at_least[:, self._step]).sum(1)
@@ -83,5 +89,5 @@ class Staircase:
 
 
 def _log_ways(total: np.ndarray | int, hits: np.ndarray) -> np.ndarray:
-    """ln of the binomial coefficient."""
+    """Compute ln of the binomial coefficient."""
     return log_factorial(np.asarray(total)) - log_factorial(hits) - log_factorial(total - hits)

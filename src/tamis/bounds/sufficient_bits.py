@@ -52,6 +52,7 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
     net.check_finite()
     largest = max((float(net.params[name].abs().max()) for name in net.trainable), default=0.0)
     exact, size = Fraction(epsilon), Fraction(max(largest, *widths, layers))
+    # In exact fractions: whether ε^−k reaches the size decides k, and a k that is one too small proves nothing.
     k = 0
     while exact**-k < size:
         k += 1
@@ -129,7 +130,8 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
 
 
 def _fewest(rounding: _Rounding, log_epsilon: float) -> tuple[int, float]:
-    """The fewest bits at which the bound is at most ε, and the log of the bound there."""
+    """Return the fewest bits at which the bound is at most ε, and the log of the bound there."""
+    # Doubling first: each evaluation is a pass over the whole network, and few bits are usually enough.
     low, high = 1, 2  # too few, perhaps enough
     while (log_error := rounding.log_error(high)) > log_epsilon:
         if high == MOST_SEARCHED:
@@ -160,7 +162,7 @@ class _Rounding:
         self.x = tuple(torch.full(s, radius, dtype=torch.float64, device=net.device) for s in net.input_shapes)
 
     def log_error(self, bits: int, capped: bool = True) -> float:
-        """The log of ‖Φ(|θ| + δ)‖ − ‖Φ(|θ|)‖; one dominates the other, so the path-metric is exact."""
+        """Return the log of ‖Φ(|θ| + δ)‖ − ‖Φ(|θ|)‖; one dominates the other, so the path-metric is exact."""
         larger = {name: value + _moves(value, bits, capped).copysign(value) for name, value in self.values.items()}
         for name, value in larger.items():
             if not bool(value.isfinite().all()):
@@ -181,7 +183,7 @@ class _Rounding:
 
 
 def _moves(value: Tensor, bits: int, capped: bool) -> Tensor:
-    """How far each entry may move: η/2 and what float64 may round away of it; where capped, not beyond zero."""
+    """Return how far each entry may move: η/2 and what float64 may round away of it; where capped, not beyond zero."""
     half_step = value.abs().max() / (2 ** (bits - 1) - 1) / 2 * (1 + ROUNDING)
     half_step = torch.nextafter(half_step, torch.full_like(half_step, math.inf))  # where it underflows
     return torch.minimum(half_step, value.abs()) if capped else half_step * (value != 0)

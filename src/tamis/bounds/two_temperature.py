@@ -27,7 +27,7 @@ LARGEST_ROOT = 1e154  # its square is in float64
 
 
 def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
-    """A bound of E[F(v̄) − F(v*)], v̄ the average of the iterates v_1, …, v_T (Theorem 2.1, corrected):
+    """Return a bound of E[F(v̄) − F(v*)], v̄ the average of the iterates v_1, …, v_T (Theorem 2.1, corrected):
 
         E[F(v̄) − F(v*)] ≤ d / (2c√T) + c G² (1 + C) / √T.
 

@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Without `torch.autocast` meanwhile: what is measured of a network must not depend on who measures it.
+    """Switch `torch.autocast` off meanwhile: what is measured of a network must not depend on who measures it.
 
     Example:
         >>> with torch.autocast("cpu", torch.bfloat16), without_autocast():

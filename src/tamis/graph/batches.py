@@ -24,7 +24,7 @@ LABELS = ("labels", "label", "y", "target", "targets")  # under which keys batch
 
 
 def split_batch(batch: Any, names: Sequence[str], called: str) -> tuple[tuple[Tensor, ...], tuple[Any, ...]]:
-    """The inputs in a batch, and whatever else is in it: labels first, if there are any.
+    """Return the inputs in a batch, and whatever else is in it: labels first, if there are any.
 
     A tensor is the only input. Of a tuple or a list, the first items are the inputs. Of a mapping, inputs are found by
     the names that the network gives them; a network of one input takes the only tensor beside the labels, whatever its
@@ -71,7 +71,7 @@ def _of_mapping(
 
 
 def batches_in(dataset: Dataset[Any], size: int, called: str) -> Iterator[Any]:
-    """The samples of a torch Dataset in its own order, so many at once."""
+    """Return the samples of a torch Dataset in its own order, so many at once."""
 
     def batch(samples: list[Any]) -> Any:
         try:
@@ -86,7 +86,7 @@ def batches_in(dataset: Dataset[Any], size: int, called: str) -> Iterator[Any]:
 
 
 def batches_from(source: Iterable[Any], called: str, as_drawn: bool = False) -> Iterator[Any]:
-    """What a loader of the user gives, the same samples in the same order each time.
+    """Return what a loader of the user gives, the same samples in the same order each time.
 
     A DataLoader that shuffles all of its dataset is gone through in the order of that, and to the end.
 
@@ -110,7 +110,7 @@ def batches_from(source: Iterable[Any], called: str, as_drawn: bool = False) -> 
 
 
 def _in_order(loader: DataLoader[Any], called: str) -> DataLoader[Any]:
-    """The loader, or one that gives the same samples unshuffled."""
+    """Return the loader, or one that gives the same samples unshuffled."""
     if isinstance(loader.dataset, IterableDataset):
         return loader  # which has an order of its own, and a sampler that nobody asks
     batches: Any = loader.batch_sampler
@@ -128,6 +128,6 @@ def _in_order(loader: DataLoader[Any], called: str) -> DataLoader[Any]:
 
 
 def _shuffles_all(sampler: Any, dataset: Any) -> bool:
-    """Whether a sampler gives every sample once, as that of shuffle=True does."""
+    """Return whether a sampler gives every sample once, as that of shuffle=True does."""
     whole = type(sampler) is RandomSampler and not sampler.replacement
     return whole and sampler.num_samples == len(sampler.data_source) == len(dataset)

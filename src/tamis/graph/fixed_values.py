@@ -43,14 +43,16 @@ class FixedValues(Mapping[str, Any]):
         return self.evaluated(name)
 
     def evaluated(self, name: str, zeroed: str | None = None) -> Any:
-        """A value, as if the parameter `zeroed` were zero."""
+        """Return a value, as if the parameter `zeroed` were zero."""
         value = self._computed(name, zeroed, {})
         if self.dtype and name in self._arithmetic and not value.is_floating_point():
             return value.to(self.dtype)  # a mask of booleans, say
         return value
 
     def _computed(self, name: str, zeroed: str | None, known: dict[str, Any]) -> Any:
-        """A value that may be changed; `known` keeps those that are read more than once while one is computed."""
+        """Return a value that may be changed; `known` keeps those that are read more than once while one is
+        computed.
+        """
 
         def lookup(source: str) -> Any:
             if source not in known:
@@ -77,7 +79,7 @@ class FixedValues(Mapping[str, Any]):
 
 
 def _product(node: Node, first: Any, second: Any) -> Tensor:
-    """A product, computed in the place of the factor that has its shape."""
+    """Return a product, computed in the place of the factor that has its shape."""
     large, small = (first, second) if _fits(first, node) else (second, first)
     return large.mul_(small) if _fits(large, node) else first * second
 

@@ -8,7 +8,7 @@ from torch import nn
 
 
 def substitute_modules(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """The model with these modules in the place of those, under each of their names; the model itself is changed.
+    """Put modules in the place of others, under each of their names; the model itself is changed.
 
     Example:
         >>> substitute_modules(nn.Sequential(relu := nn.ReLU()), {relu: nn.Identity()})

@@ -42,19 +42,19 @@ class Node:
     shape: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
-        """An operation of torch goes by its name: it is no object that can be pickled."""
+        """Pickle an operation of torch by its name: it is no object that can be pickled itself."""
         ours = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
         target = _Operation(str(self.target)) if isinstance(self.target, ours) else self.target
         return _node, (self.name, target, self.args, dict(self.kwargs), self.module, self.shape)
 
     @property
     def op(self) -> str:
-        """The operation's name, such as 'aten.conv2d.default'."""
+        """Return the operation's name, such as 'aten.conv2d.default'."""
         return op_name(self.target)
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
-        """The arguments by name, defaults filled in, references unresolved."""
+        """Return the arguments by name, defaults filled in, references unresolved."""
         schema = getattr(self.target, "_schema", None)
         if schema is None:
             return {str(i): a for i, a in enumerate(self.args)} | dict(self.kwargs)
@@ -63,7 +63,7 @@ class Node:
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """Names of everything this node reads, in order of appearance, without repeats."""
+        """Return names of everything this node reads, in order of appearance, without repeats."""
         return tuple(dict.fromkeys(references_in((self.args, self.kwargs))))
 
 
@@ -98,7 +98,7 @@ def op_name(target: Callable[..., Any]) -> str:
 
 
 def references_in(value: Any) -> Iterator[str]:
-    """Names referred to anywhere inside nested arguments."""
+    """Return names referred to anywhere inside nested arguments."""
     if isinstance(value, Ref):
         yield value.name
     elif isinstance(value, (list, tuple)):
@@ -120,7 +120,9 @@ def resolve(value: Any, lookup: Callable[[str], Any]) -> Any:
 
 
 def is_shape_arithmetic(target: Callable[..., Any]) -> bool:
-    """Whether an operation computes integers from sizes (and so depends on an input's shape, not on its values)."""
+    """Return whether an operation computes integers from sizes (and so depends on an input's shape, not on its
+    values).
+    """
     if target is torch.ops.aten.sym_size.int:
         return True
     return target is not operator.getitem and op_name(target).startswith(("operator.", "sym_"))
@@ -228,6 +230,7 @@ class Network:
     def finished_after(self) -> tuple[tuple[str, ...], ...]:
         """For each node, which node results nobody reads after it."""
         kept = set(references_in(self.outputs))
+        # Parameters and constants are the caller's and stay; only results of nodes are freed.
         own = {node.name for node in self.nodes}
         last: dict[str, int] = {}
         for position, node in enumerate(self.nodes):
@@ -263,7 +266,7 @@ class Network:
                 ) from error
 
     def shape_text(self, shape: tuple[int, ...]) -> str:
-        """A shape for people, the batch dimension as 'batch'."""
+        """Return a shape for people, the batch dimension as 'batch'."""
         dims = [str(size) for size in shape]
         if self.batched and dims:
             dims[0] = "batch"
@@ -273,12 +276,12 @@ class Network:
 
     @cached_property
     def node(self) -> Mapping[str, Node]:
-        """Nodes by name."""
+        """Return nodes by name."""
         return MappingProxyType({node.name: node for node in self.nodes})
 
     @cached_property
     def carries_data(self) -> frozenset[str]:
-        """Names whose value depends on the values of an input, not only on parameters and sizes."""
+        """Return names whose value depends on the values of an input, not only on parameters and sizes."""
         carrying = set(self.inputs)
         for node in self.nodes:
             if not is_shape_arithmetic(node.target) and any(name in carrying for name in node.references):
@@ -287,12 +290,12 @@ class Network:
 
     @cached_property
     def data_nodes(self) -> tuple[Node, ...]:
-        """The nodes that an input reaches, in topological order."""
+        """Return the nodes that an input reaches, in topological order."""
         return tuple(node for node in self.nodes if node.name in self.carries_data)
 
     @cached_property
     def users(self) -> Mapping[str, tuple[Node, ...]]:
-        """Who reads each name."""
+        """Return the nodes that read each name."""
         users: dict[str, list[Node]] = {}
         for node in self.nodes:
             for name in node.references:
@@ -301,18 +304,18 @@ class Network:
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """Names of the output tensors."""
+        """Return names of the output tensors."""
         return tuple(references_in(self.outputs))
 
     @cached_property
     def weights_of_data_nodes(self) -> tuple[str, ...]:
-        """Names of the tensors that meet data: parameters, constants, or what is computed from them alone."""
+        """Return names of the tensors that meet data: parameters, constants, or what is computed from them alone."""
         fixed = self.params.keys() | self.constants.keys() | {n.name for n in self.nodes} - self.carries_data
         met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
         return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
 
     def trainable_sources(self, name: str) -> Iterator[str]:
-        """The trainable parameters that a fixed tensor is computed from; its own name if it is one."""
+        """Return the trainable parameters that a fixed tensor is computed from; its own name if it is one."""
         if name in self.trainable:
             yield name
         elif name in self.node:
@@ -320,7 +323,7 @@ class Network:
                 yield from self.trainable_sources(source)
 
     def shape_of(self, name: str) -> tuple[int, ...]:
-        """The shape of anything by name, for a batch of one."""
+        """Return the shape of anything by name, for a batch of one."""
         if name in self.inputs:
             return self.input_shapes[self.inputs.index(name)]
         for known in (self.params, self.constants):
@@ -331,20 +334,20 @@ class Network:
         return shape
 
     def size_of(self, node: Node, batch: int) -> int:
-        """The value of a `sym_size` node for a given batch size."""
+        """Return the value of a `sym_size` node for a given batch size."""
         shape, dim = self.shape_of(node.args[0].name), node.args[1]
         return batch * shape[dim] if self.batched and dim == 0 else shape[dim]
 
     @property
     def device(self) -> torch.device:
-        """The device that the network computes on: that of its first tensor, or the CPU where it has none."""
+        """Return the device that the network computes on: that of its first tensor, or the CPU where it has none."""
         tensors = (*self.params.values(), *self.constants.values())
         return next((value.device for value in tensors), torch.device("cpu"))
 
     # -- parameters ------------------------------------------------------------------------------------------------
 
     def with_params(self, changes: Mapping[str, Tensor]) -> Network:
-        """The same graph with some parameters replaced.
+        """Return the same graph with some parameters replaced.
 
         Args:
             changes: new tensors by state_dict name (any of the names of a tied one). Shapes must match.
@@ -364,11 +367,15 @@ class Network:
         return self.replaced(params=params)
 
     def with_weights_of(self, model: nn.Module) -> Network:
-        """A copy with the parameters of a module like the one that was traced, which remembers what that has seen."""
+        """Return a copy with the parameters of a module like the one that was traced, which remembers what that has
+        seen.
+        """
         return self.with_params(model.state_dict()).replaced(seen=self.seen | seen_by(model))
 
     def to(self, target: torch.dtype | torch.device | str) -> Network:
-        """A copy with floating-point parameters and constants converted to a dtype, or everything moved to a device."""
+        """Return a copy with floating-point parameters and constants converted to a dtype, or everything moved to a
+        device.
+        """
         is_dtype = isinstance(target, torch.dtype)
 
         def move(value: Tensor) -> Tensor:
@@ -382,12 +389,12 @@ class Network:
         return self.replaced(params=params, constants=constants, input_dtypes=dtypes)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers under the user's own names, ready for `model.load_state_dict`; copies."""
+        """Return parameters and buffers under the user's own names, ready for `model.load_state_dict`; copies."""
         state = {name: value.clone() for name, value in self.params.items()}
         return state | {alias: state[name] for alias, name in self.aliases.items()}
 
     def replaced(self, **changes: Any) -> Network:
-        """A copy with some constructor arguments replaced."""
+        """Return a copy with some constructor arguments replaced."""
         return Network(**{name: changes.get(name, getattr(self, name)) for name in _arguments()})
 
     def check_finite(self) -> None:

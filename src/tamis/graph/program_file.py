@@ -51,7 +51,7 @@ ROOM = 4  # times the bytes of an archive: the most that tensors of it may take,
 
 
 def load_program(path: Path, trust: bool = False) -> Network:
-    """The network of a `.pt2` file.
+    """Read the network of a `.pt2` file.
 
     Args:
         path: the file, as `torch.export.save` wrote it.
@@ -86,7 +86,7 @@ def _unreadable(path: Path, error: Exception | None = None) -> NoReturn:
 
 
 def _harmless(path: Path, content: bytes) -> bytes:
-    """An archive of those parts of an archive that were checked, and that torch needs to read its program."""
+    """Return an archive of those parts of an archive that were checked, and that torch needs to read its program."""
     try:
         members = _members(path, content)
         if any(name not in members for name in (GRAPH, *PLAIN[:2])):
@@ -109,7 +109,7 @@ def _harmless(path: Path, content: bytes) -> bytes:
 
 
 def _members(path: Path, content: bytes) -> dict[str, bytes]:
-    """The files of an archive by their names, without the folder that all of them are in."""
+    """Return the files of an archive by their names, without the folder that all of them are in."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         names = [entry.filename for entry in entries]
@@ -165,7 +165,7 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 def _checked_payloads(
     path: Path, kind: str, folder: str, config: Any, members: Mapping[str, bytes], size: int
 ) -> Iterator[str]:
-    """The files that hold the weights or constants of a program, each a tensor as it is."""
+    """Return the files that hold the weights or constants of a program, each a tensor as it is."""
     prefix = {"weights": "weight_", "constants": "tensor_"}[kind]
     views: dict[str, int] = {}
     for name, entry in config["config"].items():
@@ -191,7 +191,7 @@ def _checked_payloads(
 
 
 def _checked_graph(path: Path, content: Any) -> Any:
-    """What describes the program, without guards and notes, if it calls operations of torch and nothing else."""
+    """Return the description of the program without guards and notes, if it only calls operations of torch."""
     content["guards_code"] = []  # Python source, of what tamis checks itself
     _check_words(path, content)
     if excess := find_excess(content["graph_module"]["graph"]):

@@ -83,7 +83,7 @@ UNCHECKED = frozenset(f"{name}.data" for name in RECURRENT.split())
 
 
 def is_safe(operation: OpOverload) -> bool:
-    """Whether an operation, or the one that it does in place, is of inference and checks what it is given.
+    """Return whether an operation, or the one that it does in place, is of inference and checks what it is given.
 
     Example:
         >>> is_safe(torch.ops.aten.max_pool2d.default), is_safe(torch.ops.aten.max_pool2d_with_indices_backward.default)

@@ -32,7 +32,7 @@ WIDEST = {"f": np.float64, "c": np.complex128, "i": np.int64, "u": np.int64, "b"
 
 
 def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batched: bool = True) -> Array:
-    """A number of 64 bits for each sample of a batch, the same wherever the sample stands.
+    """Return a number of 64 bits for each sample of a batch, the same wherever the sample stands.
 
     Args:
         inputs: of a network, the first dimension running over samples.
@@ -57,7 +57,7 @@ def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batc
 
 
 def _as_fed(value: Tensor, dtype: torch.dtype) -> Array:
-    """The numbers that the network takes, on the CPU: +0.0 for −0.0, and one number at least for each sample."""
+    """Return the numbers that the network takes, on the CPU: +0.0 for −0.0, and one number at least for each sample."""
     value = value.detach().to("cpu", dtype)
     if dtype.is_floating_point or dtype.is_complex:
         value = value + 0.0
@@ -90,14 +90,14 @@ class SeenSamples:
 
     @classmethod
     def of(cls, digests: Array, purpose: Purpose) -> SeenSamples:
-        """Of samples with these digests."""
+        """Make the set of the samples with these digests."""
         return cls(np.unique(_cells(digests)), purposes=(purpose,)) if len(digests) else NOTHING_SEEN
 
     def __bool__(self) -> bool:
         return len(self.cells) > 0
 
     def __or__(self, other: SeenSamples) -> SeenSamples:
-        """Both; of each only what is remembered up to the lower limit of the two, for of what follows much is gone."""
+        """Return both sets, of each only what lies below the lower limit of the two: beyond it, much is forgotten."""
         limit = min(self.limit, other.limit)
         cells = np.union1d(self.cells, other.cells)
         purposes = tuple(each for each in PURPOSES if each in self.purposes + other.purposes)
@@ -105,21 +105,21 @@ class SeenSamples:
 
     @property
     def share(self) -> float:
-        """The part of all samples that is remembered."""
+        """Return the part of all samples that is remembered."""
         return self.limit / CELLS
 
     @property
     def chance(self) -> float:
-        """The probability that a sample which was never seen is taken for one that was."""
+        """Return the probability that a sample which was never seen is taken for one that was."""
         return len(self.cells) / CELLS
 
     def count(self, digests: Array) -> int:
-        """How many of these samples are remembered, each counted once."""
+        """Return how many of these samples are remembered, each counted once."""
         wanted = _cells(np.unique(digests))
         return int(np.isin(wanted, self.cells).sum())
 
     def first(self, count: int) -> SeenSamples:
-        """With so many samples at most."""
+        """Return a set with at most so many samples."""
         if count >= len(self.cells):
             return self
         return SeenSamples(self.cells[:count], int(self.cells[count]), self.purposes)
@@ -133,13 +133,13 @@ def _cells(digests: Array) -> Array:
 
 
 def seen_by(model: nn.Module) -> SeenSamples:
-    """What a module remembers to have seen, or a part of it, where it is wrapped in another."""
+    """Return the samples that a module, or a part of it, remembers to have seen."""
     found = (SeenSamples(*vars(part)[ATTRIBUTE]) for part in model.modules() if ATTRIBUTE in vars(part))
     return reduce(SeenSamples.__or__, found, NOTHING_SEEN)
 
 
 def remember(model: nn.Module, seen: SeenSamples) -> None:
-    """Let a module, which is our own, remember more; copies of it remember as well.
+    """Let a module of our own remember more samples; copies of it remember them as well.
 
     It is kept as plain data, so that a module which is pickled needs no tamis to be read.
     """

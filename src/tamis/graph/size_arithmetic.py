@@ -29,7 +29,7 @@ NUMBERS = frozenset(
 
 
 def find_excess(graph: Mapping[str, Any], given: int = SIZE) -> str | None:
-    """What in a graph could compute something too long, in words; None where nothing can.
+    """Say what in a graph could compute something too long; None where nothing can.
 
     Args:
         graph: as `torch.export.save` writes it.
@@ -39,7 +39,9 @@ def find_excess(graph: Mapping[str, Any], given: int = SIZE) -> str | None:
 
 
 def _results(graph: Mapping[str, Any], given: int) -> Iterator[tuple[str, int, str]]:
-    """Of every node and those of graphs inside it: what it calls, how many bits that can give, and what is wrong."""
+    """Yield for every node, and those of graphs inside it, what it calls, how many bits that gives, and what is
+    wrong.
+    """
     known: dict[str, int] = {}
     for node in graph["nodes"]:
         target, arguments = node["target"], [each["arg"] for each in node["inputs"]]
@@ -65,7 +67,7 @@ def _bits(target: str, widths: list[int]) -> int:
 
 
 def _widths(value: Any, known: Mapping[str, int], given: int) -> Iterator[int]:
-    """The bits of all numbers in an argument; every text in it is a name."""
+    """Return the bits of all numbers in an argument; every text in it is a name."""
     if isinstance(value, str):
         yield known.get(value, given)
     elif isinstance(value, int):

@@ -25,7 +25,7 @@ FUNCTIONS = (
 
 
 def is_size_formula(text: str) -> bool:
-    """Whether a text is nothing but arithmetic of numbers and symbols, which cannot take long to compute.
+    """Return whether a text is nothing but arithmetic of numbers and symbols, which cannot take long to compute.
 
     Example:
         >>> is_size_formula("Mul(Integer(4), Symbol('s0', positive=True, integer=True))")
@@ -62,7 +62,7 @@ def _is_arithmetic(node: ast.AST) -> bool:
 
 
 def _is_short(function: str, given: list[ast.expr]) -> bool:
-    """Whether what it computes has not more digits than there is memory."""
+    """Return whether the result has no more digits than memory can hold."""
     if function in POWERS:
         return len(given) == 2 and _is_symbol(given[0]) and _number(given[1]) <= LARGEST_POWER
     if function in ("Float", "RoundDecimal"):  # the second argument says how many digits
@@ -75,7 +75,7 @@ def _is_symbol(node: ast.AST) -> bool:
 
 
 def _number(node: ast.AST) -> float:
-    """The size of a number that is written out, as 3, -3, or Integer(3); infinite for anything else."""
+    """Return the size of a number that is written out, as 3, -3, or Integer(3); infinite for anything else."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return abs(number)

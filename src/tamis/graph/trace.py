@@ -91,7 +91,7 @@ def _built(model: nn.Module, program: ExportedProgram, batched: bool) -> Network
 
 
 def _checked(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The example as a tuple."""
+    """Return the example as a tuple."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"trace needs a torch.nn.Module, got {type(model).__name__}: {model!r:.80}")
     examples = example if isinstance(example, tuple) else (example,)
@@ -149,7 +149,7 @@ def _export_as_given(model: nn.Module, examples: tuple[Tensor, ...]) -> Exported
 
 
 def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
-    """Whether what comes out for a sample depends on those around it, or on how many they are."""
+    """Return whether what comes out for a sample depends on those around it, or on how many they are."""
     if not net.batched or any(_is_random(node) for node in net.nodes):  # other draws would be taken for other samples
         return False
 
@@ -159,6 +159,7 @@ def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
         return [output[1] for output in pytree.tree_leaves(net(*batch)) if isinstance(output, Tensor)]
 
     alike = second_outputs([example[:1] for example in examples], 1)
+    # NaN spreads to whatever reads it: a sample that comes out finite beside one of NaNs does not depend on it.
     spoilt = [example[:1] * (torch.nan if example.is_floating_point() else 0) for example in examples]
     spoiled = second_outputs(spoilt, 2)
     return not all(
@@ -173,7 +174,7 @@ def _is_random(node: Node) -> bool:
 
 
 def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
-    """A first dimension of any size for each input, arranged as the signature of `forward` takes them."""
+    """Declare a first dimension of any size for each input, arranged as the signature of `forward` takes them."""
     free = [{0: Dim.AUTO} for _ in range(count)]
     kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
@@ -189,7 +190,7 @@ def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any
 
 @contextmanager
 def silence_torch() -> Iterator[None]:
-    """Without torch's warnings about its own code and about attributes we restore, or logs of what we report.
+    """Suppress torch's warnings about its own code and about attributes we restore, and logs of what we report.
 
     Both are switched off for the whole process, so one thread is quiet at a time.
     """
@@ -204,7 +205,7 @@ def silence_torch() -> Iterator[None]:
 
 
 def _keeps_batch(program: ExportedProgram) -> bool:
-    """Whether one and the same free symbol leads every input and every output."""
+    """Return whether one and the same free symbol leads every input and every output."""
     user_inputs = set(program.graph_signature.user_inputs)
     first: list[Any] = []
     for node in program.graph.nodes:
@@ -233,7 +234,7 @@ def _reason(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) ->
 
 
 def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
-    """state_dict names of the same tensor → the first of those names."""
+    """Map each further state_dict name of a tensor to the first of its names."""
     first: dict[Any, str] = {}
     tied: dict[str, str] = {}
     for name, value in state.items():
@@ -255,7 +256,7 @@ def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
 def network_from_program(
     program: ExportedProgram, check: Callable[[ExportedProgram], None] = lambda program: None
 ) -> Network:
-    """A `Network` from an exported program (as `torch.export.load` returns it), if a check lets it pass."""
+    """Make a `Network` of an exported program (as `torch.export.load` returns it), if a check lets it pass."""
     with silence_torch():
         program = program.run_decompositions({})
     check(program)
@@ -369,13 +370,13 @@ class _Builder:
         self.known[node.name] = Ref(fresh)
 
     def _fresh(self, name: str) -> str:
-        """A name for a node or an input that no parameter of the user's has."""
+        """Return a name for a node or an input that no parameter of the user's has."""
         while name in self.params or name in self.constants or name in self.tied:
             name += "_"
         return name
 
     def _converted(self, value: Any) -> Any:
-        """fx arguments → plain Python containers with our references."""
+        """Convert fx arguments into plain Python containers with our references."""
         if isinstance(value, torch.fx.Node):
             return self.known[value.name]
         if isinstance(value, tuple):
@@ -387,7 +388,7 @@ class _Builder:
         return value
 
     def _shape(self, value: Any) -> tuple[int, ...] | None:
-        """A traced value's shape with every free symbol set to one."""
+        """Return a traced value's shape with every free symbol set to one."""
         if not isinstance(value, Tensor):
             return None
         return tuple(
@@ -398,7 +399,7 @@ class _Builder:
         )
 
     def _needed(self, outputs: tuple[Any, ...]) -> set[str]:
-        """Everything an output depends on."""
+        """Return everything an output depends on."""
         needed = set(references_in(outputs))
         for node in reversed(self.nodes):
             if node.name in needed:
@@ -407,7 +408,7 @@ class _Builder:
 
 
 def _user_outputs(program: ExportedProgram, output: torch.fx.Node) -> tuple[Any, ...]:
-    """What the model returns, without the new values of buffers that it changes on the way."""
+    """Return what the model returns, without the new values of buffers that it changes on the way."""
     kinds = [spec.kind for spec in program.graph_signature.output_specs]
     results: Any = output.args[0]
     return tuple(result for result, kind in zip(results, kinds, strict=True) if kind is OutputKind.USER_OUTPUT)
@@ -418,7 +419,7 @@ def _is_batch_norm(node: Any) -> bool:
 
 
 def _module_path(node: torch.fx.Node) -> str:
-    """Where in the model a node comes from, such as 'layer1.0.conv1'."""
+    """Return where in the model a node comes from, such as 'layer1.0.conv1'."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if not path.startswith("_empty")]
     return paths[-1] if paths else ""

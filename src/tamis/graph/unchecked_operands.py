@@ -16,12 +16,12 @@ from torch.export import ExportedProgram
 
 
 def find_mismatch(program: ExportedProgram) -> str | None:
-    """The first shape in a program that is not what it must be, in words; None where all are."""
+    """Return the first shape in a program that is not what it must be, in words; None where all are."""
     return next(chain(_stored(program), _operands(program)), None)
 
 
 def _stored(program: ExportedProgram) -> Iterator[str]:
-    """Tensors that are not as the graph says, on which all other shapes of it depend."""
+    """Yield the tensors that are not as the graph says, on which all other shapes of it depend."""
     said = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     stored = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
@@ -41,7 +41,7 @@ def _operands(program: ExportedProgram) -> Iterator[str]:
 
 
 def _holds(fits: Callable[..., bool], node: torch.fx.Node) -> bool:
-    """Whether the operands fit; where it is not known what they are, they do not."""
+    """Return whether the operands fit; where it is not known what they are, they do not."""
     try:
         return fits(*torch.fx.node.map_arg(node.args, lambda each: _shape(each.meta["val"])), **node.kwargs)
     except (KeyError, AttributeError, IndexError, TypeError, ValueError):
@@ -53,19 +53,19 @@ def _described(value: Tensor) -> str:
 
 
 def _shape(value: Tensor) -> tuple[str, ...]:
-    """Sizes as texts: two formulas are the same size where they are the same formula."""
+    """Return sizes as texts: two formulas are the same size where they are the same formula."""
     return tuple(map(str, value.shape))
 
 
 def _fit_in_attention(query: Any, key: Any, value: Any, *others: Any, **named: Any) -> bool:
-    """Each key has a value."""
+    """Check that each key has a value."""
     return bool(key[:-1] == value[:-1])
 
 
 def _fit_in_lstm(
     x: Any, states: Any, weights: Any, biased: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
 ) -> bool:
-    """Weights are those of PyTorch's LSTM without projections, for the sizes of the input and of the states."""
+    """Check that weights are those of PyTorch's LSTM without projections, for the sizes of input and states."""
     directions, hidden = 2 if both else 1, states[0][2]
     if len(weights) != layers * directions * (4 if biased else 2):
         return False
@@ -79,12 +79,12 @@ def _fit_in_lstm(
 
 
 def _fit_in_weight_norm(directions: Any, lengths: Any, axis: int = 0) -> bool:
-    """Each direction has a length."""
+    """Check that each direction has a length."""
     return bool(lengths == tuple(size if place == axis else "1" for place, size in enumerate(directions)))
 
 
 def _fit_in_division(dividend: Any, divisor: Any, *, rounding_mode: str | None = None) -> bool:
-    """Not towards zero: the processor stops at the least integer divided so by -1."""
+    """Refuse rounding towards zero: the processor stops at the least integer divided so by -1."""
     return rounding_mode != "trunc"
 
 

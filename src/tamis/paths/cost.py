@@ -34,7 +34,7 @@ class PathCosts:
 
 
 def path_costs(net: Network) -> PathCosts:
-    """How much the ℓ¹ path-norm drops when a coordinate is set to zero, for all coordinates at once.
+    """Compute by how much the ℓ¹ path-norm drops when a coordinate is set to zero, for all coordinates at once.
 
     Φ-Cost(θ, i) = ‖Φ(θ)‖₁ − ‖Φ(θ with θ_i = 0)‖₁, for every i from one forward and one backward pass. For weights and
     biases this is θ ⊙ ∇‖Φ(θ)‖₁ and equals ‖Φ(θ) − Φ(θ with θ_i = 0)‖₁. A batch-norm's own γ and β, and a bias that it
@@ -69,6 +69,8 @@ def each_path_cost(net: Network, visit: Callable[[str, Tensor], None]) -> float:
     net.check_finite()
     folded = fold_batch_norm(net)
     _refuse_repeated(folded)
+    # ‖Φ‖₁ is a polynomial in |θ| with positive coefficients, and linear in each coordinate that a path meets once: its
+    # derivative times the coordinate is what removing that coordinate takes away, exactly.
     backward = _Backward(folded)
     routes = _Routes(folded, backward)
     log_scale = backward.run(lambda finished: routes.visit_known(finished, backward.unfinished, visit))
@@ -79,7 +81,7 @@ def each_path_cost(net: Network, visit: Callable[[str, Tensor], None]) -> float:
 
 
 def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
-    """At least the logarithm of the sum of Φ-costs over some coordinates, all rounding paid for.
+    """Return at least the logarithm of the sum of Φ-costs over some coordinates, all rounding paid for.
 
     Where parameters are factors of the weights that data meets, Σ_{i∈I} |θ_i| ∂‖Φ‖₁/∂|θ_i| is the derivative of the
     norm in the direction of these coordinates: one pass of two streams, of the path-norms M and of their derivatives T,
@@ -138,6 +140,7 @@ class _Backward:
     def run(self, finished: Callable[[str], None]) -> float:
         """Fill `derivatives`, calling `finished` with a name once its own is complete; the logarithm of their scale."""
         self.finished = finished
+        # No weight requires a gradient itself: autograd would keep all of them, and their gradients until the very end.
         token = torch.zeros((), dtype=torch.float64, requires_grad=True)  # what makes autograd follow the weights
         adding = adding_nodes(self.net, self.weights)
 
@@ -183,6 +186,7 @@ class _Backward:
         self.derivatives.setdefault(name, zeros)
         self.shares_of_parts[name] = self.shares_of_parts.get(name, zeros) + part * derivative
         # An entry's derivative comes from the part it lies in; where it is zero, it lies in the first.
+        # Parts have disjoint supports, so that exactly one of them knows an entry's derivative at its true scale.
         inside = (part > 0) | (self.weights[name] == 0) if first else part > 0
         own = times_power_of_two(derivative.where(inside, 0.0), -exponent).clamp(max=torch.finfo(torch.float64).max)
         self.derivatives_of_parts[name] = self.derivatives_of_parts.get(name, zeros) + own
@@ -194,7 +198,7 @@ class _Backward:
             self.finished(name)
 
     def _forgetting(self, places: Mapping[int, str]) -> AbstractContextManager[None]:
-        """Autograd keeps the names of the weights at these places, and computes them again when it needs them."""
+        """Let autograd keep the names of the weights at these places, and compute them again when it needs them."""
 
         def pack(value: Tensor) -> Any:
             name = places.get(value.data_ptr())
@@ -211,8 +215,9 @@ class _Backward:
 
 
 def _total(outputs: Sequence[Scaled]) -> tuple[Tensor, int]:
-    """The sum of all outputs and its exponent."""
+    """Return the sum of all outputs and its exponent."""
     parts = [part for each in outputs for part in each.parts]
+    # In units of the largest exponent nothing overflows; outputs 2^-1022 below it do not count beside it.
     largest = max((e for value, e in parts if bool((value > 0).any())), default=0)
     return torch.stack(
         [times_power_of_two(value, exponent - largest).sum() for value, exponent in parts]
@@ -252,6 +257,7 @@ def _refuse_repeated(net: Network) -> None:
 
     upstream: dict[str, frozenset[str]] = dict.fromkeys(net.inputs, frozenset())
     for node in net.data_nodes:
+        # Only multipliers are compared: a bias that is used twice starts two paths, and no path has it twice.
         before = frozenset().union(*(upstream[name] for name in node.references if name in upstream))
         multiplying = [node.arguments.get(name) for name in describe(node).multipliers]
         again = met_by(references_in(multiplying)) & before
@@ -265,7 +271,7 @@ def _refuse_repeated(net: Network) -> None:
 
 
 def _sources(net: Network) -> dict[str, frozenset[str]]:
-    """For parameters and what is computed from them alone: which trainable parameters they depend on."""
+    """Return, for parameters and what is computed from them alone, which trainable parameters they depend on."""
     sources = {name: frozenset([name]) if name in net.trainable else frozenset() for name in net.params}
     for node in net.nodes:
         if node.name not in net.carries_data:
@@ -307,7 +313,7 @@ class _Routes:
         return self.sources.get(name, frozenset())
 
     def cost(self, param: str) -> Tensor:
-        """The costs of one parameter's entries."""
+        """Return the costs of one parameter's entries."""
         met = [name for name in self.derivatives if param in self._sources_of(name)]
         flows = [self._back(param, name, self._flow(param, name)) for name in met]
         if not flows:
@@ -315,7 +321,7 @@ class _Routes:
         return (flows[0] if len(flows) == 1 else torch.stack(flows).sum(0)).contiguous()
 
     def _flow(self, param: str, name: str) -> Tensor:
-        """What the path-norm loses at each entry of a tensor when the parameter is set to zero."""
+        """Return what the path-norm loses at each entry of a tensor when the parameter is set to zero."""
         if not self._is_product(param, name):
             lost = self.fixed[name].abs_() - self.fixed.evaluated(name, zeroed=param).abs_()
             return lost * (self.derivatives[name] + self.derivatives_of_parts.get(name, 0.0))
@@ -324,13 +330,13 @@ class _Routes:
         return self.shares[name]
 
     def _share(self, name: str) -> Tensor:
-        """|E| ⊙ ∂‖Φ‖₁/∂|E|; in a place of its own, because autograd may still need the derivative."""
+        """Compute |E| ⊙ ∂‖Φ‖₁/∂|E|, in a place of its own, because autograd may still need the derivative."""
         share: Tensor = self.fixed[name].abs_()
         share.mul_(self.derivatives[name])
         return share.add_(self.shares_of_parts[name]) if name in self.shares_of_parts else share
 
     def _input(self, param: str, node: Node) -> str:
-        """The argument through which a node depends on the parameter, entry by entry and affinely."""
+        """Return the argument through which a node depends on the parameter, entry by entry and affinely."""
         names = [n for n in references_in(node.args) if param in self.sources.get(n, frozenset())]
         if node.target in ENTRYWISE_SUMS:
             places = [self._places(param, name) for name in names]
@@ -346,7 +352,7 @@ class _Routes:
         return names[0]
 
     def _places(self, param: str, name: str) -> Tensor:
-        """For each entry of a tensor, which entry of the parameter it depends on."""
+        """Return, for each entry of a tensor, which entry of the parameter it depends on."""
         if name == param:
             return torch.arange(self.net.params[param].numel()).view(self.net.params[param].shape)
         node = self.net.node[name]
@@ -358,7 +364,7 @@ class _Routes:
         return moved
 
     def _is_product(self, param: str, name: str) -> bool:
-        """Whether a tensor vanishes with the parameter."""
+        """Return whether a tensor vanishes with the parameter."""
         while name != param:
             node = self.net.node[name]
             name = self._input(param, node)
@@ -367,7 +373,7 @@ class _Routes:
         return True
 
     def _back(self, param: str, name: str, flow: Tensor) -> Tensor:
-        """A cost per entry of a tensor → a cost per entry of the parameter it depends on."""
+        """Turn a cost per entry of a tensor into a cost per entry of the parameter it depends on."""
         while name != param:
             node = self.net.node[name]
             name = self._input(param, node)

@@ -33,7 +33,7 @@ from tamis.paths.weights import SMALLEST, SMALLEST_NORMAL, Weights, stored_sourc
 def path_metric(
     net: Network, other: Network, x: Tensor | tuple[Tensor, ...] | None = None, log: bool = False
 ) -> float | Tensor:
-    """An upper bound of ‖Φ(θ) − Φ(θ')‖₁, exact when one network dominates the other; with x, of ‖R_θ(x) − R_θ'(x)‖₁.
+    """Bound ‖Φ(θ) − Φ(θ')‖₁ from above, exactly when one network dominates the other; with x, ‖R_θ(x) − R_θ'(x)‖₁.
 
     θ dominates θ' if no coordinate of θ' has another sign or a larger magnitude: pruning and rounding towards
     zero give dominated networks. The bound needs no such condition, and quantizers that flip signs are covered.
@@ -86,33 +86,35 @@ class _Totals:
     exact: bool = False  # in real arithmetic
 
     def log_above(self, sample: int) -> float:
-        """At least the logarithm of the distance in real arithmetic."""
+        """Return at least the logarithm of the distance in real arithmetic."""
         return log_above(float(self.mantissas[sample]), int(self.exponents[sample]), self.roundings)
 
     def above(self, sample: int) -> float:
-        """At least the distance in real arithmetic."""
+        """Return at least the distance in real arithmetic."""
         raised = float(self.mantissas[sample]) * (1 + (self.roundings + 4) * UNIT * (1 + 2.0**-20))
         value = number(raised, int(self.exponents[sample]), "path_metric")
         # A subnormal number may have been rounded by as much as the smallest one.
         return value if value == 0 or value >= SMALLEST_NORMAL else value + SMALLEST
 
     def below(self, other: _Totals) -> Tensor:
-        """Where this is the smaller of two."""
+        """Return where this is the smaller of two."""
         same = self.exponents == other.exponents
         return (self.exponents < other.exponents) | (same & (self.mantissas < other.mantissas))
 
 
 def _least(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
-    """The smaller of the bounds before and after aligning scales."""
+    """Return the smaller of the bounds before and after aligning scales."""
     batch = len(starts[net.inputs[0]])
     folded = fold_batch_norm(net)
     weights, others = (Weights(each, batch) for each in (folded, fold_batch_norm(other)))
+    # An exact distance is invariant under rescaling, so that aligning cannot improve it.
     bound = _distance(folded, weights, others, starts)
     if bound.exact:
         return bound
     aligned = _aligned_distance(folded, weights, other, starts)
     if aligned is None:
         return bound
+    # Sample by sample: which of the two is sharper depends on the input.
     smaller = aligned.below(bound)
     mantissas = torch.where(smaller, aligned.mantissas, bound.mantissas)
     exponents = torch.where(smaller, aligned.exponents, bound.exponents)
@@ -128,7 +130,7 @@ def _check(net: Network, other: Network) -> None:
 
 
 def _check_indices(net: Network, other: Network) -> None:
-    """Tensors that are not weights but say where data goes must be equal."""
+    """Raise InvalidInput where tensors that say where data goes differ: they are no weights."""
     mine, theirs = FixedValues(net, dtype=torch.float64), FixedValues(other, dtype=torch.float64)
     tensors = {**net.params, **net.constants}
     for name in net.weights_of_data_nodes:
@@ -166,6 +168,8 @@ class _Relation:
 
 def _relation(weights: Signed, others: Signed) -> _Relation:
     shrinks = grows = True
+    # By the computed values: a relation that rounding gets wrong chooses another valid bound, and never an invalid one,
+    # since every distance below adds what rounding may have hidden.
     for name, weight in weights.items():
         if not is_weight(weight):
             continue
@@ -178,7 +182,7 @@ def _relation(weights: Signed, others: Signed) -> _Relation:
 
 
 def _flips(weight: Tensor, other: Tensor) -> Tensor:
-    """Where signs differ; a product of the weights themselves would underflow."""
+    """Return where signs differ; a product of the weights themselves would underflow."""
     return weight.sign() * other.sign() < 0
 
 
@@ -198,21 +202,21 @@ class _Between(Mapping[str, Any]):
         return self._kept(name, self.weights[name])
 
     def above(self, name: str) -> Any:
-        """At least the exact magnitudes."""
+        """Return at least the exact magnitudes."""
         return self._kept(name, self.weights.above(name))
 
     def allowance(self, name: str) -> Tensor | None:
-        """At least |computed − exact|; None where they are the same."""
+        """Return at least |computed − exact|; None where they are the same."""
         allowance = self.weights.allowance(name)
         return None if allowance is None else self._kept(name, allowance)
 
     def removed(self, name: str) -> Any:
-        """At least the magnitudes of what was set to zero."""
+        """Return at least the magnitudes of what was set to zero."""
         value = self.weights.above(name)
         return value.where(self.flips(name), 0.0) if is_weight(value) else value
 
     def flips(self, name: str) -> Tensor:
-        """Where signs differ."""
+        """Return where signs differ."""
         return _flips(self.weights[name], self.others[name])
 
     def _kept(self, name: str, value: Any) -> Any:
@@ -223,7 +227,7 @@ Signed = Weights | _Between
 
 
 def _apart(mine: Signed, theirs: Signed, name: str) -> Any:
-    """At least |θ − θ'|, exactly; all zero where both are computed from equal parameters."""
+    """Return at least |θ − θ'|, exactly; all zero where both are computed from equal parameters."""
     if isinstance(theirs, _Between) and theirs.weights is mine:
         return theirs.removed(name)
     weight = mine[name]
@@ -240,7 +244,7 @@ def _apart(mine: Signed, theirs: Signed, name: str) -> Any:
 
 
 def _read_alike(mine: Signed, theirs: Signed, name: str) -> bool:
-    """Whether a computed weight comes from parameters that are equal, so that it is equal but for rounding."""
+    """Return whether a computed weight comes from parameters that are equal, so that it is equal but for rounding."""
     if name not in mine.net.node:
         return False  # a parameter itself: the difference says it
     tensors = [{**each.net.params, **each.net.constants} for each in (mine, theirs)]
@@ -248,10 +252,12 @@ def _read_alike(mine: Signed, theirs: Signed, name: str) -> bool:
 
 
 def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str, Tensor]) -> _Totals:
-    """The bound for each sample, through θ'' where signs differ."""
+    """Return the bound for each sample, through θ'' where signs differ."""
     relation = _relation(weights, others)
     if not relation.flips:
         return _summed(net, [_distances(net, weights, others, relation, starts)], relation.dominated)
+    # θ → θ'' only removes coordinates, and θ'' → θ' flips no sign: each leg is a case the recursion is sharp for, and
+    # the triangle inequality adds them up.
     between = _Between(weights, others)
     there = _distances(net, weights, between, _Relation(False, shrinks=True, grows=False), starts)
     rest = _distances(net, between, others, _relation(between, others), starts)
@@ -261,7 +267,8 @@ def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str,
 def _distances(
     net: Network, weights: Signed, others: Signed, relation: _Relation, starts: dict[str, Tensor]
 ) -> dict[str, Scaled]:
-    """The recursion of `path_metric` on streams D, M', M. Where one network dominates, the smaller one's is enough."""
+    """Run the recursion of `path_metric` on streams D, M', M. Where one network dominates, the smaller's is enough."""
+    # The distance is symmetric, and the split with the dominated network's M' is the exact one: it becomes the second.
     if relation.grows and not relation.shrinks:
         weights, others = others, weights
     one_sided = relation.dominated
@@ -277,6 +284,9 @@ def _distances(
         differs = any(is_weight(value) and bool(value.any()) for value in apart.values())
         adds = node.name in adding
 
+        # wu − w'u' = w(u − u') + (w − w')u'. The other split, w'(u − u') + (w − w')u, is valid as well, and the smaller
+        # of the two is taken neuron by neuron. A bias does not multiply a distance, hence no addition in the first
+        # term.
         new_distance = mine.magnitude(distance, False)
         if differs:
             new_distance = new_distance + moved.change(m_other, adds)
@@ -292,9 +302,11 @@ def _distances(
 
 
 def _summed(net: Network, legs: Sequence[Mapping[str, Scaled]], exact: bool) -> _Totals:
-    """The sum over all output neurons, and over the legs of the way, for each sample."""
+    """Return the sum over all output neurons, and over the legs of the way, for each sample."""
     each = [gather(net, outputs) for outputs in legs]
     mantissas, exponents = torch.cat([leg[0] for leg in each], 1), torch.cat([leg[1] for leg in each], 1)
+    # Neurons have exponents of their own; in units of the largest one, those that vanish are below a rounding of the
+    # sum.
     top = exponents.amax(1)
     total = (mantissas * powers_of_two(exponents - top[:, None])).sum(1)
     roundings = max(leg[2] for leg in each) + mantissas.shape[1]
@@ -302,10 +314,12 @@ def _summed(net: Network, legs: Sequence[Mapping[str, Scaled]], exact: bool) -> 
 
 
 def _aligned_distance(folded: Network, weights: Weights, other: Network, starts: dict[str, Tensor]) -> _Totals | None:
-    """The bound after scaling `other` to match `folded`, layer by layer, which does not change its function."""
+    """Return the bound after scaling `other` to match `folded`, layer by layer, which does not change its function."""
     scales = symmetries(other.to(torch.float64))
 
     def matching(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
+        # The scale of a neuron is free, so the one that brings its weights closest to those of `net` is chosen. Any
+        # scale gives a valid bound; this one makes two differently scaled copies of a network a distance of zero apart.
         want, want_bias = layer_weights(folded, layer, weights)
         unit = weight.abs().max().clamp(min=torch.finfo(torch.float64).tiny)  # so that no square overflows
         weight, bias = weight / unit, None if bias is None else bias / unit
@@ -330,7 +344,7 @@ def _aligned_distance(folded: Network, weights: Weights, other: Network, starts:
 
 
 def _rounded_only(before: Network, after: Network) -> bool:
-    """Whether rescaling has moved no parameter out of float64's range of normal numbers."""
+    """Return whether rescaling has moved no parameter out of float64's range of normal numbers."""
     for name, value in before.params.items():
         if value.is_floating_point():
             moved = after.params[name]

@@ -39,12 +39,14 @@ class PathNorms:
 
     @property
     def log_scale(self) -> float:
-        """The logarithm of what `values` are in units of: 0 where float64 holds all norms."""
+        """Return the logarithm of what `values` are in units of: 0 where float64 holds all norms."""
         return self._unit * math.log(2)
 
     @property
     def values(self) -> Tensor:
-        """The norms in units of exp(`log_scale`); what is positive but too small for float64 there is 2^-1022."""
+        """Return the norms in units of exp(`log_scale`); what is positive but too small for float64 there is
+        2^-1022.
+        """
         return self.mantissas * powers_of_two(self.exponents - self._unit)
 
     @property
@@ -56,20 +58,24 @@ class PathNorms:
         return 0 if low > -1000 and high < 1000 else high
 
     def mixed(self, r: float, log: bool = False) -> float:
-        """The ℓ^r-norm over output neurons, or its natural logarithm."""
+        """Return the ℓ^r-norm over output neurons, or its natural logarithm."""
         mantissa, exponent = self._mixed(r)
         if log:
             return math.log(mantissa) + exponent * math.log(2) if mantissa > 0 else -math.inf
         return number(mantissa, exponent, "the norm")
 
     def log_above(self, r: float) -> float:
-        """At least the logarithm of the exact ℓ^r-norm."""
+        """Return at least the logarithm of the exact ℓ^r-norm."""
         mantissa, exponent = self._mixed(r)
+        # A power of two with a fractional exponent is off by as much as the exponent is large, so that the spread
+        # counts as roundings; r-th powers and roots multiply relative errors by r and by 1/r.
         spread = float((self.exponents.clamp(min=-(2**20)).max() - self.exponents.clamp(min=-(2**20))).max())
         sums = (len(self.mantissas) + spread + 32) / min(r, 1)
         return log_above(mantissa, exponent, self.roundings + sums)
 
     def _mixed(self, r: float) -> tuple[float, int]:
+        # All relative to the largest norm: ratios are at most 1, and those that underflow do not matter beside it,
+        # unless r is small, which is treated apart.
         top = int(self.exponents.max())
         if top <= NOTHING:
             return 0.0, 0
@@ -91,7 +97,7 @@ class PathNorms:
 def path_norm(
     net: Network, q: float = 1, r: float = 1, log: bool = False, fold: bool = True, part: Part = "all"
 ) -> float:
-    """The mixed path-norm ‖Φ(θ)‖_{q,r} (thesis, Definition 3.1.1), from one forward pass in float64.
+    """Compute the mixed path-norm ‖Φ(θ)‖_{q,r} (thesis, Definition 3.1.1), from one forward pass in float64.
 
     By Theorem 3.1.1, ‖Φ(θ)‖_{q,r} = ‖ |R̃_{|θ|^q}(1)|^{1/q} ‖_r, where R̃ has its k-max-pooling neurons replaced
     by sums. Each neuron has an exponent of its own, so that nothing overflows or vanishes at any depth.
@@ -116,18 +122,18 @@ def path_norm(
 
 
 def path_norms(net: Network, q: float = 1, fold: bool = True, part: Part = "all") -> PathNorms:
-    """The path-norm of each output neuron; arguments as for `path_norm`."""
+    """Compute the path-norm of each output neuron; arguments as for `path_norm`."""
     return _path_norms(net, q, fold, part, Magnitudes)
 
 
 def log_norm_above(net: Network, q: float = 1, r: float = 1, part: Part = "all") -> float:
-    """At least the logarithm of the exact path-norm, all rounding paid for; arguments as for `path_norm`."""
+    """Return at least the logarithm of the exact path-norm, all rounding paid for; arguments as for `path_norm`."""
     _check_exponent("r", r, inclusive=True)
     return _path_norms(net, q, True, part, Above).log_above(r)
 
 
 def log_product_above(net: Network, q: float = 1, r: float = 1) -> float:
-    """At least the logarithm of the exact Π_{q,r}; arguments as for `product_norm`."""
+    """Return at least the logarithm of the exact Π_{q,r}; arguments as for `product_norm`."""
     _check_exponent("r", r, inclusive=True)
     return _product_norms(net, q, True, Above).log_above(r)
 
@@ -138,6 +144,8 @@ def _path_norms(net: Network, q: float, fold: bool, part: Part, weights_of: Call
     folded = _prepared(net, q, fold, "path_norm")
     weights, start = weights_of(folded), ones_input(folded)
     adding = frozenset() if part == "input" else adding_nodes(folded, weights)
+    # Φ is linear in where paths start: zeros at the inputs leave the paths from biases, and no biases those from
+    # inputs.
     if part == "hidden":
         start = {name: torch.zeros_like(value) for name, value in start.items()}
 
@@ -148,7 +156,7 @@ def _path_norms(net: Network, q: float, fold: bool, part: Part, weights_of: Call
 
 
 def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fold: bool = True) -> float:
-    """Π_{q,r}(θ) (thesis, Definition 3.3.1): the product of layers' norms, extended to any DAG.
+    """Compute Π_{q,r}(θ) (thesis, Definition 3.3.1), the product of layers' norms, extended to any DAG.
 
     Π_{q,r} = ‖(max_{p ends at v} Π(θ,p,q))_v‖_r. It is never below the path-norm, and equals it where the parameters
     are q-normalized (Theorem 3.3.2). Computed from the recursion of its proof (appendix B.2):
@@ -170,6 +178,8 @@ def _product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Net
         def full(value: float) -> Lookup:
             return lambda name: _full_like(lookups[0](name), value)
 
+        # ‖θ^{→v}‖_q^q is what the operation gives on ones without its bias, and its bias alone is what it gives on
+        # zeros.
         operation = Operation(folded, node, weights, q)
         incoming = operation.magnitude(full(1.0), False) * operation.reach(lookups[0])
         return [incoming + operation.magnitude(full(0.0), True)] if node.name in adding else [incoming]
@@ -178,7 +188,7 @@ def _product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Net
 
 
 def number(mantissa: float, exponent: int, what: str) -> float:
-    """mantissa · 2^exponent, never 0 where it is positive; an error that says what to do where float64 ends."""
+    """Compute mantissa · 2^exponent, never 0 where it is positive; an error says what to do where float64 ends."""
     try:
         return max(math.ldexp(mantissa, exponent), math.ulp(0.0)) if mantissa > 0 else 0.0
     except OverflowError:
@@ -189,7 +199,7 @@ def number(mantissa: float, exponent: int, what: str) -> float:
 
 
 def log_above(mantissa: float, exponent: int, roundings: float) -> float:
-    """At least the logarithm of the exact number, which is mantissa · 2^exponent up to so many roundings."""
+    """Return at least the logarithm of the exact number, which is mantissa · 2^exponent up to so many roundings."""
     if mantissa == 0:
         return -math.inf
     # Two logarithms, a product and two sums, each rounded relatively to what it gives.
@@ -198,7 +208,7 @@ def log_above(mantissa: float, exponent: int, roundings: float) -> float:
 
 
 def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> Network:
-    """Checks, and the network without batch-norm nodes."""
+    """Check the arguments, and return the network without batch-norm nodes."""
     if not isinstance(net, Network):
         raise InvalidInput(f"{wanted_by} needs a Network, got {type(net).__name__}: trace the model first")
     _check_exponent("q", q, inclusive=False)
@@ -213,12 +223,14 @@ def _check_exponent(name: str, value: float, inclusive: bool) -> None:
 
 
 def _per_output(net: Network, outputs: Mapping[str, Scaled], q: float) -> PathNorms:
-    """The q-th roots of the sums at the output neurons."""
+    """Return the q-th roots of the sums at the output neurons."""
     mantissas, exponents, roundings = gather(net, outputs)
     mantissas, exponents = mantissas[0], exponents[0]
     if q == 1:
         return PathNorms(mantissas, exponents, roundings)
     positive = mantissas > 0
+    # (m · 2^e)^(1/q) = m^(1/q) · 2^(e/q): the whole part of e/q goes into the new exponent, only its fraction through
+    # exp2. For a tiny q even m^(1/q) leaves float64, and the mantissa joins the exponent as a logarithm.
     power = exponents.double() / q
     if 1 / q > MOST_EXACT_ROOT:
         power, mantissas = power + mantissas.log2() / q, torch.ones_like(mantissas)

@@ -50,11 +50,13 @@ class Scaled:
         return split_into_parts(products, self.roundings + other.roundings + 1)
 
     def minimum(self, other: Scaled) -> Scaled:
-        """The smaller of both, entry by entry."""
+        """Return the smaller of both, entry by entry."""
         roundings = max(self.roundings, other.roundings)
         (x, e), (y, f) = self.parts[0], other.parts[0]
         if len(self.parts) == len(other.parts) == 1 and e == f:
             return Scaled(((torch.minimum(x, y), e),), roundings)
+        # In different units the values themselves cannot be compared: exponents decide, and mantissas where they are
+        # equal.
         (m, e_all), (n, f_all) = self.unpacked(), other.unpacked()
         mine = (e_all < f_all) | ((e_all == f_all) & (m < n))
         chosen = [(value.where(mine, 0.0), exponent) for value, exponent in self.parts]
@@ -62,7 +64,9 @@ class Scaled:
         return split_into_parts(chosen, roundings)
 
     def unpacked(self) -> tuple[Tensor, Tensor]:
-        """Mantissas in [1/2, 1) and exponents of every entry of one tensor; those of zero are 0 and `NOTHING`."""
+        """Return mantissas in [1/2, 1) and exponents of every entry of one tensor; those of zero are 0 and
+        `NOTHING`.
+        """
         mantissas = torch.zeros_like(self.parts[0][0])
         exponents = torch.full(mantissas.shape, NOTHING, dtype=torch.int64, device=mantissas.device)
         for value, exponent in self.parts:
@@ -75,11 +79,12 @@ class Scaled:
 def split_into_parts(
     terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor] = torch.add
 ) -> Scaled:
-    """The sum of terms 2^e · value ≥ 0, all finite, as parts; or, with `torch.maximum`, the largest of them.
+    """Sum terms 2^e · value ≥ 0, all finite, into parts; or, with `torch.maximum`, take the largest of them.
 
     Raises:
         InvalidParameters: one is not finite. Infinity and what is no number must not pass for zero further on.
     """
+    # The usual case, one part of ordinary numbers, is returned as it is: no copy, and no rounding to count.
     if len(terms) == 1:
         (value, exponent) = terms[0]
         low, high, _ = extent(value)
@@ -87,6 +92,7 @@ def split_into_parts(
             raise _not_finite()
         if high == 0 or (low >= LOWEST and high <= HIGHEST):
             return Scaled(((value, exponent),), roundings)
+        # Still one part if a shift brings everything near 1: by a power of two, which rounds nothing.
         first, last = math.frexp(low)[1], math.frexp(high)[1]
         if last - first < 2 * REACH:
             middle = (first + last) // 2
@@ -95,7 +101,7 @@ def split_into_parts(
 
 
 def _in_groups(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor]) -> Scaled:
-    """Parts by the exponent of each entry's largest term, in groups of 2·REACH exponents from the largest on.
+    """Group entries by the exponent of their largest term, in parts of 2·REACH exponents from the largest on.
 
     What lies 2·REACH and more below that largest term of its own entry may be lost: less than one rounding.
     """
@@ -106,6 +112,8 @@ def _in_groups(terms: Sequence[Part], roundings: float, combine: Callable[[Tenso
         raise _not_finite()
     if highest <= NOTHING:
         return Scaled((terms[0],), roundings)
+    # Group 0 has the largest entries. An entry goes where its largest term is; smaller terms of the same entry follow
+    # it there and may underflow, which the rounding counted for them covers.
     groups = [torch.where(top > NOTHING, (highest - top) // (2 * REACH), -1) for top in tops]
     parts = []
     for group in sorted({int(g) for each in groups for g in each.unique()} - {-1}):
@@ -127,12 +135,14 @@ def _not_finite() -> InvalidParameters:
 
 
 def _moved(value: Tensor, inside: Tensor, shift: int) -> Tensor:
-    """Some entries times 2^shift. Where a shift is so large that they must be tiny, zeros have no derivative by it."""
+    """Multiply some entries by 2^shift. Where a shift is so large that they must be tiny, zeros get no derivative by
+    it.
+    """
     return times_power_of_two(value.where(inside if shift <= 2 * REACH else inside & (value > 0), 0.0), shift)
 
 
 def _top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
-    """The exponent of the largest term at each entry."""
+    """Return the exponent of the largest term at each entry."""
     value, _ = terms[0]
     top = torch.full(value.shape, NOTHING, dtype=torch.int64, device=value.device)
     for value, exponent in terms:
@@ -142,7 +152,7 @@ def _top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
 
 
 def align_parts(inputs: Mapping[str, Scaled]) -> list[tuple[dict[str, Any], int]]:
-    """What several tensors hold at each of their exponents, zeros where one holds nothing."""
+    """List what several tensors hold at each of their exponents, zeros where one holds nothing."""
     parts = {name: {exponent: value for value, exponent in scaled.parts} for name, scaled in inputs.items()}
     exponents = sorted({exponent for each in parts.values() for exponent in each}, reverse=True)
     zeros = {name: map_tensors(torch.zeros_like, scaled.parts[0][0]) for name, scaled in inputs.items()}
@@ -158,11 +168,12 @@ class Extent(NamedTuple):
 
 
 def extent(value: Any) -> Extent:
-    """Between which numbers the entries of non-negative tensors lie; what is not a number counts as ∞."""
+    """Find between which numbers the entries of non-negative tensors lie; what is not a number counts as ∞."""
     low, high, zeros = math.inf, 0.0, False
     for leaf in _leaves(value):
         if not leaf.numel():
             continue
+        # One pass for both ends; the second one, for the smallest positive entry, is needed only where there are zeros.
         smallest, largest = (float(end) for end in torch.aminmax(leaf.detach()))
         if math.isnan(largest):
             return Extent(0.0, math.inf, True)
@@ -174,7 +185,7 @@ def extent(value: Any) -> Extent:
 
 
 def times_power_of_two(value: Any, exponent: int) -> Any:
-    """A value times 2^exponent, exactly, as long as the result is a normal number."""
+    """Multiply by 2^exponent, exactly, as long as the result is a normal number."""
     exponent = max(-3000, min(3000, exponent))  # beyond, nothing of a float64 is left
     while exponent:  # in steps, because 2^exponent itself may not be representable
         step = max(-1000, min(1000, exponent))
@@ -187,19 +198,20 @@ def _times(value: Any, factor: float) -> Any:
 
 
 def powers_of_two(exponents: Tensor) -> Tensor:
-    """2^n for whole numbers n ≤ 1023, exactly; 2^-1022 for all n below."""
+    """Compute 2^n for whole numbers n ≤ 1023, exactly; 2^-1022 for all n below."""
+    # The bits of a float64 that is a power of two: exp2 is not exact on every machine.
     return ((exponents.clamp(-1022, 1023) + 1023) << 52).view(torch.float64)
 
 
 def map_tensors(function: Callable[[Tensor], Any], value: Any) -> Any:
-    """A function of every tensor inside nested results; None, which stands for indices, stays."""
+    """Apply a function to every tensor inside nested results; None, which stands for indices, stays."""
     if isinstance(value, (tuple, list)):
         return type(value)(map_tensors(function, item) for item in value)
     return None if value is None else function(value)
 
 
 def map_pairs(function: Callable[[Tensor, Tensor], Any], first: Any, second: Any) -> Any:
-    """A function of the tensors at the same places of two nested results."""
+    """Apply a function to the tensors at the same places of two nested results."""
     if isinstance(first, (tuple, list)):
         return type(first)(map_pairs(function, a, b) for a, b in zip(first, second, strict=True))
     return None if first is None else function(first, second)
@@ -218,5 +230,5 @@ def _rebuilt(like: Any, leaves: Iterator[Tensor]) -> Any:
 
 
 def is_weight(value: Any) -> bool:
-    """Whether a fixed value is a tensor of weights, not a size or an index."""
+    """Return whether a fixed value is a tensor of weights, not a size or an index."""
     return isinstance(value, Tensor) and value.is_floating_point()

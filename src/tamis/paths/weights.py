@@ -68,14 +68,14 @@ class Weights(Mapping[str, Any]):
         return self.fixed[name]
 
     def above(self, name: str) -> Any:
-        """At least the exact magnitudes; sizes and indices as they are."""
+        """Return at least the exact magnitudes; sizes and indices as they are."""
         value, allowance = self[name], self.allowance(name)
         if not is_weight(value):
             return value
         return value.abs_() if allowance is None else value.abs_().add_(allowance)
 
     def allowance(self, name: str) -> Tensor | None:
-        """At least |computed − exact|; None where they are the same."""
+        """Return at least |computed − exact|; None where they are the same."""
         if name != self._latest[0]:  # one layer's weights are asked for again and again
             self._latest = name, self._computed_allowance(name)
         return self._latest[1]
@@ -85,6 +85,8 @@ class Weights(Mapping[str, Any]):
             return None
         if not is_weight(self.fixed[name]):
             return None
+        # A first-order count k·u·A is below the true error by terms of order u²; the factor 1 + 2^-20 is far above
+        # them.
         size, count = self._size(name, {})
         if not count:
             return None
@@ -92,7 +94,7 @@ class Weights(Mapping[str, Any]):
         return allowance.add_(size.sign_(), alpha=SMALLEST)  # where the product has underflowed, too
 
     def _size(self, name: str, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
-        """A and k of the table above; `known` keeps them while one weight is looked at."""
+        """Compute A and k of the table above; `known` keeps them while one weight is looked at."""
         if name not in known:
             known[name] = self._computed_size(name, known)
         return known[name]
@@ -127,13 +129,14 @@ class Weights(Mapping[str, Any]):
 
     def _inverse_root(self, node: Node, size: Tensor, count: float) -> tuple[Tensor, float]:
         root, source = self.fixed.evaluated(node.name), self.fixed.evaluated(node.args[0].name)
+        # d a^(-1/2) / a^(-1/2) = −½ da/a: half the relative error of a would do, the whole covers the second order too.
         relative = count * float((size / source.abs()).max()) if size.numel() else 0.0
         # Beyond a thousandth the first order is not enough, and nothing is known of the weight.
         return (root, relative + 4) if relative * UNIT < 1e-3 else (torch.full_like(root, math.inf), 1.0)
 
 
 def _product_size(a: Tensor, b: Tensor) -> Tensor:
-    """A_a A_b + 2^-1022 where neither is zero; the latter is left out where it is far below a rounding."""
+    """Compute A_a A_b + 2^-1022 where neither is zero; the latter is left out where it is far below a rounding."""
     size = a * b
     if extent(a).low * extent(b).low >= 2.0**-900:
         return size
@@ -141,7 +144,7 @@ def _product_size(a: Tensor, b: Tensor) -> Tensor:
 
 
 def stored_sources(net: Network, name: str) -> frozenset[str]:
-    """The parameters and constants that a fixed tensor is computed from; its own name if it is one."""
+    """Return the parameters and constants that a fixed tensor is computed from; its own name if it is one."""
     found, waiting = set(), [name]
     seen = {name}
     while waiting:
