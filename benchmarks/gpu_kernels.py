@@ -28,6 +28,7 @@ import torch
 from measure import store
 from torch import Tensor, nn
 
+from tamis.kernels import Geometry
 from tamis.kernels import binary_reference as reference
 from tamis.kernels.triton import binary_conv, l1ball
 from tamis.l1inf import project
@@ -73,11 +74,12 @@ def check_binary(number: int) -> None:
         "rank one": [(len(weight),), (height,), (width,)],
     }
     scales = [torch.randn(shape, device="cuda") for shape in shapes[FORMS[number % len(FORMS)]]]
-    wanted = reference.conv2d(bits, packed, scales, x.shape[1], kernel, stride, padding, dilation)
-    found = binary_conv.conv2d(bits, packed, scales, weight.shape, stride, padding, dilation)
+    geometry = Geometry(tuple(weight.shape), stride, padding, dilation)
+    wanted = reference.conv2d(bits, packed, scales, geometry)
+    found = binary_conv.conv2d(bits, packed, scales, geometry)
     assert torch.equal(found.view(torch.int32), wanted.view(torch.int32)), GEOMETRIES[number]
     tau, f = torch.randn(len(weight), device="cuda"), torch.rand(len(weight), device="cuda") < 0.5
-    to_bits = binary_conv.conv2d(bits, packed, scales, weight.shape, stride, padding, dilation, tau, f)
+    to_bits = binary_conv.conv2d(bits, packed, scales, geometry, tau, f)
     assert torch.equal(to_bits, reference.pack_bits(wanted, tau, f, 1)), GEOMETRIES[number]
 
 
@@ -148,15 +150,15 @@ def measure_binary(channels: int, size: int, batch: int) -> dict[str, dict[str, 
     thresholds, flips = torch.zeros(channels, device="cuda"), torch.zeros(channels, dtype=torch.bool, device="cuda")
     scales, packed = [torch.rand(channels, device="cuda")], reference.pack_weight(weight, 1)
     bits = binary_conv.pack_bits(x, thresholds, flips, 1)
-    around = (weight.shape, (1, 1), (1, 1), (1, 1))
+    geometry = Geometry(tuple(weight.shape), (1, 1), (1, 1), (1, 1))
     tasks = {
         "float32 (cuDNN)": conv_in(x, weight, torch.float32),
         "tf32 (cuDNN)": conv_in(x, weight, torch.float32, tf32=True),
         "float16 (cuDNN)": conv_in(x, weight, torch.float16),
-        "tamis": lambda: binary_conv.conv2d(binary_conv.pack_bits(x, thresholds, flips, 1), packed, scales, *around),
+        "tamis": lambda: binary_conv.conv2d(binary_conv.pack_bits(x, thresholds, flips, 1), packed, scales, geometry),
         "tamis, packing alone": lambda: binary_conv.pack_bits(x, thresholds, flips, 1),
-        "tamis, from bits": lambda: binary_conv.conv2d(bits, packed, scales, *around),
-        "tamis, from bits to bits": lambda: binary_conv.conv2d(bits, packed, scales, *around, thresholds, flips),
+        "tamis, from bits": lambda: binary_conv.conv2d(bits, packed, scales, geometry),
+        "tamis, from bits to bits": lambda: binary_conv.conv2d(bits, packed, scales, geometry, thresholds, flips),
     }
     return best_seconds(tasks)
 

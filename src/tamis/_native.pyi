@@ -159,6 +159,19 @@ def kronecker_weight_gradient(
     The result is the same for any number of threads.
     """
 
+def affine(
+    planes: NDArray[Any],
+    slope: NDArray[Any],
+    shift: NDArray[Any],
+    out: NDArray[Any],
+    threads: int,
+    one_rounding: bool,
+) -> None:
+    """Write x · slope + shift for planes, (planes, entries) in float32, in one rounding or in two.
+
+    Planes are of channels 0, 1, … again and again, each with its slope and shift. The result is other memory.
+    """
+
 def max_pool(
     planes: NDArray[Any],
     kernel: Sequence[int],

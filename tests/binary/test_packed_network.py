@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,10 +25,14 @@ def network() -> nn.Sequential:
 X = torch.zeros(1, 3, 8, 8)
 
 
-def trained(scale: str) -> nn.Module:
+def layer_of_each_form() -> nn.Sequential:
+    layers = [BinaryConv2d(8, 8, 3, padding=1, scale=form, output_size=(6, 6)) for form in FORMS]
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), *layers, nn.Flatten(), BinaryLinear(8 * 36, 5))
+
+
+def trained(model: nn.Module) -> nn.Module:
     """A binary network whose parameters and statistics are not those it begins with."""
     torch.manual_seed(0)
-    model = binarize(network(), example=X, scale=scale)
     for _ in range(3):
         model(torch.randn(16, 3, 8, 8))
     with torch.no_grad():
@@ -36,24 +41,31 @@ def trained(scale: str) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize("scale", FORMS)
-def test_what_is_read_computes_the_same(scale: str, tmp_path: Path) -> None:
-    model = trained(scale)
+def rank_one() -> nn.Module:
+    return binarize(network(), example=X, scale="rank_one")
+
+
+@pytest.mark.parametrize(
+    ("make", "weights"),
+    [(rank_one, {"3.weight", "6.weight"}), (layer_of_each_form, {f"{n}.weight" for n in (2, 3, 4, 5, 6, 8)})],
+)
+def test_what_is_read_computes_the_same(make: Callable[[], nn.Module], weights: set[str], tmp_path: Path) -> None:
+    model = trained(make())
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    small = pack_network(model, X, [{"step": "binarize", "scale": scale}])
+    small = pack_network(model, X, [{"step": "binarize", "scale": "rank_one"}])
     small.save(tmp_path / "small.tamis")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert set(small.codes) == {"3.weight", "6.weight"}
+    assert set(small.codes) == weights
     assert all(code.levels.tolist() == [-1.0, 1.0] for code in small.codes.values())
-    fresh = binarize(network(), example=X, scale=scale)
+    fresh = make()
     loaded = tamis.load(tmp_path / "small.tamis", fresh)
-    assert loaded.recipe == ({"step": "binarize", "scale": scale},)
+    assert loaded.recipe == ({"step": "binarize", "scale": "rank_one"},)
     x = torch.randn(9, 3, 8, 8)
     again = loaded.apply_to(fresh).eval()
     with torch.no_grad():
         expected = model(x)
         outputs = [again(x), compile(again)(x), small.network(x)]
-        outputs += [loaded.network(x)] if scale == "rank_one" else []  # which traces it again
+        outputs += [loaded.network(x)] if make is rank_one else []  # which traces it again
     assert all(torch.equal(output, expected) for output in outputs)
 
 
@@ -85,11 +97,18 @@ def test_tied_weights_are_packed_once_and_those_of_real_layers_are_not() -> None
         assert torch.equal(small.network(x), copy.deepcopy(model).eval()(x))
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="Linear has no binary layer"):
         pack_network(nn.Linear(2, 2), torch.zeros(1, 2))
     with pytest.raises(InvalidInput, match="'0' has real weights, as in the first stage"):
         pack_network(with_real_weights(nn.Sequential(BinaryLinear(2, 2))), torch.zeros(1, 2))
-    pack_network(trained("channel"), X).save(tmp_path / "small.tamis")
+
+
+def test_a_plain_model_is_made_binary_as_the_file_says(tmp_path: Path) -> None:
+    model = trained(binarize(network(), example=X, scale="channel"))
+    pack_network(model, X).save(tmp_path / "small.tamis")
+    x, plain = torch.randn(9, 3, 8, 8), network()
+    with torch.no_grad():
+        assert torch.equal(tamis.load(tmp_path / "small.tamis", plain).apply_to(plain).eval()(x), model(x))
     with pytest.raises(InvalidParameters, match="another model"):
-        tamis.load(tmp_path / "small.tamis", network())
+        tamis.load(tmp_path / "small.tamis", nn.Sequential(*network(), nn.Linear(5, 5)))

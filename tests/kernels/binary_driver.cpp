@@ -1,6 +1,6 @@
 // Runs every binary kernel of this processor on random layers, in all forms, against a literal convolution, and max-pooling
-// on random planes against a literal one. Compiled by test_sanitizers.py with the address and undefined-behaviour
-// sanitizers; every array has exactly its size.
+// and x · slope + shift on random planes against literal ones. Compiled by test_sanitizers.py with the address and
+// undefined-behaviour sanitizers; every array has exactly its size.
 
 #include <cmath>
 #include <cstdio>
@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "affine.h"
 #include "binary_conv.h"
 #include "pool.h"
 
@@ -235,7 +236,7 @@ void run_pooling() {
     const auto slope = numbers(channels, true), shift = numbers(channels, true);
     const auto in = numbers(planes * p.size[0] * p.size[1], true);
     const bool sloped = draw() % 2;
-    const Before before{sloped ? slope.data() : nullptr, sloped ? shift.data() : nullptr, sloped ? channels : 1,
+    const PoolPrologue before{sloped ? slope.data() : nullptr, sloped ? shift.data() : nullptr, sloped ? channels : 1,
                         draw() % 2 == 0, draw() % 2 == 0};
     std::vector<float> wanted, found(planes * p.out_size[0] * p.out_size[1], 77.0f);
     for (std::size_t plane = 0; plane < planes; ++plane)
@@ -262,6 +263,22 @@ void run_pooling() {
         }
 }
 
+void run_affine() {
+    const std::size_t channels = between(1, 4), planes = channels * between(1, 3), entries = between(0, 70);
+    const auto slope = numbers(channels, true), shift = numbers(channels, true), in = numbers(planes * entries, true);
+    const bool one_rounding = draw() % 2 == 0;
+    std::vector<float> found(in.size(), 77.0f);
+    affine({in.data(), slope.data(), shift.data(), channels, entries, one_rounding, found.data()}, planes, between(1, 3));
+    for (std::size_t i = 0; i < in.size(); ++i) {
+        const std::size_t c = i / entries % channels;
+        const float wanted = one_rounding ? std::fma(in[i], slope[c], shift[c]) : in[i] * slope[c] + shift[c];
+        if (wanted != found[i] && (wanted == wanted || found[i] == found[i])) {
+            std::printf("affine of %zu entries: entry %zu is %g, not %g\n", entries, i, found[i], wanted);
+            std::exit(1);
+        }
+    }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -269,6 +286,7 @@ int main(int count, char** arguments) {
     draw.seed(count > 2 ? std::atoi(arguments[2]) : 0);
     for (int i = 0; i < layers; ++i) run_layer(i % 100 == 50);
     for (int i = 0; i < 3 * layers; ++i) run_pooling();
+    for (int i = 0; i < 3 * layers; ++i) run_affine();
     for (const BinaryKernel* kernel : binary_kernels()) std::printf("%s ", kernel->name);
     std::printf("agree on %d layers\n", layers);
 }

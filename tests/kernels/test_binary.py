@@ -22,7 +22,7 @@ from tamis.kernels.binary import binary_conv2d, binary_linear, pack_input, pack_
 
 KERNELS = ["torch", *(dispatch.native().binary_kernels() if dispatch.native() else [])]
 FORMS = ["alpha", "full", "alpha beta", "rank one"]
-every_layer = settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+every_layer = settings(deadline=None, max_examples=35, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def by_hand(recursion: Recursion, grid: Grid, keep: Tensor | None = None) -> Ten
 
 
 @pytest.mark.usefixtures("form")
-@settings(hidden_or_not, max_examples=30)
+@settings(hidden_or_not, max_examples=15)
 @given(
     seeds,
     st.integers(1, 3),
@@ -126,7 +126,7 @@ class FakeTeam:
 
 
 @pytest.mark.usefixtures("form")
-@hidden_or_not
+@settings(hidden_or_not, max_examples=30)
 @given(seeds, st.integers(1, 3), st.integers(1, 2 * BLOCK), st.integers(1, 20), st.booleans(), st.booleans())
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_team_chooses_what_one_process_does(
@@ -144,7 +144,7 @@ def test_a_team_chooses_what_one_process_does(
     assert torch.equal(together, chosen(recursion, grid, keep, FakeTeam(1, 0, together)))
 
 
-@settings(hidden_or_not, max_examples=60)
+@settings(hidden_or_not, max_examples=40)
 @given(
     seeds,
     st.integers(1, 50),

@@ -26,7 +26,7 @@ def test_the_fastest_kernel_runs_or_the_one_that_is_named(monkeypatch: pytest.Mo
     monkeypatch.setenv("TAMIS_KERNEL", "plain")
     assert dispatch.kronecker_kernel()[0] == "plain"
     monkeypatch.setenv("TAMIS_KERNEL", "abacus")
-    with pytest.raises(InvalidInput, match="TAMIS_KERNEL=abacus is none of the kernels that this processor can run"):
+    with pytest.raises(InvalidInput, match="TAMIS_KERNEL=abacus is not one of the kernels that this processor can run"):
         dispatch.kronecker_kernel()
     others = [name for name in EXTENSION.binary_kernels() if name not in names]  # type: ignore[union-attr]
     for name in others:

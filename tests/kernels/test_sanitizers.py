@@ -26,13 +26,15 @@ FLAGS = {
     ],
     "binary_avx2": ["-mavx2", "-mfma"],
     "binary_popcnt": ["-mpopcnt"],
+    "affine_avx512": ["-mavx512f"],
+    "affine_avx2": ["-mavx2", "-mfma"],
     "pool_avx512": ["-mavx512f", "-mavx512dq", "-mavx512vl"],
     "pool_avx2": ["-mavx2", "-mfma"],
     "kronecker_avx512": ["-mavx512f", "-mavx512dq"],
     "kronecker_avx2": ["-mavx2", "-mfma"],
 }
 FILES = ["binary_avx512", "binary_avx2", "binary_popcnt", "binary_neon", "binary_plain", "binary_conv", "workers"]
-FILES += ["pool", "pool_avx512", "pool_avx2"]
+FILES += ["affine", "affine_avx512", "affine_avx2", "pool", "pool_avx512", "pool_avx2"]
 KRONECKER = ["kronecker_avx512", "kronecker_avx2", "kronecker_plain", "kronecker", "kronecker_gradient", "workers"]
 
 

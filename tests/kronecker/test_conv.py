@@ -19,7 +19,7 @@ SMALL = st.integers(1, 3)
 
 
 @given(SMALL, SMALL, SMALL, st.integers(0, 2), st.integers(1, 2), st.booleans(), st.integers(0, 2))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_it_convolves(
     rows: int, columns: int, stride: int, padding: int, dilation: int, bias: bool, batch: int
 ) -> None:
@@ -35,8 +35,8 @@ def test_it_convolves(
         torch.testing.assert_close(made(x.to(memory_format=torch.channels_last)), want, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize(("kernel", "padding", "stride"), [(1, 0, 1), (1, 0, 2), (3, 1, 1), (3, "same", 1)])
-def test_gradients_export_and_trace(kernel: int, padding: int | str, stride: int) -> None:
+@pytest.mark.parametrize(("kernel", "padding", "stride"), [(1, 0, 1), (1, 0, 2), (3, 1, 1)])
+def test_gradients_export_and_trace(kernel: int, padding: int, stride: int) -> None:
     torch.manual_seed(0)
     made = KroneckerConv2d(2, 4, kernel, monarch(4, 2 * kernel**2, 2), stride, padding, dtype=torch.float64)
     x = torch.randn(2, 2, 4, 5, dtype=torch.float64, requires_grad=True)
@@ -57,6 +57,9 @@ def test_gradients_export_and_trace(kernel: int, padding: int | str, stride: int
 def test_padding_same_and_valid() -> None:
     x = torch.randn(1, 2, 5, 5)
     assert KroneckerConv2d(2, 4, (3, 5), dense(4, 30), padding="same")(x).shape == (1, 4, 5, 5)
+    same = KroneckerConv2d(2, 4, 3, dense(4, 18), padding="same")
+    want = F.conv2d(x, same.dense_weight().reshape(4, 2, 3, 3), same.bias, padding="same")
+    torch.testing.assert_close(same(x), want)
     assert KroneckerConv2d(2, 4, 3, dense(4, 18), padding="valid")(x).shape == (1, 4, 3, 3)
     described = repr(KroneckerConv2d(2, 4, 3, dense(4, 18), padding="same"))
     assert (

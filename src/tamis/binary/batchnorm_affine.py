@@ -1,9 +1,9 @@
-"""The line that a batch normalization is in evaluation, rounded as PyTorch rounds it.
+"""Batch normalization in evaluation as x · slope + shift, rounded as PyTorch rounds it.
 
-x · slope + shift, for a slope and a shift of each channel. Whether PyTorch rounds that once, as processors with fused
+There is a slope and a shift for each channel. Whether PyTorch rounds x · slope + shift once, as processors with fused
 multiplications do, or twice, and how it rounds the slope and the shift themselves, depends on how it was built and on
-the processor. So they are read off what it gives, and every line is compared with it, bit for bit, before it is used.
-That is for numbers that lie in memory as (N, C, H, W) or as (N, H, W, C); in other orders PyTorch rounds otherwise.
+the processor. So they are derived from what it returns, and compared with it, bit for bit, before they are used. That
+holds for numbers that lie in memory as (N, C, H, W) or as (N, H, W, C); in other orders PyTorch rounds otherwise.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LARGE = 2.0**80  # next to which no shift counts, unless a slope is tiny
 
 @dataclass(frozen=True)
 class BatchNormAffine:
-    """x · slope + shift.
+    """A batch normalization in evaluation as x · slope + shift.
 
     Attributes:
         slope, shift: of each channel, float32.
@@ -35,7 +35,7 @@ class BatchNormAffine:
     one_rounding: bool
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The line at each entry of (N, C, H, W), in our kernel."""
+        """Compute x · slope + shift of (N, C, H, W) in the extension's kernel, which rounds as its other kernels do."""
         extension = dispatch.native()
         assert extension is not None
         out, planes = torch.empty(x.shape), x.contiguous().flatten(0, 1).numpy()
@@ -47,15 +47,16 @@ class BatchNormAffine:
 
 @torch.no_grad()
 def find_affine(norm: nn.Module) -> BatchNormAffine | None:
-    """The line of a batch normalization, or None where there is no telling, or nothing to compute it with.
+    """Return the slope and shift of a batch normalization, or None where they cannot be known or computed with.
 
     Args:
         norm: any module, which is left as it is.
 
     Example:
         >>> find_affine(nn.BatchNorm2d(2).eval())
-        Line(slope=tensor([1.0000, 1.0000]), shift=tensor([0., 0.]), one_rounding=True)
+        BatchNormAffine(slope=tensor([1.0000, 1.0000]), shift=tensor([0., 0.]), one_rounding=True)
     """
+    # A subclass may compute something else.
     if not isinstance(norm, NORMS) or type(norm) not in NORMS or norm.training or dispatch.native() is None:
         return None
     if norm.running_mean is None or norm.running_var is None:
@@ -65,24 +66,26 @@ def find_affine(norm: nn.Module) -> BatchNormAffine | None:
         return None
     if norm._forward_hooks or norm._forward_pre_hooks or (one_rounding := _one_rounding()) is None:
         return None
-    return _read_affine(norm, one_rounding)
+    return _derive_affine(norm, one_rounding)
 
 
 @lru_cache(maxsize=1)
 @torch.no_grad()
 def _one_rounding() -> bool | None:
-    """How PyTorch rounds lines here, or None if in neither way."""
+    """Say whether PyTorch rounds once or twice on this machine, or None if it does neither."""
     draw = torch.Generator().manual_seed(0)
     norm = nn.BatchNorm2d(64).eval()
     for tensor in (norm.weight, norm.bias, norm.running_mean):
         assert tensor is not None
         tensor.copy_(torch.randn(64, generator=draw))
-    return next((once for once in (True, False) if _read_affine(norm, once) is not None), None)
+    return next((once for once in (True, False) if _derive_affine(norm, once) is not None), None)
 
 
-def _read_affine(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) -> BatchNormAffine | None:
-    """The line, if it is the normalization at every one of some thousand numbers."""
+def _derive_affine(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) -> BatchNormAffine | None:
+    """Derive the slope and shift from outputs, and return them if they give every bit of some thousand others."""
     norm = copy.deepcopy(norm)
+    # At 0 the output is the shift. Next to a large power of two the shift vanishes, and the output is the slope times
+    # that power, exactly. So both are what PyTorch rounded them to.
     shift = _normalize(norm, torch.zeros(1, norm.num_features, 1, 1)).flatten()
     slope = (_normalize(norm, torch.full((1, norm.num_features, 1, 1), LARGE)).flatten() - shift) / LARGE
     if not (slope.isfinite().all() and shift.isfinite().all()):
@@ -101,5 +104,5 @@ def _read_affine(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) -> B
 
 
 def _normalize(norm: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """What PyTorch gives for (N, C, H, W)."""
+    """Return what PyTorch gives for (N, C, H, W)."""
     return norm(x) if isinstance(norm, nn.BatchNorm2d) else norm(x.flatten(2)).reshape(x.shape)

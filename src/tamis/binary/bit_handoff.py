@@ -1,9 +1,9 @@
-"""Which binary layers can hand their output to the next one as bits, and the thresholds that this takes.
+"""Hand-offs of bits from one binary layer to the next, and the thresholds that they take.
 
-The next layer compares its input with τ. Let g be all that lies between the two: a bias, and functions that never
-decrease, or never increase, and act on one number at a time. Where it never decreases, g(y) ≥ τ is y ≥ τ' for the least
-y with g(y) ≥ τ, which bisection over all float32 finds; where it never increases, the same is done for −y, of which g
-never decreases. g is computed as PyTorch computes it, so that bits are the same.
+The next layer compares its input with τ. Let g be everything between the two layers: a bias, and functions that act on
+one number at a time and never decrease, or never increase. Where g never decreases, g(y) ≥ τ is the same as y ≥ τ' for
+the least y with g(y) ≥ τ, which a bisection over all float32 finds. Where it never increases, the same is done with
+g(−y). The bisection computes g as PyTorch does, roundings included, so that the bits are the same.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ INFINITY = 0x7F800000  # the bits of float32's
 
 @dataclass(frozen=True)
 class BitHandoff:
-    """Two layers between which bits will do, and the modules between them, in order.
+    """Two layers of which the first can give the second its bits, and the modules between them, in order.
 
     Attributes:
-        rises: for each channel of the giver, whether what lies between never decreases; else it never increases.
+        increasing: for each channel of the producer, whether what lies between never decreases; else it never
+            increases.
     """
 
     producer: BinaryLayer
@@ -50,7 +51,7 @@ class BitHandoff:
 
     @torch.no_grad()
     def thresholds(self) -> tuple[Tensor, Tensor]:
-        """τ and f for the giver's output before its bias, with which the reader's bits come out."""
+        """Compute the τ and f with which the producer's output, before its bias, gives the reader's bits."""
         tau, flips = thresholds(self.reader)
         bias, sign = self.producer.bias, torch.where(self.increasing, 1.0, -1.0)
 
@@ -68,7 +69,7 @@ class BitHandoff:
 
 
 def find_handoffs(model: nn.Module) -> list[BitHandoff]:
-    """Where bits will do in a model: a layer is used once, and another one is all that reads what comes of it.
+    """Find the layers of a model that are used once and whose output only another binary layer reads.
 
     None where `torch.fx` cannot follow the model, which then computes in floats between its layers.
 
@@ -84,7 +85,7 @@ def find_handoffs(model: nn.Module) -> list[BitHandoff]:
 
 
 def _apply(function: nn.Module, y: Tensor) -> Tensor:
-    """What a module gives for one number of each channel."""
+    """Apply a module to one number of each channel."""
     if isinstance(function, IDENTITIES):
         return y
     if isinstance(function, NORMS):
@@ -96,7 +97,7 @@ def _apply(function: nn.Module, y: Tensor) -> Tensor:
 
 
 def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
-    """The least float32 y with function(y) ≥ τ, for each τ; NaN, which no number is ≥, where there is none.
+    """Find the least float32 y with function(y) ≥ τ, for each τ; NaN, which no number is ≥, where there is none.
 
     Args:
         function: of a float32 tensor, entry by entry; never decreasing.
@@ -106,6 +107,7 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
         >>> least_input(lambda y: y + 1, torch.tensor([3.0]))
         tensor([2.])
     """
+    # Over ranks and not over numbers: float32 has fewer than 2³² of them, so that 32 steps end at the very one.
     low = torch.full(tau.shape, -INFINITY, dtype=torch.int64, device=tau.device)
     high = -low
     for _ in range(32):
@@ -117,13 +119,13 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
 
 
 def _float_of_rank(rank: Tensor) -> Tensor:
-    """float32 numbers from integers in the same order, 0 for 0."""
+    """Return the float32 number of each rank: an integer that has the same order, with 0 for 0."""
     size = rank.abs().to(torch.int32).view(torch.float32)
     return torch.where(rank < 0, -size, size)
 
 
 def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> BitHandoff | None:
-    """From a call of a layer to the one that reads it, if nothing else does."""
+    """Follow a layer's output to the binary layer that reads it; None where something else reads it."""
     producer = called_module(model, node, uses)
     if not isinstance(producer, BinaryLayer):
         return None
@@ -141,7 +143,7 @@ def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> 
         if module is None or reader.args != (node,):
             return None
         if type(module) in NORMS:
-            # Of a linear layer's output it may be another axis than that of features that is normalized.
+            # The output of a linear layer may have more axes, and then another one than the features is normalized.
             affine = find_affine_after(producer, module) if producer.dimensions > 0 else None
             if affine is None or not producer.scale().isfinite().all():
                 return None
@@ -154,7 +156,7 @@ def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> 
 
 
 def _reads(model: nn.Module, reader: fx.Node, node: fx.Node) -> bool:
-    """Whether a node calls a binary layer for the result of another one; what is added afterwards is something else."""
+    """Say whether a node calls a binary layer on another node's result, and not as what is added to its output."""
     if reader.op != "call_module" or reader.kwargs or reader.args[:1] != (node,) or node in reader.args[1:]:
         return False
     return isinstance(model.get_submodule(str(reader.target)), BinaryLayer)

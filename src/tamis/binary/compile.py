@@ -1,4 +1,4 @@
-"""`compile`: a trained binary network for inference, its weights one bit each."""
+"""Compilation of a trained binary network for inference, with one bit for each weight."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tamis.graph import substitute_modules
 
 
 def compile(model: nn.Module) -> nn.Module:
-    """A copy of a binary network for inference, whose binary layers hold packed signs and run in fused kernels.
+    """Return a copy of a binary network for inference, whose binary layers hold packed signs and run in fused kernels.
 
     It computes what the model does in evaluation, to the bit: each binary layer is one call that compares its input
     with τ, convolves bits by XNOR and popcount, corrects for zeros around the input, and scales. Where a binary layer
@@ -44,6 +44,7 @@ def compile(model: nn.Module) -> nn.Module:
     binary_layers(model)  # or there is nothing to compile
     copied = copy.deepcopy(model).eval()
     _check_reads(copied)
+    # Sums first: rewriting a module changes the graph that everything after looks at.
     compiled, sums = fuse_sums(copied)
     packed = {layer: pack_layer(layer, name) for name, layer in binary_layers(compiled).items()}
     made: dict[nn.Module, nn.Module] = {}
@@ -54,6 +55,7 @@ def compile(model: nn.Module) -> nn.Module:
         producer.give_bits(*handoff.thresholds(), reader.groups)
         reader.reads_bits = True
         made |= {module: nn.Identity() for module in handoff.between}
+    # What gives bits has its epilogue in their thresholds.
     producers = {layer for layer, one in packed.items() if one.gives_bits}
     for layer, (epilogue, gone) in find_epilogues(compiled, without=producers).items():
         packed[layer].fuse_epilogue(epilogue.norm, epilogue.affine, epilogue.relu)

@@ -1,4 +1,4 @@
-"""`binarize`: a network of linear and convolutional layers as an XNOR-Net++."""
+"""Conversion of a network of linear and convolutional layers into an XNOR-Net++."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def binarize(
     scale: str = "rank_one",
     estimator: str = "clipped",
 ) -> nn.Module:
-    """A copy of a network in which linear and convolutional layers are binary; to be trained before it is of use.
+    """Return a copy of a network whose linear and convolutional layers are binary, and which is then to be trained.
 
     Each `nn.Linear`, `nn.Conv1d` and `nn.Conv2d` becomes a `BinaryLinear`, `BinaryConv1d` or `BinaryConv2d` in its
     place, which begins with its weights as W, with a scale of mean |W|, and with its bias, if it has one: the text has
@@ -76,7 +76,7 @@ def binarize(
 
 
 def _layers(model: nn.Module) -> dict[str, Binarizable]:
-    """What can be made binary, by name. Of exactly these classes: what a subclass does with its weight is unknown."""
+    """Return the layers that can be made binary, by name; no subclasses, which may use their weight otherwise."""
     layers: dict[str, Binarizable] = {}
     for name, module in model.named_modules():
         if type(module) not in KINDS:
@@ -95,7 +95,7 @@ def _layers(model: nn.Module) -> dict[str, Binarizable]:
 
 
 def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dict[str, tuple[int, ...]]:
-    """Rows and columns of each layer's output, in the order in which the example passes the layers of a copy."""
+    """Return rows and columns of each layer's output, in the order in which the example passes the layers of a copy."""
     model = copy.deepcopy(model).eval()
     examples = example if isinstance(example, tuple) else (example,)
     sizes: dict[str, tuple[int, ...]] = {}
@@ -125,7 +125,7 @@ def _note_size(
 
 
 def _match_kept(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[str]:
-    """The names of the layers that stay real."""
+    """Return the names of the layers that stay real."""
     kept: set[str] = set()
     for pattern in as_patterns(keep):
         if pattern in (FIRST, LAST):
@@ -139,7 +139,7 @@ def _match_kept(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[
 
 
 def _as_binary(name: str, layer: Binarizable, size: tuple[int, ...] | None, scale: str, estimator: str) -> BinaryLayer:
-    """A binary layer in the place of a real one, which it takes the parameters of."""
+    """Make a binary layer that takes over the parameters of a real one."""
     made: BinaryLayer
     if isinstance(layer, nn.Linear):
         made = BinaryLinear(

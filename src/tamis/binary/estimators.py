@@ -1,4 +1,4 @@
-"""Signs with gradients: sign has none to speak of, so a straight-through estimator says what to use in its place.
+"""Signs with gradients: the true one is 0 almost everywhere, so a straight-through estimator takes its place.
 
 Each returns signs, +1 where x ≥ 0 and −1 elsewhere (sign(0) = +1, ERRATA 6; a NaN is not ≥ 0), and multiplies the
 gradient that comes back by a slope:
@@ -22,7 +22,7 @@ ESTIMATORS = ("clipped", "approx_sign", "rsign")
 
 
 def sign(x: Tensor) -> Tensor:
-    """+1 where x ≥ 0, else −1, in the dtype of x; without a gradient.
+    """Return +1 where x ≥ 0, else −1, in the dtype of x; without a gradient.
 
     Example:
         >>> sign(torch.tensor([-2.0, -0.0, 0.0, 3.0]))
@@ -32,22 +32,22 @@ def sign(x: Tensor) -> Tensor:
 
 
 def as_signs(positive: Tensor, dtype: torch.dtype) -> Tensor:
-    """+1 for True, −1 for False."""
+    """Return +1 for True and −1 for False."""
     return positive.to(dtype) * 2 - 1
 
 
 def clipped_slope(x: Tensor) -> Tensor:
-    """1_{|x| ≤ 1}."""
+    """Return 1_{|x| ≤ 1}, the slope of the estimator "clipped"."""
     return (x.abs() <= 1).to(x.dtype)
 
 
 def approx_sign_slope(x: Tensor) -> Tensor:
-    """The derivative of Bi-Real Net's piecewise quadratic: max(2 − 2|x|, 0)."""
+    """Return max(2 − 2|x|, 0), the derivative of Bi-Real Net's piecewise quadratic."""
     return (2 - 2 * x.abs()).clamp(min=0)
 
 
 def clipped(x: Tensor, signs: Tensor | None = None) -> Tensor:
-    """sign(x), with the gradient g ↦ g · 1_{|x| ≤ 1}: that of x clipped to [−1, 1].
+    """Return sign(x), with the gradient g ↦ g · 1_{|x| ≤ 1}: that of x clipped to [−1, 1].
 
     Args:
         x: any shape.
@@ -64,7 +64,7 @@ def clipped(x: Tensor, signs: Tensor | None = None) -> Tensor:
 
 
 def approx_sign(x: Tensor, signs: Tensor | None = None) -> Tensor:
-    """sign(x), with the gradient g ↦ g · max(2 − 2|x|, 0): that of a piecewise quadratic near sign.
+    """Return sign(x), with the gradient g ↦ g · max(2 − 2|x|, 0): that of a piecewise quadratic near sign.
 
     Args:
         x: any shape.
@@ -76,7 +76,7 @@ def approx_sign(x: Tensor, signs: Tensor | None = None) -> Tensor:
 
 
 def rsign(x: Tensor, shift: Tensor, signs: Tensor | None = None) -> Tensor:
-    """sign(x − s), with the gradient of `approx_sign` at x − s; that of s is its negative, summed over its channel.
+    """Return sign(x − s), with the gradient of `approx_sign` at x − s; that of s is its negative, summed up.
 
     Printed: +1 where x > s; here where x ≥ s, as sign(0) = +1 everywhere (ERRATA 6).
 
@@ -91,18 +91,18 @@ def rsign(x: Tensor, shift: Tensor, signs: Tensor | None = None) -> Tensor:
 
 
 def round_through(x: Tensor) -> Tensor:
-    """The nearest whole numbers, with the gradient of x itself."""
+    """Round to the nearest whole numbers, with the gradient of x itself."""
     return _Rounded.apply(x)
 
 
 def check_estimator(estimator: str) -> None:
-    """InvalidInput for a name that is none of `ESTIMATORS`."""
+    """Raise InvalidInput for a name that is not in `ESTIMATORS`."""
     if estimator not in ESTIMATORS:
         raise InvalidInput(f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}")
 
 
 class _StraightThrough(torch.autograd.Function):
-    """Given signs forwards; backwards the slope of an estimator at x."""
+    """The straight-through estimator: given signs forwards, and the slope of an estimator at x backwards."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, signs: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:

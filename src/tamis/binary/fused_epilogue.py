@@ -1,4 +1,4 @@
-"""What follows a binary layer and can be done in the same pass: a batch normalization, a sum with a shortcut, a ReLU.
+"""The steps after a binary layer that run in its pass: a batch normalization, a sum with a shortcut, a ReLU.
 
 A sum stands in the code of a module, which is rewritten for it: of
 
@@ -44,7 +44,7 @@ ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity)  # hold nothing, so 
 
 @dataclass(frozen=True)
 class FusedEpilogue:
-    """What follows a layer: a batch normalization with its line, perhaps; a ReLU, perhaps."""
+    """The steps that follow a layer in its pass: a batch normalization and a ReLU, or one of them."""
 
     norm: nn.Module | None
     affine: BatchNormAffine | None
@@ -53,7 +53,7 @@ class FusedEpilogue:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of a layer's output and something else, and the nodes that become one."""
+    """A sum of a layer's output and something else, with the nodes of the graph that one call replaces."""
 
     layer: fx.Node
     norm: fx.Node | None
@@ -64,7 +64,7 @@ class _Sum:
 
 
 def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilogue]]:
-    """The model with modules rewritten that add something to a binary layer's output; and what follows which layer.
+    """Rewrite modules that add something to a binary layer's output; return the model and the layers' epilogues.
 
     Such a layer's call has a second argument, to be added. The model itself is changed, but what its own code adds
     stays as it is.
@@ -77,7 +77,7 @@ def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilo
         return model, {}
     uses = count_uses(model, graph)
     owners = {node.meta[OWNER]: None for node in graph.nodes if _find_sum(model, node, uses) is not None}
-    owners.pop("", None)  # the model itself stays of its class
+    owners.pop("", None)  # the model itself stays of its class, which users may test for
     made: dict[nn.Module, nn.Module] = {}
     found: dict[BinaryLayer, FusedEpilogue] = {}
     for path in owners:
@@ -94,7 +94,7 @@ def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilo
 def find_epilogues(
     model: nn.Module, without: Collection[nn.Module]
 ) -> dict[BinaryLayer, tuple[FusedEpilogue, list[nn.Module]]]:
-    """What follows binary layers, and the modules that need not be called then.
+    """Find the steps that follow binary layers, and the modules that need not be called once these are fused.
 
     Args:
         model: in evaluation mode.
@@ -114,6 +114,7 @@ def find_epilogues(
         if (affine := find_affine_after(layer, norm)) is not None and reader is not None:
             reader = only_reader(reader)
         relu = called_module(model, reader, uses)
+        # Exactly nn.ReLU: a subclass may compute something else.
         done = [module for module in (norm if affine else None, relu if type(relu) is nn.ReLU else None) if module]
         if done:
             found[layer] = FusedEpilogue(norm if affine else None, affine, type(relu) is nn.ReLU), done
@@ -121,7 +122,7 @@ def find_epilogues(
 
 
 def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum | None:
-    """The sum that a node is, if a binary layer's output is one of its terms and read by nothing else."""
+    """Return the sum that a node is, if a binary layer's output is one of its terms and read by nothing else."""
     if node.target not in SUMS + SUMS_IN_PLACE or len(node.args) != 2 or node.kwargs:
         return None
     for place in (0,) if node.target in SUMS_IN_PLACE else (0, 1):
@@ -137,6 +138,8 @@ def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum
         affine = find_affine_after(layer, module) if norm is not None and isinstance(layer, BinaryLayer) else None
         if not isinstance(layer, BinaryLayer) or (norm is not None and affine is None):
             continue
+        # The fused call comes where the sum was, later than the layer: what is added must exist, and nothing in between
+        # may change the layer's input.
         if other in (term, norm) or any(_changes_in_place(model, between) for between in _nodes_between(term, node)):
             continue
         relu = only_reader(node)
@@ -149,7 +152,7 @@ def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum
 def _rewrite(
     owner: nn.Module, graph: fx.Graph, uses: Counter[nn.Module], found: dict[BinaryLayer, FusedEpilogue]
 ) -> fx.GraphModule:
-    """A module that does what its owner does, with sums as second arguments of layers; what follows is noted."""
+    """Return a module like its owner, with sums as second arguments of layers, and note the layers' epilogues."""
     for node in list(graph.nodes):
         node.type = None  # an annotation that is text, as modules of today have them, cannot be pickled
         total = _find_sum(owner, node, uses)
@@ -173,7 +176,7 @@ def _rewrite(
 
 
 def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
-    """Numbers and other plain values that a module has may be read from elsewhere."""
+    """Copy numbers and other plain values of a module, which code elsewhere may read."""
     plain = {name: value for name, value in vars(owner).items() if not hasattr(made, name)}
     for name, value in plain.items():
         setattr(made, name, value)
@@ -181,7 +184,7 @@ def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
 
 
 def _give_each_call_its_activation(made: fx.GraphModule) -> None:
-    """An activation that is called in several places is written once for each, so that one of them may fall away."""
+    """Copy an activation for each place that calls it, so that one of the calls can be fused and the others stay."""
     seen: set[str] = set()
     for node in made.graph.nodes:
         if node.op != "call_module" or type(module := made.get_submodule(str(node.target))) not in ACTIVATIONS:
@@ -201,14 +204,14 @@ def _has(model: nn.Module, name: str) -> bool:
 
 
 def _is_rewritable(owner: nn.Module) -> bool:
-    """Whether a module takes one input, and nothing looks on."""
+    """Say whether a module takes one input, and no hook sees its calls."""
     parameters = inspect.signature(owner.forward).parameters.values()
     one = [each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty for each in parameters] == [True]
     return one and not any(map(is_hooked, owner.modules()))
 
 
 def _is_reached_into(path: str, graph: fx.Graph, inside: fx.Graph) -> bool:
-    """Whether code elsewhere in a model needs what a module holds and does not need itself, so that it would be lost.
+    """Say whether code elsewhere in a model uses a part of a module that the module itself does not use.
 
     Args:
         path: of the module.
@@ -226,7 +229,7 @@ def _nodes_between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
 
 
 def _changes_in_place(model: nn.Module, node: fx.Node) -> bool:
-    """Whether a node may change what it is given: a layer that is called later would see it."""
+    """Say whether a node may change what it is given: a layer that is called later would see it."""
     if node.op == "call_module":
         return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")

@@ -31,7 +31,7 @@ Sizes = int | tuple[int, ...]
 
 
 class BinaryLayer(nn.Module):
-    """What the layers of this file share; see `BinaryConv2d`.
+    """The base of the binary layers; see `BinaryConv2d`.
 
     Attributes:
         weight: the real weights W, whose signs are the layer's.
@@ -86,7 +86,7 @@ class BinaryLayer(nn.Module):
 
     @property
     def factors(self) -> dict[str, nn.Parameter]:
-        """The parameters of the scale, by name: α, β, γ as far as its form has them. Their sizes |·| count."""
+        """Return the parameters of the scale, by name: α, β, γ as its form has them. Their magnitudes count."""
         return {name: self.get_parameter(name) for name in self._factor_names}
 
     def begin_scale(self) -> None:
@@ -94,18 +94,18 @@ class BinaryLayer(nn.Module):
         begin(self.factors, self.weight)
 
     def scale(self) -> Tensor:
-        """The scale, ≥ 0, in a shape that broadcasts to the output's: (channels, 1 or rows, 1 or columns)."""
+        """Compute the scale, ≥ 0, in a shape that broadcasts to the output's: (channels, 1 or rows, 1 or columns)."""
         if self.form == "analytic":
             mean = analytic_scale(self.weight)
             return mean.reshape(-1, *[1] * self.dimensions)
         return scale_from(list(self.factors.values()), self.dimensions)
 
     def binary_weight(self) -> Tensor:
-        """sign(W), with the gradient g ↦ g · 1_{|W| ≤ 1}."""
+        """Return sign(W), with the gradient g ↦ g · 1_{|W| ≤ 1}."""
         return clipped(self.weight)
 
     def binary_input(self, x: Tensor) -> Tensor:
-        """sign ∘ BNorm(x): by the batch's statistics in training, by `thresholds` in evaluation."""
+        """Return sign ∘ BNorm(x): by the batch's statistics in training, by `thresholds` in evaluation."""
         if self.training:
             return self._take_signs(x, None)
         tau, flip = (self._along_channels(each) for each in thresholds(self))
@@ -136,7 +136,7 @@ class BinaryLayer(nn.Module):
         raise NotImplementedError
 
     def _along_channels(self, values: Tensor) -> Tensor:
-        """One number for each channel, in a shape that broadcasts to the input's or output's."""
+        """Reshape one number for each channel so that it broadcasts to the input or output."""
         return values.reshape(-1, *[1] * self.dimensions)
 
     def _add_bias(self, values: Tensor) -> Tensor:
@@ -216,7 +216,7 @@ class BinaryConv2d(BinaryLayer):
         return self.convolve(signs, weight, None, self.stride, self.padding, self.dilation, self.groups)
 
     def _sizes(self, given: Sizes, name: str) -> tuple[int, ...]:
-        """One whole number for each axis."""
+        """Return one whole number for each axis."""
         sizes = (given,) * self.axes if isinstance(given, int) else tuple(given)
         if len(sizes) != self.axes or not all(isinstance(size, int) and size >= (name != "padding") for size in sizes):
             raise InvalidInput(f"{name} must be a whole number, or {self.axes} of them, got {given!r}")
@@ -296,7 +296,7 @@ class BinaryLinear(BinaryLayer):
             raise InvalidInput(f"BinaryLinear takes an input of shape {wanted}, got {tuple(x.shape)}")
 
     def _check_output(self, product: Tensor, x: Tensor) -> None:
-        """Any shape will do."""
+        """Accept every shape: the scale of a linear layer fits them all."""
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_features}, {self.out_features}", f"bias={self.bias is not None}", *_repr_parts(self)]
@@ -304,7 +304,7 @@ class BinaryLinear(BinaryLayer):
 
 
 def thresholds(layer: BinaryLayer) -> tuple[Tensor, Tensor]:
-    """τ and f for each channel of a layer's input, with sign ∘ BNorm(x) = +1 exactly where (x ≥ τ_c) xor f_c.
+    """Compute τ and f of each input channel, with sign ∘ BNorm(x) = +1 exactly where (x ≥ τ_c) xor f_c.
 
     BNorm in evaluation is s x + t with s = γ/√(σ² + ε), t = β − s μ (less the shift, if the layer has one), in float64:
 
@@ -315,7 +315,7 @@ def thresholds(layer: BinaryLayer) -> tuple[Tensor, Tensor]:
     A NaN is not ≥ τ, so that its sign is −1, and +1 where f.
 
     Args:
-        layer: any layer of this room.
+        layer: any binary layer.
 
     Returns:
         τ, float32 (float64 for a layer of float64), and f, bool, both of shape (channels,).
@@ -341,7 +341,7 @@ def thresholds(layer: BinaryLayer) -> tuple[Tensor, Tensor]:
 
 
 def binary_layers(model: nn.Module) -> dict[str, BinaryLayer]:
-    """The binary layers of a model, by name; InvalidInput where it has none."""
+    """Return the binary layers of a model, by name; raise InvalidInput where it has none."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model must be an nn.Module, got {type(model).__name__}")
     layers = {name: module for name, module in model.named_modules() if isinstance(module, BinaryLayer)}

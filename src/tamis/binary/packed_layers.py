@@ -1,4 +1,4 @@
-"""Binary layers for inference: one bit a weight; a comparison, a convolution by XNOR and popcount, a scale in one call.
+"""Binary layers for inference, of one bit a weight: comparison, convolution by XNOR and popcount, scale in one call.
 
 Each takes and gives what the layer of `tamis.binary.layers` that it was made of does in evaluation, to the bit. Where
 another binary layer is all that reads its output, it gives that layer's packed bits instead, (out ≥ τ) xor f with τ and
@@ -35,7 +35,7 @@ Added = Tensor | float | None  # to a layer's output: of its shape, or of one th
 
 
 class PackedLayer(nn.Module):
-    """What the layers of this file share; `pack_layer` makes them.
+    """The base of the packed layers, which `pack_layer` makes.
 
     Attributes:
         bits: the signs of weights, packed.
@@ -43,7 +43,7 @@ class PackedLayer(nn.Module):
         bias: added after the scale, or None; where the output is bits, it is part of `out_thresholds`.
         out_thresholds, out_flips: τ and f of the layer that reads the output as bits, or None.
         reads_bits: whether another layer gives its bits to this one.
-        norm: the batch normalization that follows, or None; slope and shift are those of its line.
+        norm: the batch normalization that follows, or None; slope and shift are what it computes in evaluation.
         relu: whether a ReLU follows.
     """
 
@@ -84,17 +84,17 @@ class PackedLayer(nn.Module):
 
     @property
     def gives_bits(self) -> bool:
-        """Whether the output is packed bits."""
+        """Say whether the output is packed bits."""
         return self.out_thresholds is not None
 
     def give_bits(self, thresholds: Tensor, flips: Tensor, groups: int) -> None:
-        """Give the bits of the layer that reads the output, which has these τ and f, and so many groups."""
+        """Give packed bits to the layer that reads the output, which has these τ and f, and so many groups."""
         self.out_thresholds, self.out_flips = thresholds, flips
         self.bias, self.out_groups = None, groups
         self.native.geometry = self.native.geometry._replace(out_groups=groups)
 
     def fuse_epilogue(self, norm: nn.Module | None, affine: BatchNormAffine | None, relu: bool) -> None:
-        """Do what follows in the network in the same pass: a batch normalization, with its line, and a ReLU.
+        """Compute what follows in the network in the same pass: a batch normalization, as slope and shift, and a ReLU.
 
         A second argument of a call is added between the two.
         """
@@ -107,26 +107,26 @@ class PackedLayer(nn.Module):
         return self._run_with_torch(x, added) if y is None else y
 
     def _needs_gradient(self, added: Added) -> bool:
-        """Whether there will be gradients of what follows: there are none through the layer itself."""
+        """Say whether there will be gradients of what follows: there are none through the layer itself."""
         if not torch.is_grad_enabled() or (added is None and self.norm is None):
             return False
         weights = [] if self.norm is None else self.norm.parameters()
         return any(isinstance(each, Tensor) and each.requires_grad for each in (added, *weights))
 
     def _run_natively(self, x: Tensor, added: Added) -> Tensor | None:
-        """The output from the extension; None where it cannot run this."""
+        """Return the output from the extension, or None where it cannot run this."""
         if added is not None and not (isinstance(added, Tensor) and added.dim() == self.dimensions + 2):
-            return None  # what is to be broadcast has no images
+            return None  # the kernel adds numbers of the result's shape alone, and broadcasts nothing
         images = x if x.dtype is BITS else self._as_images(x)
         y = self.native(images, None if added is None else self._as_images(added), self.kept(self._buffers))
         return y if y is None or y.dtype is BITS else self._from_images(y)
 
     def _run_with_torch(self, x: Tensor, added: Added) -> Tensor:
-        """The output, in operations of PyTorch's: what it can compile, export, and run on any device."""
+        """Return the output from operators that PyTorch can compile, export, and run on any device."""
         return self._apply_epilogue(self._product(x), added)
 
     def _product(self, x: Tensor) -> Tensor:
-        """Packed bits, or numbers with the bias added."""
+        """Return packed bits, or numbers with the bias added."""
         bits = x.dtype is BITS
         y = binary_conv2d(
             x if bits else self._as_images(x),
@@ -162,7 +162,7 @@ class PackedLayer(nn.Module):
         return ", ".join([f"weight={self.weight_shape}", *geometry, f"{taken} in", *relu, f"{given} out"])
 
     def _as_images(self, x: Tensor) -> Tensor:
-        """What the layer takes as (N, C, H, W)."""
+        """Return the layer's input as images (N, C, H, W)."""
         return x
 
     def _from_images(self, y: Tensor) -> Tensor:
@@ -190,9 +190,8 @@ class PackedLinear(PackedLayer):
     """
 
     def _run_natively(self, x: Tensor, added: Added) -> Tensor | None:
-        plain = x.dim() == (
-            5 if x.dtype is BITS else 2
-        )  # others have axes that a batch normalization would take for its
+        # An input (N, L, C) has an axis that a batch normalization would take for that of channels.
+        plain = x.dim() == (5 if x.dtype is BITS else 2)
         return super()._run_natively(x, added) if plain else None
 
     def _product(self, x: Tensor) -> Tensor:
@@ -209,7 +208,7 @@ class PackedLinear(PackedLayer):
 
 
 def pack_layer(layer: BinaryLayer, name: str) -> PackedLayer:
-    """A layer for inference in the place of a binary one; InvalidInput where there cannot be one.
+    """Make the layer for inference that replaces a binary one; raise InvalidInput where there cannot be one.
 
     Args:
         layer: left as it is.
@@ -224,7 +223,7 @@ def pack_layer(layer: BinaryLayer, name: str) -> PackedLayer:
 
 
 def packed_layers(model: nn.Module) -> dict[str, PackedLayer]:
-    """The packed layers of a compiled model, by name."""
+    """Return the packed layers of a compiled model, by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, PackedLayer)}
 
 
@@ -243,7 +242,7 @@ def _check(layer: BinaryLayer, name: str) -> None:
 
 
 def _scales(layer: BinaryLayer) -> list[Tensor]:
-    """The factors of a layer's scale, in the shapes of images: see `tamis.kernels.binary`."""
+    """Return the factors of a layer's scale, in the shapes of images: see `tamis.kernels.binary`."""
     if layer.form == "analytic":
         return [analytic_scale(layer.weight.detach())]
     factors = [factor.detach().abs() for factor in layer.factors.values()]
@@ -253,5 +252,5 @@ def _scales(layer: BinaryLayer) -> list[Tensor]:
 
 
 def _pair(sizes: tuple[int, ...], row: int) -> tuple[int, int]:
-    """Rows and columns; signals have one row."""
+    """Return rows and columns; signals have one row."""
     return (row, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])

@@ -1,4 +1,4 @@
-"""`pack_network`: a trained binary network as a `Compressed`, whose file has one bit for each binary weight."""
+"""Trained binary networks as a `Compressed`, whose file has one bit for each binary weight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pack_network(
     example: Tensor | tuple[Tensor, ...],
     recipe: Iterable[Mapping[str, Any]] | None = None,
 ) -> Compressed:
-    """A binary network with ±1 for its real weights W: codes of two levels, one bit each in a `.tamis` file.
+    """Return a binary network with ±1 for its real weights W: codes of two levels, one bit each in a `.tamis` file.
 
     In evaluation a layer needs sign(W) alone, and so the network computes the same, to the bit. With the scale
     "analytic", which is the mean of |W|, weights become ± that mean: still one bit each, and a number for each channel.
@@ -30,7 +30,7 @@ def pack_network(
     Args:
         model: one with binary layers; it is left as it is.
         example: an input, or a tuple of inputs, to trace it with.
-        recipe: what the file says of how it came about; by default that, and how, layers were made binary, of which
+        recipe: the steps that the file names; by default the one that made layers binary, from which
             `tamis.load` makes them again.
 
     Example:
@@ -49,7 +49,7 @@ packed = pack_network
 
 
 def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
-    """`pack_network`, where the graph is known: `net` was traced of a module like this one, with any weights."""
+    """Pack a network whose graph is known: `net` was traced of a module like this one, with any weights."""
     layers = _check(model)
     net = net.with_weights_of(model)
     codes = {name: _codes(net.params[name], users) for name, users in _weights(net, layers).items()}
@@ -58,7 +58,7 @@ def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, An
 
 
 def _check(model: nn.Module) -> dict[str, BinaryLayer]:
-    """The binary layers of a model, if their weights are signs."""
+    """Return the binary layers of a model, and refuse those whose weights are not signs yet."""
     layers = binary_layers(model)
     for name, layer in layers.items():
         if layer.real_weights:
@@ -67,7 +67,7 @@ def _check(model: nn.Module) -> dict[str, BinaryLayer]:
 
 
 def _binarized(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str, Any]:
-    """What `binarize` was asked for; no more than its name where layers differ in more than their sizes."""
+    """Write the recipe step that `binarize` ran; only its name where layers differ in more than their sizes."""
     hows = {(layer.form, layer.estimator) for layer in layers.values()}
     keep = [name for name, module in model.named_modules() if type(module) in KINDS]
     if len(hows) > 1 or FIRST in keep or LAST in keep:  # words for places, not for names
@@ -77,7 +77,7 @@ def _binarized(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str,
 
 
 def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[BinaryLayer]]:
-    """The binary layers that each parameter is the weight of; without those that something else uses as well."""
+    """Return the binary layers that each parameter is the weight of; none where something else uses it as well."""
     owners = {f"{name}.weight" if name else "weight": layer for name, layer in layers.items()}
     names: dict[str, list[str]] = {}
     for name in [*net.params, *net.aliases]:
@@ -90,7 +90,7 @@ def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[
 
 
 def _codes(weight: Tensor, layers: list[BinaryLayer]) -> Codes:
-    """±1, or ± the mean of |W| where a scale is made of it."""
+    """Encode weights as ±1, or as ± the mean of |W| where a scale is computed from it."""
     scales = weight.new_ones([1] * weight.dim())
     if any(layer.form == "analytic" for layer in layers):
         scales = cast_scales(analytic_scale(weight), weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))

@@ -1,4 +1,4 @@
-"""Max-pooling between the layers of a compiled network, in a kernel of our own where that is faster."""
+"""Max-pooling between the layers of a compiled network, in a kernel of the extension where that is faster."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from tamis.kernels import dispatch, is_intercepted
 
 
 class FastMaxPool2d(nn.Module):
-    """What a max-pooling gives, bit for bit; a batch normalization and a ReLU before it are part of the same pass.
+    """A max-pooling, bit for bit as PyTorch's, in one pass with a batch normalization and a ReLU before it.
 
     On a CPU PyTorch compares single numbers: for 64 channels of 112 × 112, the first of ResNet-18, it takes longer than
     all the binary layers after it.
 
     Args:
         pool: the pooling.
-        norm: the batch normalization before it, or None; with its line.
+        norm: the batch normalization before it, or None.
+        affine: the slope and shift of `norm`, or None.
         relu: whether a ReLU comes between the two.
     """
 
@@ -50,7 +51,7 @@ class FastMaxPool2d(nn.Module):
         return "ReLU" if self.relu else ""
 
     def _pool_natively(self, x: Tensor) -> Tensor | None:
-        """What the extension gives, or None where it cannot be asked."""
+        """Return the extension's result, or None where it cannot run this."""
         extension = dispatch.native()
         plain = type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.dim() == 4 and x.numel() > 0
         sizes = [self._length(axis, x.shape[2 + axis]) for axis in (0, 1)] if plain else [0]
@@ -67,14 +68,14 @@ class FastMaxPool2d(nn.Module):
         return out
 
     def _pool_with_torch(self, x: Tensor) -> Tensor:
-        """The same in operations of PyTorch's, which also say what is wrong with a size."""
+        """Compute the same in operations of PyTorch, which also say what is wrong with a size."""
         if self.norm is not None:
             x = self.norm(x)
         pooled: Tensor = self.pool(torch.relu(x) if self.relu else x)
         return pooled
 
     def _needs_gradient(self, x: Tensor) -> bool:
-        """Whether there will be gradients."""
+        """Say whether gradients may be asked for."""
         weights = [] if self.norm is None else self.norm.parameters()
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights))
 
@@ -84,12 +85,12 @@ class FastMaxPool2d(nn.Module):
 
 
 def _has_affine_layout(x: Tensor) -> bool:
-    """Whether PyTorch's batch normalization of a tensor is the line of `tamis.binary.batchnorm_affine`."""
+    """Say whether PyTorch normalizes a tensor of this layout as `tamis.binary.batchnorm_affine` does."""
     return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
 
 
 def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.Module, nn.Module]:
-    """The max-poolings of a model, each with what may stand in its place; and what falls away before them.
+    """Return the modules to replace: max-poolings by faster ones, and by identities what these compute as well.
 
     Args:
         model: in evaluation mode.
@@ -116,6 +117,7 @@ def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.M
         affine = find_affine(norm) if isinstance(norm, nn.BatchNorm2d) and norm not in taken else None
         if affine is None or only_reader(before) is not node:
             norm = affine = None
+        # Only what nothing but the pooling reads becomes part of it: others need the numbers in memory.
         made[pool] = FastMaxPool2d(pool, norm, affine, relu is not None)
         made |= {gone: nn.Identity() for gone in (norm, relu) if gone is not None}
     return made

@@ -1,4 +1,4 @@
-"""The positive numbers that the output of a binary convolution is multiplied with, in the forms of XNOR-Net++.
+"""Scales: the positive numbers that a binary convolution's output is multiplied by, in the forms of XNOR-Net++.
 
     analytic    mean |W| of each output channel, from the real weights W: XNOR-Net; nothing of its own to learn
     channel     α: one for each output channel                                         (XNOR-Net++, case 1)
@@ -31,7 +31,7 @@ SPATIAL_FORMS = ("full", "spatial", "rank_one")
 
 
 def analytic_scale(weight: Tensor) -> Tensor:
-    """α_o = mean |W_o|: of all α, the one with the smallest ‖W_o − α sign(W_o)‖₂ (XNOR-Net).
+    """Compute α_o = mean |W_o|: of all α, the one with the smallest ‖W_o − α sign(W_o)‖₂ (XNOR-Net).
 
     Summed in float64, so that the mean of equal numbers is that number: ± α in the place of W has the scale α again.
 
@@ -41,7 +41,7 @@ def analytic_scale(weight: Tensor) -> Tensor:
 
 
 def factor_shapes(form: str, channels: int, output_size: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the parameters that a scale is made of: alpha, and beta and gamma where the form has them.
+    """Return the shapes of the parameters of a scale: alpha, and beta and gamma where the form has them.
 
     Where an output has no rows and columns, every learnt form is that of a channel; with columns alone, "rank_one" is
     "spatial".
@@ -68,7 +68,7 @@ def factor_shapes(form: str, channels: int, output_size: tuple[int, ...]) -> dic
 
 
 def scale_from(factors: Sequence[Tensor], dimensions: int) -> Tensor:
-    """The scale that parameters make up, |α|, |α| ⊗ |β| or |α| ⊗ |β| ⊗ |γ|, to broadcast over a layer's output.
+    """Compute the scale of parameters, |α|, |α| ⊗ |β| or |α| ⊗ |β| ⊗ |γ|, to broadcast over a layer's output.
 
     Args:
         factors: one, two or three of them, in shapes that `factor_shapes` gives.
@@ -91,7 +91,7 @@ def scale_from(factors: Sequence[Tensor], dimensions: int) -> Tensor:
 
 @torch.no_grad()
 def begin(factors: Mapping[str, Tensor], weight: Tensor) -> None:
-    """Give parameters the scale of XNOR-Net to begin with, in place: α = mean |W|, and ones for rows and columns.
+    """Set parameters to the scale of XNOR-Net, in place: α = mean |W|, and ones for rows and columns.
 
     Channels whose weights are all 0 get the least positive number: from 0 a scale could not move.
     """
@@ -104,11 +104,11 @@ def begin(factors: Mapping[str, Tensor], weight: Tensor) -> None:
 
 
 def check_form(form: str) -> None:
-    """InvalidInput for a name that is none of `FORMS`."""
+    """Raise InvalidInput for a name that is not in `FORMS`."""
     if form not in FORMS:
         raise InvalidInput(f"scale must be one of {', '.join(FORMS)}, got {form!r}")
 
 
 def _with_axes(values: Tensor, axes: int) -> Tensor:
-    """With so many axes of length one after those that it has."""
+    """Append so many axes of length one."""
     return values.reshape(*values.shape, *[1] * axes)

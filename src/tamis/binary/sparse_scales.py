@@ -20,7 +20,7 @@ from tamis.errors import InvalidInput
 
 
 def scale_penalty(model: nn.Module, tau: float) -> Tensor:
-    """4 Σ_a ‖a‖₀ log(1 + ‖a‖₁ / (τ ‖a‖₀)) + p_bin log 2, over the scales a and signs of a model (Theorem 3.2).
+    """Compute 4 Σ_a ‖a‖₀ log(1 + ‖a‖₁ / (τ ‖a‖₀)) + p_bin log 2 over a model's scales a and signs (Theorem 3.2).
 
     It bounds, in nats, how far the scales and signs are from a sparsity prior of scale τ, and so what they add to the
     regret; the real weights of other layers are not counted. Gradients flow through ‖a‖₁, and take ‖a‖₀ for fixed.
@@ -47,7 +47,7 @@ def scale_penalty(model: nn.Module, tau: float) -> Tensor:
 
 @torch.no_grad()
 def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
-    """A proximal step of the penalty, in place: a ← max(a − step · 4 ‖a‖₀ / (τ ‖a‖₀ + ‖a‖₁), 0).
+    """Take a proximal step of the penalty, in place: a ← max(a − step · 4 ‖a‖₀ / (τ ‖a‖₀ + ‖a‖₁), 0).
 
     4 ‖a‖₀ / (τ ‖a‖₀ + ‖a‖₁) is the slope of the penalty in ‖a‖₁, in which it is concave: so it lies below its tangent,
     and the step minimises the tangent plus ‖a − a_before‖² / (2 step). Scales that reach zero stay there, and their
@@ -81,7 +81,7 @@ def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
 
 
 def zero_scales(model: nn.Module) -> tuple[int, int]:
-    """How many scales of a model's binary layers are zero, and how many there are.
+    """Count the scales of a model's binary layers that are zero, and all of them.
 
     Example:
         >>> zero_scales(model)
@@ -93,7 +93,7 @@ def zero_scales(model: nn.Module) -> tuple[int, int]:
 
 
 def _count(factor: Tensor) -> Tensor:
-    """‖a‖₀, in the dtype of a; one for none, where ‖a‖₁ is 0 and so are the penalty and its steps."""
+    """Compute max(‖a‖₀, 1) in the dtype of a: where all scales are 0, so is ‖a‖₁, and with it the penalty."""
     return factor.count_nonzero().clamp(min=1).to(factor.dtype)
 
 

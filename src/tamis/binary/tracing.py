@@ -15,7 +15,7 @@ OWNER = "owner"  # of what a node's meta says: the module in whose forward it is
 
 
 def trace_calls(model: nn.Module) -> fx.Graph | None:
-    """The graph; None where what a model does depends on values of its input.
+    """Return the graph of a model's calls, or None where these depend on values of its input.
 
     Binary layers are whole in it, and so are modules with hooks, which see what goes in and comes out as it is.
     """
@@ -26,14 +26,14 @@ def trace_calls(model: nn.Module) -> fx.Graph | None:
 
 
 def count_uses(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
-    """How often each module is called, or something that it holds is read; a module that is whole calls its own."""
+    """Count how often each module is called or one of its tensors is read; a leaf module calls all modules in it."""
     called = [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
     read = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
     return Counter([*(part for whole in called for part in whole.modules()), *map(model.get_submodule, read)])
 
 
 def called_module(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module | None:
-    """The module that a node calls with one argument, if nothing else does, and no hook looks on."""
+    """Return the module that a node calls with one argument, if nothing else calls it and it has no hook."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
     module = model.get_submodule(str(node.target))
@@ -41,17 +41,17 @@ def called_module(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.M
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Whether something looks on when a module is called."""
+    """Say whether a hook sees the calls of a module."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
 def only_reader(node: fx.Node) -> fx.Node | None:
-    """What reads the result of a node, if it is one node alone."""
+    """Return the node that reads the result of a node, if it is the only one."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def find_affine_after(layer: BinaryLayer, norm: nn.Module | None) -> BatchNormAffine | None:
-    """The line of a batch normalization, if it is one of a layer's output."""
+    """Return the slope and shift of a batch normalization, if it normalizes this layer's output."""
     affine = None if norm is None else find_affine(norm)
     if affine is None or isinstance(norm, nn.BatchNorm2d) != (layer.dimensions == 2):
         return None
@@ -59,7 +59,7 @@ def find_affine_after(layer: BinaryLayer, norm: nn.Module | None) -> BatchNormAf
 
 
 class _Proxy(fx.Proxy):
-    """Says what is changed in place, where `torch.fx` would make something new of it."""
+    """A proxy that records changes in place as such, where `torch.fx` would record a new value."""
 
     def __iadd__(self, other: Any) -> Any:
         return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})

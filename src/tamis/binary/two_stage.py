@@ -66,7 +66,7 @@ def train_binary(
     or penalty is another training.
 
     Args:
-        model: what `binarize` made, or any module with layers of this room.
+        model: what `binarize` made, or any module with binary layers.
         data, test, device, progress: as `tamis.training.train` takes them.
         settings: of the second stage.
         first: of the first stage; None to leave it out.
@@ -119,7 +119,7 @@ def train_binary(
 
 
 def with_real_weights(model: nn.Module) -> nn.Module:
-    """A copy whose binary layers convolve the signs of their input with W itself: the first stage.
+    """Return a copy whose binary layers convolve the signs of their input with W itself: the first stage.
 
     Example:
         >>> with_real_weights(binarize(model, example=x))
@@ -133,7 +133,7 @@ def with_real_weights(model: nn.Module) -> nn.Module:
 
 
 def with_binary_weights(model: nn.Module) -> nn.Module:
-    """A copy whose binary layers take sign(W), with a scale that begins at mean |W|: the second stage.
+    """Return a copy whose binary layers take sign(W), with a scale that begins at mean |W|: the second stage.
 
     Example:
         >>> with_binary_weights(trained.model)
@@ -149,17 +149,17 @@ def with_binary_weights(model: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class _Origin:
-    """What a checkpoint must agree with besides what `train` knows of; no constraint, but given to it as one is."""
+    """Facts that a checkpoint must agree with, given to `train` as a constraint that constrains nothing."""
 
     in_effect: dict[str, Any]
 
     def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
-        """The optimizer as it is."""
+        """Return the optimizer as it is."""
         return optimizer
 
 
 class _BinarySteps(Masks):
-    """What follows each step of the second stage; no masks, but held by training as masks are.
+    """The work after each step of the second stage, given to `train` as masks that mask nothing.
 
     Args:
         penalty: the weight of the penalty of scales.
@@ -173,7 +173,7 @@ class _BinarySteps(Masks):
 
     @property
     def sparsity(self) -> float:
-        """The fraction of scales that are zero."""
+        """Return the fraction of scales that are zero."""
         zeros, total = (0, 0) if self._model is None else zero_scales(self._model)
         return zeros / total if total else 0.0
 
@@ -198,12 +198,12 @@ class _AfterSteps(Hold):
 
 
 def _second_folder(penalty: float, tau: float) -> str:
-    """One for each penalty: a checkpoint of another one is none to go on from."""
+    """Name the second stage's folder after its penalty: a checkpoint of another one cannot be continued."""
     return f"{BOTH}_{float(penalty)}_{float(tau)}" if penalty else BOTH
 
 
 def _layers_in_words(model: nn.Module) -> dict[str, Any]:
-    """What shapes of a state do not tell of binary layers."""
+    """Describe what the shapes of a state do not show of binary layers."""
     return {
         f"the binary layer '{name}'": f"of scale {layer.form!r} and estimator {layer.estimator!r}"
         for name, layer in binary_layers(model).items()
@@ -216,7 +216,7 @@ def _digest(model: nn.Module) -> str:
 
 
 def _check_begun(directory: Path | None, origin: dict[str, Any]) -> None:
-    """Refuse what `train` would refuse after the first stage, as far as it is known before."""
+    """Refuse before the first stage what `train` would refuse after it, as far as it is known."""
     begun = None if directory is None else read_checkpoint(directory)
     if directory is not None and begun is not None:
         begun.check_origin(directory / CHECKPOINT, begun.origin | origin, begun.masks)

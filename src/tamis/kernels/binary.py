@@ -137,7 +137,7 @@ def binary_conv2d(
 
 
 def is_intercepted() -> bool:
-    """Whether PyTorch compiles, traces or intercepts what is called, so that it must see operators of its own."""
+    """Say whether PyTorch compiles, traces or intercepts what is called, so that it must see operators of its own."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
 
 
@@ -295,20 +295,17 @@ def _conv2d_fallback(operands: Operands[Tensor], geometry: Geometry) -> Tensor:
     """Compute a layer by Triton on a GPU, and by PyTorch elsewhere."""
     result_shape(kinds_of(operands), geometry)
     x, weight, scales = operands.x, operands.weight, operands.scales
-    shape, stride, padding, dilation, out_groups = geometry
-    groups = weight.shape[0]
     if operands.thresholds is not None and operands.flips is not None:
-        x = _pack_fallback(x, operands.thresholds, operands.flips, groups)
+        x = _pack_fallback(x, operands.thresholds, operands.flips, weight.shape[0])
     out_thresholds, out_flips = operands.out_thresholds, operands.out_flips
     if runs_on(x.device):
         from tamis.kernels.triton import binary_conv
 
-        outwards = (out_thresholds, out_flips, out_groups)
-        return binary_conv.conv2d(x, weight, scales, shape, stride, padding, dilation, *outwards)
-    y = reference.conv2d(x, weight, scales, shape[1] * groups, shape[2:], stride, padding, dilation)
+        return binary_conv.conv2d(x, weight, scales, geometry, out_thresholds, out_flips)
+    y = reference.conv2d(x, weight, scales, geometry)
     if out_thresholds is None or out_flips is None:
         return y
-    return reference.pack_bits(y, out_thresholds, out_flips, out_groups)
+    return reference.pack_bits(y, out_thresholds, out_flips, geometry.out_groups)
 
 
 def _pack_fallback(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:

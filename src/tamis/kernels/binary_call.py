@@ -106,7 +106,7 @@ class _Call:
         self.addresses = [tensor.data_ptr() for tensor in self.present]
 
     def is_for(self, tensors: tuple[Tensor | None, ...]) -> bool:
-        """Whether these are the tensors that were checked, at the addresses that they had then."""
+        """Say whether these are the tensors that were checked, at the addresses that they had then."""
         same = len(tensors) == len(self.tensors) and all(map(operator.is_, tensors, self.tensors))
         # The same object can have other memory: `tensor.data = …` and `module.to(…)` exchange it.
         return same and [tensor.data_ptr() for tensor in self.present] == self.addresses

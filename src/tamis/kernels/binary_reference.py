@@ -1,4 +1,4 @@
-"""Layers of ±1 inputs and ±1 weights, in plain PyTorch: slow, obvious, on any device. What the kernels must reproduce.
+"""The reference for layers of ±1 inputs and ±1 weights, in plain PyTorch: slow, obvious, on any device.
 
 The layouts of packed bits and packed weights are described in tamis.kernels.binary.
 """
@@ -6,10 +6,14 @@ The layouts of packed bits and packed weights are described in tamis.kernels.bin
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from tamis.kernels.binary_arguments import Geometry
 
 WORD = 64  # bits in a word
 OCT = 8  # output channels side by side in packed weights
@@ -17,34 +21,35 @@ COUNT = 16  # bits for how many weights are 1 at a tap
 
 
 def words_of(channels: int) -> int:
-    """How many words the bits of so many channels take."""
+    """Return how many words the bits of so many channels take."""
     return -(-channels // WORD)
 
 
 def counts_in_word(each: int) -> int:
-    """How many taps share a word of packed weights for their counts of ones, with so many input channels of a group."""
+    """Return how many taps share a word of packed weights for their counts of ones."""
     return WORD // COUNT if each < 1 << COUNT else 1
 
 
 def rows_of(each: int, taps: int) -> tuple[int, int]:
-    """The rows of bits, and of counts of ones, in packed weights."""
+    """Return the number of rows of bits, and of counts of ones, in packed weights."""
     return -(-taps * words_of(each) // 3) * 3, -(-taps // counts_in_word(each))
 
 
 def pack_bits(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
-    """Bits (x ≥ τ_c) xor f_c of (N, C, H, W), as words (N, groups, words, H, W)."""
+    """Pack the bits (x ≥ τ_c) xor f_c of (N, C, H, W) into words (N, groups, words, H, W)."""
     batch, channels, height, width = x.shape
     each = channels // groups
     bits = (x >= thresholds[:, None, None]) ^ flips[:, None, None]
     padded = bits.new_zeros(batch, groups, words_of(each) * WORD, height, width)
     padded[:, :, :each] = bits.reshape(batch, groups, each, height, width)
+    # Each bit has a place of its own in the word, so that a sum is a union.
     shifts = torch.arange(WORD, device=x.device).view(WORD, 1, 1)
     words = padded.view(batch, groups, words_of(each), WORD, height, width)
     return (words.long() << shifts).sum(3)
 
 
 def signs_of_bits(bits: Tensor, channels: int) -> Tensor:
-    """(N, channels, H, W) of ±1 in float64, from words (N, groups, words, H, W)."""
+    """Unpack words (N, groups, words, H, W) into (N, channels, H, W) of ±1 in float64."""
     batch, groups, words, height, width = bits.shape
     shifts = torch.arange(WORD, device=bits.device).view(WORD, 1, 1)
     separate = (bits[:, :, :, None] >> shifts & 1).reshape(batch, groups, words * WORD, height, width)
@@ -53,7 +58,7 @@ def signs_of_bits(bits: Tensor, channels: int) -> Tensor:
 
 
 def pack_weight(weight: Tensor, groups: int) -> Tensor:
-    """Bits weight ≥ 0 of (O, C / groups, kh, kw), as words (groups, octs, rows, 8)."""
+    """Pack the bits weight ≥ 0 of (O, C / groups, kh, kw) into words (groups, octs, rows, 8)."""
     outputs, each, height, width = weight.shape
     of_group, taps = outputs // groups, height * width
     octs, row, in_word = -(-of_group // OCT), taps * words_of(each), counts_in_word(each)
@@ -65,16 +70,17 @@ def pack_weight(weight: Tensor, groups: int) -> Tensor:
     counts = bits.sum(-1, dtype=np.int64).reshape(groups, octs, OCT, taps)
     packed = np.zeros((groups, octs, OCT, rows + count_rows), dtype=np.int64)
     packed[..., :row] = words
+    # The third of each three rows holds the xor of all: with it, three popcounts become two (cpu/binary.h).
     packed[..., 2:rows:3] ^= packed[..., 0:rows:3] ^ packed[..., 1:rows:3]
     for tap in range(taps):
         packed[..., rows + tap // in_word] |= counts[..., tap] << tap % in_word * COUNT
-    # Into memory of torch's, which begins at a line of the cache, as numpy's need not: kernels read whole lines.
+    # Copied into torch's memory, which begins at a cache line, as numpy's need not: kernels read whole lines.
     lines = torch.from_numpy(packed).transpose(2, 3)
     return lines.clone(memory_format=torch.contiguous_format).to(weight.device)
 
 
 def unpack_weight(packed: Tensor, outputs: int, each: int, kernel: Sequence[int]) -> Tensor:
-    """The weights (outputs, each, kh, kw) of ±1 in float64 that `pack_weight` packed."""
+    """Unpack the weights (outputs, each, kh, kw) of ±1 in float64 that `pack_weight` packed."""
     groups, octs, _, _ = packed.shape
     taps, words = kernel[0] * kernel[1], words_of(each)
     rows, _ = rows_of(each, taps)
@@ -87,7 +93,7 @@ def unpack_weight(packed: Tensor, outputs: int, each: int, kernel: Sequence[int]
 
 
 def scale_of(scales: Sequence[Tensor]) -> Tensor:
-    """The product of the factors of a scale, broadcastable to (O, H, W): α[o] · β[h, w], or (α[o] · β[h]) · γ[w]."""
+    """Multiply the factors of a scale, to broadcast over (O, H, W): α[o] · β[h, w], or (α[o] · β[h]) · γ[w]."""
     if len(scales) == 3:
         alpha, beta, gamma = scales
         return (alpha[:, None, None] * beta[:, None]) * gamma
@@ -96,21 +102,11 @@ def scale_of(scales: Sequence[Tensor]) -> Tensor:
     return scales[0] if scales[0].ndim == 3 else scales[0][:, None, None]
 
 
-def conv2d(
-    bits: Tensor,
-    weight: Tensor,
-    scales: Sequence[Tensor],
-    channels: int,
-    kernel: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-) -> Tensor:
-    """The convolution of packed bits with packed weights, times a scale: (N, O, H, W) in float32."""
+def conv2d(bits: Tensor, weight: Tensor, scales: Sequence[Tensor], geometry: Geometry) -> Tensor:
+    """Convolve packed bits with packed weights and scale the result: (N, O, H, W) in float32."""
+    (outputs, each, *kernel), stride, padding, dilation, _ = geometry
     groups = weight.shape[0]
-    signs = unpack_weight(weight, scales[0].shape[0], channels // groups, kernel)
+    signs = unpack_weight(weight, outputs, each, kernel)
     # In float64 every sum of ±1 is exact however it is computed.
-    sums = nn.functional.conv2d(
-        signs_of_bits(bits, channels), signs, None, tuple(stride), tuple(padding), tuple(dilation), groups
-    )
+    sums = nn.functional.conv2d(signs_of_bits(bits, each * groups), signs, None, stride, padding, dilation, groups)
     return (sums.round() + 0.0).float() * scale_of(scales)  # an integer has no −0, which a sum of zeros around may give

@@ -1,4 +1,4 @@
-"""Which kernels can run here, and why."""
+"""Dispatch: which kernels can run on this machine, which one does, and why."""
 
 import importlib
 import os
@@ -23,20 +23,20 @@ _CPUINFO_NAMES = {
 
 
 def native() -> ModuleType | None:
-    """The extension module `tamis._native`, or None where it is not built or does not load (see `native_reason`)."""
+    """Return the extension `tamis._native`, or None where it is not built or does not load (see `native_reason`)."""
     return _load()[0]
 
 
 def native_reason() -> str:
-    """One sentence saying why the native kernels are used, or why they are not."""
+    """Say in one sentence why the native kernels are used, or why they are not."""
     return _load()[1]
 
 
 def cpu_features() -> dict[str, bool]:
-    """Which instruction sets this processor and operating system can run, by name.
+    """Return which instruction sets this processor and operating system can run, by name.
 
-    Asked of the extension, or read from /proc/cpuinfo where there is none. A name that is absent is unknown: without
-    the extension and outside Linux the answer is `{}`.
+    The extension answers, or /proc/cpuinfo where there is no extension. A name that is absent is unknown: without the
+    extension and outside Linux the answer is `{}`.
 
     Example:
         >>> cpu_features().get("avx2", False)  # doctest: +SKIP
@@ -50,7 +50,7 @@ def cpu_features() -> dict[str, bool]:
 
 
 def binary_kernel() -> tuple[str, str]:
-    """The kernel that binary layers run in on the CPU, and one sentence saying why.
+    """Return the kernel that binary layers run in on the CPU, and one sentence saying why.
 
     It is the fastest that the processor can run, or the one that the environment variable TAMIS_KERNEL names: avx512,
     avx2, popcnt, neon or plain. Without the extension it is "torch".
@@ -59,7 +59,7 @@ def binary_kernel() -> tuple[str, str]:
 
 
 def kronecker_kernel() -> tuple[str, str]:
-    """The kernel that the backend "cpu" of Kronecker-sparse products runs in, and one sentence saying why.
+    """Return the kernel that the backend "cpu" of Kronecker-sparse products runs in, and one sentence saying why.
 
     It is the fastest that the processor can run, or the one that the environment variable TAMIS_KERNEL names: avx512,
     avx2 or plain; popcnt and neon, which binary layers have alone, stand for plain. Without the extension it is
@@ -72,7 +72,7 @@ def kronecker_kernel() -> tuple[str, str]:
 
 
 def _kernel_among(listed: str) -> tuple[str, str]:
-    """The first of the kernels that this function of the extension lists, or the one that TAMIS_KERNEL names."""
+    """Return the first kernel that a function of the extension lists, or the one that TAMIS_KERNEL names, and why."""
     wanted, extension = os.environ.get("TAMIS_KERNEL", ""), native()
     if extension is None:
         if wanted:
@@ -83,7 +83,7 @@ def _kernel_among(listed: str) -> tuple[str, str]:
         return names[0], f"{names[0]} is the fastest of the kernels that this processor can run: {', '.join(names)}"
     if wanted not in names:
         raise InvalidInput(
-            f"TAMIS_KERNEL={wanted} is none of the kernels that this processor can run: {', '.join(names)}"
+            f"TAMIS_KERNEL={wanted} is not one of the kernels that this processor can run: {', '.join(names)}"
         )
     return wanted, f"{wanted} is what TAMIS_KERNEL names; this processor can run {', '.join(names)}"
 

@@ -1,4 +1,4 @@
-"""Rounding to levels, feature by feature, where each rounding hears what the ones before it did wrong.
+"""Rounding to levels, feature by feature, where each rounding makes up for the errors of those before it.
 
 The recursion itself, and where it is used, stands in tamis.quantization.feedback; here is its step-by-step part.
 """
@@ -25,16 +25,16 @@ class Grid:
 
     @cached_property
     def middles(self) -> Tensor:
-        """Halfway between each level and the next, in float64, before they are scaled."""
+        """Return the points halfway between each level and the next, in float64, before they are scaled."""
         return (self.levels[1:].double() + self.levels[:-1].double()) / 2
 
     def indices(self, z: Tensor) -> Tensor:
-        """Of the nearest levels; halfway between two, the lower one. The last axes are (…, neurons)."""
+        """Return the indices of the nearest levels; halfway between two, of the lower one. Axes are (…, neurons)."""
         scaled = (z / self.scales.double()).contiguous()  # torch warns of others
         return torch.bucketize(scaled, self.middles, out_int32=True)
 
     def values(self, indices: Tensor) -> Tensor:
-        """The levels themselves, as they are stored, in float64."""
+        """Return the levels of these indices, as they are stored, in float64."""
         return (self.levels[indices] * self.scales).double()
 
 
@@ -47,7 +47,7 @@ def choose_block(
     errors: Tensor,
     keep: Tensor | None = None,
 ) -> None:
-    """For t = 0, 1, …: z_t = s_t + Σ_{j<t} C_tj (v_j − q_j), and q_t = the level nearest to z_t, or 0 if pruned.
+    """Compute z_t = s_t + Σ_{j<t} C_tj (v_j − q_j) for t = 0, 1, …, with q_t the level nearest to z_t, or 0 if pruned.
 
     On the CPU the extension does it, for every neuron by itself and with fused multiply-adds where the processor has
     them; otherwise torch, where the last bit of z may differ.
@@ -90,5 +90,6 @@ def _choose_with_torch(
             row, values = row * keep[:, here], values.where(keep[:, here], 0.0)
         indices[:, here] = row
         errors[:, here] = error = target[:, here] - values
+        # The error goes to all later features at once: one pass for each feature, and no look back.
         if t + 1 < features:
             z[:, later].baddbmm_(coupling[:, later, here], error)

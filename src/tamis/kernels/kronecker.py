@@ -1,7 +1,7 @@
 """Products by Kronecker-sparse matrices on the CPU, as PyTorch operators with gradients.
 
     multiply(x, weight, transposed, batch_last)            x Kᵀ, or x K for the transposed matrix
-    prepared(weight, batch_last)                           the first, for a weight that stays: x → x Kᵀ
+    prepare(weight, batch_last)                            the first, for a weight that stays: x → x Kᵀ
     weight_gradient(x, gradient, shape, batch_last)        of the first in the weight, from x and the gradient in x Kᵀ
 
 of float32 (batch, inputs), or (inputs, batch) with the batch last, and weights (a, b, c, d).
@@ -32,8 +32,9 @@ from tamis.kernels.binary import is_intercepted
 
 
 def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
-    """x Kᵀ, or x K: see the module."""
-    # PyTorch takes longer to pass arguments on to an operator than a small product takes: only where it looks on.
+    """Compute x Kᵀ, or x K: see the module."""
+    # The dispatcher takes longer to pass arguments on to an operator than a small product takes, so it is called only
+    # where it must see the call.
     if _is_intercepted(x, weight):
         y: Tensor = torch.ops.tamis.kronecker_cpu(x, weight, transposed, batch_last)
     elif needs_gradient(x, weight):
@@ -44,7 +45,7 @@ def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> T
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
-    """The gradient in the weight: see the module."""
+    """Compute the gradient in the weight: see the module."""
     if _is_intercepted(x, gradient) or needs_gradient(x, gradient):
         result: Tensor = torch.ops.tamis.kronecker_cpu_weight_gradient(x, gradient, shape, batch_last)
         return result
@@ -52,7 +53,7 @@ def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_las
 
 
 def prepare(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
-    """x → x Kᵀ by a weight that stays what it is, for matrices x that fit: no gradients, and nothing is checked."""
+    """Return x → x Kᵀ for a weight that does not change and matrices x that fit: no gradients, and no checks."""
     weight = weight.detach().resolve_neg().contiguous()
     shape, outputs = tuple(weight.shape), _sizes(weight.shape, False)[1]
     extension, kernel = _extension()
@@ -75,24 +76,24 @@ def _is_intercepted(first: Tensor, second: Tensor) -> bool:
 
 
 def needs_gradient(first: Tensor, second: Tensor) -> bool:
-    """Whether gradients in one of these may be asked for."""
+    """Say whether gradients in one of these tensors may be asked for."""
     return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
 
 
 def is_transform_active() -> bool:
-    """Whether torch.func or forward-mode differentiation looks on, for which kernels of our own have no rules."""
+    """Say whether torch.func or forward-mode differentiation is active, for which our kernels have no rules."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def needs_torch_rules(gradient: Tensor) -> bool:
-    """Whether a gradient is one that no kernel can read: it has no memory of its own, or a transform looks on."""
+    """Say whether no kernel can read a gradient, because it has no memory of its own or a transform is active."""
     return is_transform_active() or (type(gradient) is Tensor and not torch._C._has_storage(gradient))
 
 
 def multiply_with_torch(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
-    """`multiply` in matrix products of torch, which has rules for everything that may look on."""
+    """Compute `multiply` in matrix products of torch, which has rules for every transform."""
     if batch_last:
         return multiply_with_torch(x.transpose(0, 1), weight, transposed, False).transpose(0, 1)
     weight = weight.transpose(1, 2) if transposed else weight
@@ -102,7 +103,7 @@ def multiply_with_torch(x: Tensor, weight: Tensor, transposed: bool, batch_last:
 
 
 def weight_gradient_with_torch(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
-    """`weight_gradient` likewise."""
+    """Compute `weight_gradient` in matrix products of torch, which has rules for every transform."""
     if batch_last:
         x, gradient = x.transpose(0, 1), gradient.transpose(0, 1)
     a, b, c, d = shape
@@ -111,21 +112,21 @@ def weight_gradient_with_torch(x: Tensor, gradient: Tensor, shape: Sequence[int]
 
 
 def _by_block(vectors: Tensor, a: int, size: int, d: int) -> Tensor:
-    """(ad, batch, size): of each vector what belongs to each of the ad dense blocks."""
+    """Return (ad, batch, size): the part of each vector that belongs to each of the ad dense blocks."""
     batch = vectors.shape[0]
     return vectors.reshape(batch, a, size, d).permute(1, 3, 0, 2).reshape(a * d, batch, size)
 
 
 @lru_cache(maxsize=1)
 def _extension() -> tuple[Any, str]:
-    """The extension and the kernel to run, looked up once: to ask takes as long as a small product."""
+    """Return the extension and the kernel to run, looked up once: to ask takes as long as a small product."""
     extension = dispatch.native()
     assert extension is not None, dispatch.native_reason()
     return extension, dispatch.kronecker_kernel()[0]
 
 
 def _with_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
-    """A matrix whose rows lie side by side each, as they are, and the step from one to the next."""
+    """Return the matrix with the numbers of each row side by side, copied if need be, and the step between rows."""
     matrix = matrix.resolve_neg()  # torch negates some views, such as `z.conj().imag`, only when it reads them
     rows, columns = matrix.shape
     if (columns > 1 and matrix.stride(1) != 1) or (rows > 1 and matrix.stride(0) < columns):
@@ -134,7 +135,7 @@ def _with_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
 
 
 def _sizes(weight_shape: Sequence[int], transposed: bool) -> tuple[int, int]:
-    """Inputs and outputs of a product."""
+    """Return the numbers of inputs and outputs of a product."""
     a, b, c, d = weight_shape
     return (a * b * d, a * c * d) if transposed else (a * c * d, a * b * d)
 
@@ -209,7 +210,7 @@ def _save_factors(ctx: Any, inputs: tuple[Any, ...], output: Tensor | None = Non
 
 
 def _choose_products(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """How products and gradients in the weight are computed from this gradient."""
+    """Choose the functions that compute products and weight gradients from this gradient."""
     return (
         (multiply_with_torch, weight_gradient_with_torch)
         if needs_torch_rules(gradient)
@@ -223,7 +224,7 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None,
     product, sums = _choose_products(gradient)
     if ctx.needs_input_grad[0]:
         by_x = product(gradient, weight, not ctx.transposed, ctx.batch_last)
-    if ctx.needs_input_grad[1]:  # of the transposed matrix x and y change places
+    if ctx.needs_input_grad[1]:  # for the transposed matrix x and y change places
         of_x, of_y = (gradient, x) if ctx.transposed else (x, gradient)
         by_weight = sums(of_x, of_y, weight.shape, ctx.batch_last)
     return by_x, by_weight, None, None
@@ -243,7 +244,7 @@ def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor | None, Tens
 
 
 class _Product(torch.autograd.Function):
-    """`multiply` with its gradients, called by PyTorch in a fraction of the time of the operator."""
+    """The product with its gradients, which PyTorch calls in a fraction of the time of the operator."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:  # no setup_context: PyTorch would look up the signature in each call

@@ -1,4 +1,4 @@
-"""Values put where a mask is true, zeros elsewhere: how the kept weights of a pruned tensor find their places."""
+"""Expansion of a pruned tensor: its kept weights where a mask is true, zeros elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tamis.kernels import dispatch
 
 
 def expand(values: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
-    """out[i] = values[number of true entries before i] where mask[i], else 0.
+    """Return out[i] = values[number of true entries before i] where mask[i], else 0.
 
     Args:
         values: a row of numbers of 1, 2, 4 or 8 bytes, as many as the mask has true entries.

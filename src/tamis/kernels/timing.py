@@ -1,4 +1,4 @@
-"""How long computations take, side by side: they take turns, so that what slows a machine down slows all of them.
+"""Timing of computations side by side: they take turns, so that what slows a machine down slows all of them.
 
 On a GPU a time is that of the device alone, by its events, with its cache emptied before each run. The device is kept
 waiting meanwhile, so that all of a run is asked for before it begins and nothing waits for Python, unless a run waits
@@ -25,7 +25,7 @@ Tasks = Mapping[str, Callable[[], Any]]
 
 
 def time_in_turns(tasks: Tasks, device: str | torch.device = "cpu", seconds: float = 0.2) -> dict[str, float]:
-    """The median seconds of each task.
+    """Return the median seconds of each task.
 
     Args:
         tasks: by name. Each is called once or twice more, to begin with.
@@ -89,28 +89,29 @@ def _cache_bytes() -> int:
 
 
 def _launch_seconds(task: Callable[[], Any]) -> float:
-    """Seconds that Python takes to ask for a run, while the device is at it."""
+    """Return the seconds that Python takes to launch a run, which the device may still be computing."""
     took = _wall_seconds(task)
     torch.cuda.synchronize()
     return took
 
 
 def _cycles_per_second() -> float:
-    """Of the clock that `torch.cuda._sleep` counts."""
+    """Measure the clock that `torch.cuda._sleep` counts."""
     nothing = torch.empty(0, device="cuda")
+    # A sleep of known cycles against the device's own events.
     slept = [_elapsed_seconds(_record(lambda: torch.cuda._sleep(CYCLES), nothing)) for _ in range(2)]
     return CYCLES / min(slept)  # the first may have been slow to begin
 
 
 class EventPair(NamedTuple):
-    """Of the device, before and after a run."""
+    """Events of the device before and after a run."""
 
     begin: torch.cuda.Event
     end: torch.cuda.Event
 
 
 def _record(run: Callable[[], Any], scratch: torch.Tensor, wait: int = 0) -> EventPair:
-    """A run after the cache was written over and so many cycles have passed."""
+    """Record a run after the cache was written over and so many cycles have passed."""
     marks = EventPair(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
     scratch.zero_()
     torch.cuda._sleep(wait)

@@ -60,7 +60,7 @@ def register(backend: Backend) -> Backend:
 
 
 def choose_backend(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
-    """The backend that multiplies if none is asked for, and one sentence saying why.
+    """Choose the backend that multiplies if none is asked for, and say why in one sentence.
 
     What `tamis.kronecker.tuning.tune` has measured here comes first. Without that, the rule looks at the pattern, the
     layout, the dtype and the device; at the batch on a GPU alone, and not in a network that is compiled or exported,
@@ -80,7 +80,7 @@ def choose_backend(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> 
 
 
 def _choose_on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
-    """As measured with one thread and with two, for batches from 1 to 4096 (benchmarks/kronecker.py)."""
+    """Choose as measured with one thread and with two, for batches from 1 to 4096 (benchmarks/kronecker.py)."""
     if pattern.a * pattern.d == 1:
         return _choose_for_torch(weight, pattern)
     refusal = BACKENDS["cpu"].accepts(x, weight, pattern, layout).partition(";")[0]
@@ -101,7 +101,7 @@ def _choose_on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> 
 
 
 def _choose_on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
-    """As `tamis.kronecker.triton` prefers where it runs."""
+    """Choose what `tamis.kronecker.triton` prefers where it runs."""
     from tamis.kronecker import triton  # which registers itself here
 
     refusal = triton.TRITON.accepts(x, weight, pattern, layout).partition(";")[0]
@@ -118,17 +118,17 @@ def _choose_on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> 
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which numbers of this one are added up: float32 for half precision."""
+    """Return the dtype in which numbers of this one are added up: float32 for half precision."""
     return torch.float32 if dtype in HALF else dtype
 
 
 def is_aligned(batch: int, dtype: torch.dtype) -> bool:
-    """Whether columns of so many numbers, one after the other, begin where a GPU reads several at once."""
+    """Say whether columns of so many numbers, one after the other, begin where a GPU reads several at once."""
     return batch * dtype.itemsize % ALIGNED == 0
 
 
 def _choose_for_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
-    """In matrix products of torch alone."""
+    """Choose among the backends that are matrix products of torch."""
     filled = pattern.a * pattern.d
     if filled == 1:
         return BACKENDS["dense"], f"dense: the pattern {pattern} is that of a dense matrix"
@@ -141,13 +141,13 @@ def _choose_for_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
 
 
 def _is_faster_elementwise(pattern: Pattern, layout: str) -> bool:
-    """Whether one thread was measured to be faster entry by entry: up to 26 times for (1, 2, 2, 256)."""
+    """Say whether one thread was measured to be faster entry by entry: up to 26 times for (1, 2, 2, 256)."""
     largest = max(pattern.b, pattern.c)
     return largest <= 2 or (layout == BATCH_FIRST and largest <= 8 and pattern.d >= 16)
 
 
 def find_backend(name: str, x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
-    """The backend of this name, if it accepts what it is to multiply."""
+    """Return the backend of this name, and refuse one that does not accept what it is to multiply."""
     if name not in BACKENDS:
         raise InvalidInput(f"there is no backend {name!r}; known: {', '.join(BACKENDS)}, or None to have one chosen")
     refusal = BACKENDS[name].accepts(x, weight, pattern, layout)
@@ -157,7 +157,7 @@ def find_backend(name: str, x: Tensor, weight: Tensor, pattern: Pattern, layout:
 
 
 def as_matrix(weight: Tensor, pattern: Pattern) -> Tensor:
-    """The factor K as a dense matrix (abd, acd), zeros included; differentiable.
+    """Return the factor K as a dense matrix (abd, acd), zeros included; differentiable.
 
     Example:
         >>> as_matrix(torch.ones(1, 1, 2, 2), Pattern(1, 1, 2, 2))
@@ -175,7 +175,7 @@ def _accepts_all(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> st
 
 
 def _reference(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """Algorithm 5.1.1, all blocks at once: Y[:, row] = X[:, col] Kᵀ[col, row] as one contraction."""
+    """Run algorithm 5.1.1 on all blocks at once: Y[:, row] = X[:, col] Kᵀ[col, row] as one contraction."""
     a, _, c, d = pattern.shape
     if layout == BATCH_FIRST:
         y = torch.einsum("zacd,abcd->zabd", x.reshape(x.shape[0], a, c, d), weight)
@@ -185,12 +185,12 @@ def _reference(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tens
 
 
 def _bmm(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """Algorithm 5.1.2: permute, multiply by ad dense blocks, permute back. With d = 1 no input is copied."""
+    """Run algorithm 5.1.2: permute, multiply by ad dense blocks, permute back. With d = 1 no input is copied."""
     return _multiply_blocks(x, _blocks(weight, pattern, layout), pattern, layout)
 
 
 def _blocks(weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """(ad, c, b), or (ad, b, c) where the batch is last."""
+    """Return the dense blocks as (ad, c, b), or (ad, b, c) where the batch is last."""
     a, b, c, d = pattern.shape
     if layout == BATCH_FIRST:
         return weight.permute(0, 3, 2, 1).reshape(a * d, c, b)
@@ -207,6 +207,7 @@ def _multiply_blocks(x: Tensor, blocks: Tensor, pattern: Pattern, layout: str) -
         y = torch.bmm(columns.transpose(0, 1), blocks).transpose(0, 1)
         return y.reshape(batch, a, d, b).transpose(2, 3).reshape(batch, pattern.rows)
     batch = x.shape[1]
+    # With the batch last, whole rows of vectors change places, and each is contiguous.
     columns = x.reshape(a, c, d, batch).permute(0, 2, 1, 3).reshape(a * d, c, batch)
     return torch.bmm(blocks, columns).reshape(a, d, b, batch).permute(0, 2, 1, 3).reshape(pattern.rows, batch)
 
@@ -217,7 +218,7 @@ def _prepare_bmm(weight: Tensor, pattern: Pattern, layout: str) -> Step:
 
 
 def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """One column of the blocks after the other, entry by entry: c passes over the output, and nothing is permuted.
+    """Multiply entry by entry, one column of the blocks after the other: c passes over the output, and no permutation.
 
     Sums of numbers in half precision are rounded once, in the end, as those of matrix products are.
     """
@@ -238,13 +239,13 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
 
 
 def _dense(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """As if K had no zeros."""
+    """Multiply by K with its zeros."""
     matrix = _dense_matrix(weight, pattern)
     return F.linear(x, matrix) if layout == BATCH_FIRST else matrix @ x
 
 
 def _dense_matrix(weight: Tensor, pattern: Pattern) -> Tensor:
-    """`as_matrix`, but of a pattern that is dense the weight itself."""
+    """Return `as_matrix` of the weight, without a copy where the pattern is dense."""
     return weight.reshape(pattern.b, pattern.c) if pattern.a * pattern.d == 1 else as_matrix(weight, pattern)
 
 
@@ -253,14 +254,14 @@ def _prepare_dense(weight: Tensor, pattern: Pattern, layout: str) -> Step:
 
 
 def matrix_step(matrix: Tensor, layout: str) -> Step:
-    """The product with a matrix that is multiplied out already."""
+    """Return the step that multiplies by a dense matrix."""
     if layout == BATCH_FIRST:
         return lambda x, bias: F.linear(x, matrix, bias)
     return lambda x, bias: matrix @ x if bias is None else torch.addmm(bias.unsqueeze(1), matrix, x)
 
 
 def add_bias(y: Tensor, bias: Tensor | None, layout: str) -> Tensor:
-    """y + bias, in the place of y, which is nobody else's."""
+    """Add the bias to y in place, which nothing else holds."""
     if bias is None:
         return y
     return y.add_(bias if layout == BATCH_FIRST else bias.unsqueeze(1))

@@ -23,7 +23,7 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
 
 @torch.compiler.assume_constant_result
 def _missing() -> str:
-    """Why there are no kernels, or ""; torch.compile cannot look into imports."""
+    """Say why there are no kernels, or return ""; a constant, since torch.compile cannot look into imports."""
     return "" if dispatch.native() is not None else f"{dispatch.native_reason()}; take the backend 'bmm'"
 
 
@@ -37,7 +37,7 @@ def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
 
 
 def kernel() -> tuple[str | None, str]:
-    """Which kernel it runs in on this processor, None if it cannot run, and why."""
+    """Return the kernel that it runs in on this processor, None if it cannot run, and why."""
     try:
         name, reason = dispatch.kronecker_kernel()
     except InvalidInput as error:

@@ -1,4 +1,4 @@
-"""`factorize`: a matrix as a product of Kronecker-sparse factors, by singular value decompositions.
+"""Factorization of a matrix into Kronecker-sparse factors, by singular value decompositions.
 
 Split K₁ off the rest, whose support is the pattern π₂*…*π_L. Column m of K₁ and row m of the rest meet in the block
 R_m × C_m of W. Two of these blocks are the same or share no entry, so that the best K₁ and rest are those of truncated
@@ -34,7 +34,7 @@ Scalable = TypeVar("Scalable", float, Tensor)
 
 @dataclass(frozen=True)
 class Factorization:
-    """W ≈ K₁…K_L.
+    """An approximation W ≈ K₁…K_L by Kronecker-sparse factors.
 
     Attributes:
         patterns: leftmost first.
@@ -54,11 +54,11 @@ class Factorization:
 
     @property
     def least_error(self) -> float:
-        """√(δ₀² + max δ_ℓ²): no product of these patterns has a smaller error."""
+        """Return √(δ₀² + max δ_ℓ²): no product of these patterns has a smaller error."""
         return math.hypot(self.outside, max(self.discarded, default=0.0))
 
     def dense(self) -> Tensor:
-        """K₁…K_L as a matrix."""
+        """Return K₁…K_L as a matrix."""
         return _multiply_out(self.factors, self.patterns)
 
 
@@ -94,6 +94,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
     factors = _balance(factors)
     if refine:
         factors = _balance(_refine(target, factors, chain, refine))
+    # Measured on the factors as they are returned, rounded to the dtype of W.
     rounded = tuple(_scale_by_power(factor, share).to(W.dtype) for factor in factors)
     error = _error(target, [_scale_by_power(factor.to(target.dtype), -share) for factor in rounded], chain)
     norm = float(torch.linalg.vector_norm(target))
@@ -108,19 +109,19 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
 
 
 def _exponent(values: Tensor) -> int:
-    """The e of the largest entry m · 2^e with ½ ≤ m < 1, its real or its imaginary part; 0 if all are 0."""
+    """Return the e of the largest entry m · 2^e with ½ ≤ m < 1, its real or its imaginary part; 0 if all are 0."""
     parts = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
     return math.frexp(float(parts.abs().max()))[1]
 
 
 def _scale_by_power(value: Scalable, exponent: int) -> Scalable:
-    """value · 2^exponent, in two steps: one such power may be larger than all numbers, or smaller."""
+    """Compute value · 2^exponent in two steps, since 2^exponent itself may overflow or underflow."""
     half = exponent // 2
     return value * 2.0**half * 2.0 ** (exponent - half)
 
 
 def check_refine(refine: int) -> None:
-    """Whether it is a number of steps."""
+    """Raise InvalidInput for what is not a number of steps."""
     if isinstance(refine, bool) or not isinstance(refine, int) or refine < 0:
         raise InvalidInput(f"refine must be a number of steps ≥ 0, got {refine!r}")
 
@@ -150,7 +151,7 @@ def _check(W: Tensor, chain: tuple[Pattern, ...], refine: int) -> None:
 
 
 def _split_all(W: Tensor, chain: tuple[Pattern, ...]) -> tuple[list[Tensor], tuple[float, ...], float]:
-    """The factors from left to right, what each split discarded, and what lies outside the support."""
+    """Return the factors from left to right, what each split discarded, and what lies outside the support."""
     rests = [chain[-1]]  # the patterns of K_ℓ…K_L, for ℓ = L, L−1, …, 2
     for pattern in reversed(chain[1:-1]):
         rests.append(product(pattern, rests[-1]))
@@ -179,12 +180,14 @@ class _Split:
 
 
 def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
-    """The best K₁ of the pattern `left` and rest of the pattern `right`, as weights."""
+    """Compute the best K₁ of the pattern `left` and the best rest of the pattern `right`, as weights."""
     middle = torch.arange(left.columns, device=W.device)
     rows_of = _line_indices(
         left.a, left.b, left.d, device=W.device
     )  # (ad, b): the rows that a class of columns of K₁ reaches
     columns_of = _line_indices(right.a, right.c, right.d, device=W.device)
+    # Column m of K₁ reaches the rows of its class, and row m of the rest the columns of its class. All m with the same
+    # two classes meet in the same block of W, and their number is its rank.
     row_class = middle // (left.c * left.d) * left.d + middle % left.d
     column_class = middle // (right.b * right.d) * right.d + middle % right.d
     blocks, block_of, ranks = torch.unique(
@@ -195,6 +198,7 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
     columns = W.new_zeros(left.columns, left.b)
     rows = W.new_zeros(left.columns, right.c)
     outside, discarded = W.clone(), 0.0
+    # Blocks of the same rank have the same size, and one batched decomposition does for all of them.
     for rank in ranks.unique().tolist():
         here = ranks == rank
         which = members[begins[here][:, None] + torch.arange(rank, device=W.device)]  # (blocks, rank)
@@ -203,10 +207,12 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
         block = W[at_rows[:, :, None], at_columns[:, None, :]]
         u, s, vh = torch.linalg.svd(block, full_matrices=False)
         kept = min(rank, s.shape[1])
+        # K₁ takes U alone, with orthonormal columns: what later splits discard is then orthogonal to what this one
+        # discards, and squares of errors add up (see the module).
         columns[which[:, :kept]] = u[:, :, :kept].mT
         rows[which[:, :kept]] = s[:, :kept, None] * vh[:, :kept]
         discarded += _square(s[:, kept:])
-        outside[at_rows[:, :, None], at_columns[:, None, :]] = 0
+        outside[at_rows[:, :, None], at_columns[:, None, :]] = 0  # what remains in the end lies in no block
     return _Split(
         columns.reshape(left.a, left.c, left.d, left.b).permute(0, 3, 1, 2),
         rows.reshape(right.a, right.b, right.d, right.c).permute(0, 1, 3, 2),
@@ -216,19 +222,19 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
 
 
 def _line_indices(a: int, size: int, d: int, device: torch.device) -> Tensor:
-    """(ad, size): row i·d + j holds i·size·d + k·d + j for each k."""
+    """Return (ad, size): row i·d + j holds i·size·d + k·d + j for each k."""
     return torch.arange(a * size * d, device=device).reshape(a, size, d).transpose(1, 2).reshape(a * d, size)
 
 
 def _extract_weight(matrix: Tensor, pattern: Pattern) -> Tensor:
-    """The entries of a matrix on the support, as a weight (a, b, c, d)."""
+    """Return the entries of a matrix on the support, as a weight (a, b, c, d)."""
     a, b, c, d = pattern.shape
     blocks = matrix.reshape(a, b, d, a, c, d).diagonal(dim1=0, dim2=3)  # (b, d, c, d, a)
     return blocks.diagonal(dim1=1, dim2=3).permute(2, 0, 1, 3)  # (b, c, a, d) → (a, b, c, d)
 
 
 def _balance(factors: list[Tensor]) -> list[Tensor]:
-    """The same product of factors of equal norms: small and large ones round and train worse."""
+    """Rescale factors to equal norms, with the same product: small and large ones round and train worse."""
     norms = [float(torch.linalg.vector_norm(factor)) for factor in factors]
     if len(norms) == 1 or min(norms) == 0:
         return factors
@@ -237,7 +243,7 @@ def _balance(factors: list[Tensor]) -> list[Tensor]:
 
 
 def _refine(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], steps: int) -> list[Tensor]:
-    """After so many steps of L-BFGS; the factors themselves if it finds nothing better."""
+    """Refine factors by so many steps of L-BFGS, and return the given ones if it finds nothing better."""
     norm = _square(target)
     if norm == 0:
         return factors

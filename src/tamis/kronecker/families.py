@@ -15,19 +15,19 @@ from tamis.kronecker.pattern import Pattern, PatternLike, as_chain
 
 
 def dense(M: int, N: int) -> list[Pattern]:
-    """Any matrix of M rows and N columns: (1, M, N, 1)."""
+    """Return the pattern of any matrix of M rows and N columns: (1, M, N, 1)."""
     _check_sizes(M=M, N=N)
     return [Pattern(1, M, N, 1)]
 
 
 def low_rank(M: int, N: int, rank: int) -> list[Pattern]:
-    """Matrices of at most this rank: (1, M, r, 1), (1, r, N, 1)."""
+    """Return the patterns of matrices of at most this rank: (1, M, r, 1), (1, r, N, 1)."""
     _check_sizes(M=M, N=N, rank=rank)
     return [Pattern(1, M, rank, 1), Pattern(1, rank, N, 1)]
 
 
 def butterfly(n: int) -> list[Pattern]:
-    """Square dyadic butterflies, n = 2^L: (2^{ℓ−1}, 2, 2, 2^{L−ℓ}) for ℓ = 1…L.
+    """Return the patterns of square dyadic butterflies, n = 2^L: (2^{ℓ−1}, 2, 2, 2^{L−ℓ}) for ℓ = 1…L.
 
     The Hadamard matrix is one; so is the Fourier matrix, when its columns are put in the order `bit_reversal(n)`.
 
@@ -39,13 +39,13 @@ def butterfly(n: int) -> list[Pattern]:
 
 
 def kaleidoscope(n: int) -> list[Pattern]:
-    """A butterfly of size n = 2^L, and after it (to its right) one in the reverse order, ℓ = L…1 first."""
+    """Return a butterfly of size n = 2^L and, to its right, one in the reverse order, ℓ = L…1."""
     forth = butterfly(n)
     return [*forth, *reversed(forth)]
 
 
 def block_butterfly(n: int, block: int) -> list[Pattern]:
-    """Butterflies of blocks, n = 2^L·t: (2^{ℓ−1}, 2t, 2t, 2^{L−ℓ}) for ℓ = 1…L.
+    """Return the patterns of butterflies of blocks, n = 2^L·t: (2^{ℓ−1}, 2t, 2t, 2^{L−ℓ}) for ℓ = 1…L.
 
     Args:
         n: rows and columns.
@@ -56,7 +56,7 @@ def block_butterfly(n: int, block: int) -> list[Pattern]:
 
 
 def monarch(M: int, N: int, p: int) -> list[Pattern]:
-    """Monarch matrices: (1, M/p, min(M, N)/p, p), (p, min(M, N)/p, N/p, 1).
+    """Return the patterns of Monarch matrices: (1, M/p, min(M, N)/p, p), (p, min(M, N)/p, N/p, 1).
 
     Their product is dense if p² ≤ min(M, N).
 
@@ -76,7 +76,7 @@ def monarch(M: int, N: int, p: int) -> list[Pattern]:
 
 
 def deformable_butterfly(patterns: Iterable[PatternLike]) -> list[Pattern]:
-    """Any chain of patterns whose sizes fit, a_ℓ c_ℓ d_ℓ = a_{ℓ+1} b_{ℓ+1} d_{ℓ+1}; checked, and handed back.
+    """Check that the sizes of any patterns fit, a_ℓ c_ℓ d_ℓ = a_{ℓ+1} b_{ℓ+1} d_{ℓ+1}, and return them.
 
     Example:
         >>> [str(pattern) for pattern in deformable_butterfly([(1, 3, 2, 2), (2, 2, 5, 1)])]
@@ -86,7 +86,7 @@ def deformable_butterfly(patterns: Iterable[PatternLike]) -> list[Pattern]:
 
 
 def bit_reversal(n: int) -> Tensor:
-    """0…n−1 with the binary digits of each in reverse order, n = 2^L.
+    """Return 0…n−1 with the binary digits of each in reverse order, n = 2^L.
 
     Example:
         >>> fourier = torch.fft.fft(torch.eye(8, dtype=torch.complex128))
@@ -99,7 +99,7 @@ def bit_reversal(n: int) -> Tensor:
 
 
 def _doublings(n: int, block: int) -> int:
-    """L with n = 2^L·block, at least 1."""
+    """Return L with n = 2^L·block, at least 1."""
     _check_sizes(n=n, block=block)
     times, rest = divmod(n, block)
     if rest or times < 2 or times & (times - 1):

@@ -62,7 +62,7 @@ NOT_CACHED = (None, None)
 
 
 class Call(NamedTuple):
-    """A product that a layer asks for; the weights leftmost first, `backend` None to have one chosen."""
+    """A product that a layer asks for: the weights leftmost first, `backend` None to have one chosen."""
 
     x: Tensor
     weights: tuple[Any, ...]
@@ -74,7 +74,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)  # each is itself alone
 class _Prepared:
-    """Steps from x to x Wᵀ + bias, with what the weights were when these were prepared.
+    """The steps from x to x Wᵀ + bias, with the state of the weights that they were prepared from.
 
     The memory of the weights is held, so that no other tensor can come to lie there: an address tells them apart.
     """
@@ -88,7 +88,7 @@ class _Prepared:
     outputs: int
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x Wᵀ + bias, or W x + bias."""
+        """Compute x Wᵀ + bias, or W x + bias."""
         shape = x.shape
         if self.takes_any_shape or len(shape) == 2:
             return self._multiply_matrix(x, bias)
@@ -113,7 +113,7 @@ class _Prepared:
 
 
 class InferenceCache:
-    """Products of one layer at inference; see the module.
+    """The products of one layer at inference, with the weights as backends read them; see the module.
 
     Example:
         >>> layer = KroneckerLinear(monarch(96, 64, 4)).eval()
@@ -128,7 +128,7 @@ class InferenceCache:
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
 
     def __len__(self) -> int:
-        """For how many kinds of inputs weights are kept."""
+        """Return for how many kinds of inputs weights are cached."""
         return len(self._prepared)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> InferenceCache:
@@ -138,23 +138,24 @@ class InferenceCache:
         return InferenceCache, ()
 
     def clear(self) -> None:
-        """Give back the memory of what is kept."""
+        """Empty the cache, which frees its memory."""
         self._by_call, self._prepared = {}, {}
 
     def product(self, call: Call) -> Tensor | None:
-        """x Wᵀ + bias, or W x + bias; None where something looks on or does not fit: `multiply` knows what to do."""
+        """Compute x Wᵀ + bias, or W x + bias; None where `multiply` must do it, or say what is wrong."""
         key = _key_of(call)
         if key is None:
             return None
         table, prepared = self._by_call.get(key, NOT_CACHED)
         if prepared is None or table is not tuning.read_table() or prepared.state != _state(call):
+            # Only where something is new: these checks take longer than a small product.
             if not _is_supported(call):
                 return None
             prepared = self._choose_and_prepare(key, call)
         return prepared.product(call.x, call.bias)
 
     def _choose_and_prepare(self, key: CallKey, call: Call) -> _Prepared:
-        """What is prepared for a call of this kind, once backends are chosen: now, or for a batch of another size."""
+        """Choose backends for a call, and return what is prepared for them, now or for an earlier batch."""
         table, ways = tuning.read_table(), _choose_backends(call)
         kind = (ways, call.x.dtype, call.x.device, call.layout, key[-1])
         prepared = self._prepared.get(kind)
@@ -165,7 +166,8 @@ class InferenceCache:
 
     def _prepare(self, kind: tuple[Any, ...], ways: tuple[Backend, ...], call: Call) -> _Prepared:
         weights, patterns, layout = call.weights, call.patterns, call.layout
-        state = _state(call)  # before the weights are read: a change meanwhile shows in the next call
+        # Taken before the weights are read: a change meanwhile shows in the next call.
+        state = _state(call)
         held = tuple(weight.untyped_storage() for weight in weights)
         others = {of: prepared for of, prepared in self._prepared.items() if prepared.state == state}
         if len(others) >= MOST_KINDS:
@@ -186,7 +188,7 @@ class InferenceCache:
 
 
 def is_whole_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like: Tensor) -> bool:
-    """Whether one dense product by K₁…K_L takes less than one by each factor, as these ways multiply.
+    """Say whether one dense product by K₁…K_L costs less than one by each factor with these backends.
 
     Counted are multiplications; in half precision on a GPU, for each product, those or the numbers that it moves,
     whichever take longer. Of ways that are not dense, the numbers alone: they take at least as long.
@@ -206,7 +208,7 @@ def is_whole_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like:
 
 
 def _slice_length(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> int | None:
-    """How many vectors a CPU takes through a chain at a time; None: all of them."""
+    """Return how many vectors a CPU takes through a chain at a time, or None for all of them."""
     if weight.is_cuda or layout != BATCH_FIRST:
         return None
     widest = max(max(pattern.rows, pattern.columns) for pattern in patterns)
@@ -214,7 +216,7 @@ def _slice_length(weight: Tensor, patterns: Sequence[Pattern], layout: str) -> i
 
 
 def _multiply_out(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Tensor:
-    """K₁…K_L as one matrix, rounded once: the rightmost factor, multiplied by one factor after the other."""
+    """Multiply K₁…K_L out into one matrix that is rounded once, from the rightmost factor on."""
     dtype = weights[0].dtype
     wide = accumulation_dtype(dtype)
     whole = as_matrix(weights[-1].to(wide), patterns[-1])
@@ -224,7 +226,7 @@ def _multiply_out(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Ten
 
 
 def prepare_step(way: Backend, weight: Tensor, pattern: Pattern, layout: str) -> Step:
-    """One way to multiply by one weight, which it has as it reads it."""
+    """Return the product by one weight in one backend, with the weight as that backend reads it."""
     if way.prepare is not None:
         return way.prepare(weight, pattern, layout)
 
@@ -236,7 +238,7 @@ def prepare_step(way: Backend, weight: Tensor, pattern: Pattern, layout: str) ->
 
 
 def _key_of(call: Call) -> CallKey | None:
-    """None where something of torch looks on, or x does not fit. The last are stream and precision."""
+    """Return the key of a call, which ends with stream and precision; None where it cannot be cached."""
     if is_intercepted() or is_transform_active():
         return None
     x, columns = call.x, call.patterns[-1].columns
@@ -262,7 +264,7 @@ def _key_of(call: Call) -> CallKey | None:
 
 
 def _choose_backends(call: Call) -> tuple[Backend, ...]:
-    """The backend of each factor, leftmost first."""
+    """Choose the backend of each factor, leftmost first."""
     x, layout = call.x, call.layout
     batch = x.numel() // call.patterns[-1].columns
     found, tuned = [], False
@@ -291,7 +293,7 @@ def _state(call: Call) -> State:
 
 
 def _is_supported(call: Call) -> bool:
-    """Whether plain numbers are multiplied, of one dtype on one device, and of the sizes that patterns say."""
+    """Say whether x, weights and bias are plain tensors of one dtype on one device, of the sizes of the patterns."""
     x, bias = call.x, call.bias
     if x.layout != torch.strided or len(call.weights) != len(call.patterns):
         return False
@@ -308,5 +310,5 @@ def _is_supported(call: Call) -> bool:
 
 
 def _is_part_of_larger_tensor(weight: Tensor) -> bool:
-    """Whether it lies in a larger tensor, as `vector_to_parameters` has it: torch counts changes of that apart."""
+    """Say whether a weight is part of a larger tensor, whose changes torch counts apart."""
     return weight.untyped_storage().nbytes() > weight.numel() * weight.itemsize

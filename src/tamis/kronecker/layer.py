@@ -1,4 +1,4 @@
-"""`KroneckerLinear`: a linear layer whose matrix is a product of Kronecker-sparse factors."""
+"""The linear layer whose matrix is a product of Kronecker-sparse factors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
 
 @lru_cache(maxsize=64)
 def _names(count: int) -> tuple[str, ...]:
-    """Of so many parameters in an `nn.ParameterList`."""
+    """Return the names of so many parameters in an `nn.ParameterList`."""
     return tuple(str(place) for place in range(count))
 
 
 class KroneckerLayer(nn.Module):
-    """What the layers of this room share: W = K₁…K_L and a bias.
+    """The base of Kronecker layers: W = K₁…K_L and a bias.
 
     Attributes:
         patterns: of the factors, leftmost first.
@@ -71,7 +71,7 @@ class KroneckerLayer(nn.Module):
             nn.init.uniform_(self.bias, -bound, bound)
 
     def dense_weight(self) -> Tensor:
-        """W = K₁…K_L as one matrix (outputs, inputs), as `nn.Linear` has it; differentiable."""
+        """Compute W = K₁…K_L as one matrix (outputs, inputs), as `nn.Linear` has it; differentiable."""
         matrices = [as_matrix(factor, pattern) for factor, pattern in zip(self.factors, self.patterns, strict=True)]
         return torch.linalg.multi_dot(matrices) if len(matrices) > 1 else matrices[0]
 
@@ -95,14 +95,14 @@ class KroneckerLayer(nn.Module):
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._cache.clear()  # of other weights, as of `to`
+        self._cache.clear()  # `to` exchanges the weights
         return super()._apply(fn, recurse)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__({"_cache": InferenceCache(), **state})  # of a layer that was pickled when nothing was kept
+        super().__setstate__({"_cache": InferenceCache(), **state})  # a layer that was pickled before there was a cache
 
     def _product(self, x: Tensor, layout: str) -> Tensor:
-        """x Wᵀ + bias, or W x + bias: the rightmost factor first."""
+        """Compute x Wᵀ + bias, or W x + bias: the rightmost factor first."""
         if not (self.training or torch.compiler.is_compiling()):
             y = self._cached_product(x, layout)
             if y is not None:
@@ -124,7 +124,7 @@ class KroneckerLayer(nn.Module):
         return self._cache.product(Call(x, weights, bias, self.patterns, layout, self.backend))
 
     def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        self._cache.clear()  # views of the weights, which could not be exchanged for others
+        self._cache.clear()  # it holds views of the weights, and torch refuses to swap a tensor that has any
         super()._load_from_state_dict(*arguments, **options)
 
     def _repr_parts(self) -> str:
@@ -135,7 +135,7 @@ class KroneckerLayer(nn.Module):
 
 
 class KroneckerLinear(KroneckerLayer):
-    """y = x Wᵀ + bias with W = K₁…K_L, in the place of `nn.Linear`.
+    """A linear layer y = x Wᵀ + bias with W = K₁…K_L, in the place of `nn.Linear`.
 
     It has Σ_ℓ a_ℓ b_ℓ c_ℓ d_ℓ weights and needs as many multiplications for a vector.
 
@@ -171,7 +171,7 @@ class KroneckerLinear(KroneckerLayer):
 
     @property
     def weight(self) -> Tensor:
-        """`dense_weight()`, multiplied out anew each time, for code that reads the weight of a linear layer."""
+        """Return `dense_weight()`, multiplied out anew each time, for code that reads the weight of a linear layer."""
         return self.dense_weight()
 
     def forward(self, x: Tensor) -> Tensor:

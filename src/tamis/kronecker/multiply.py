@@ -1,4 +1,4 @@
-"""`multiply`: a batch of vectors by one Kronecker-sparse factor."""
+"""Multiplication of a batch of vectors by one Kronecker-sparse factor."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def multiply(
     backend: str | None = None,
     explain: bool = False,
 ) -> Tensor | tuple[Tensor, str]:
-    """x Kᵀ for the Kronecker-sparse matrix K of a pattern (a, b, c, d), with B·abcd multiplications.
+    """Compute x Kᵀ for the Kronecker-sparse matrix K of a pattern (a, b, c, d), with B·abcd multiplications.
 
         y[…, i·bd + k·d + j] = Σ_l weight[i, k, l, j] · x[…, i·cd + l·d + j]
 
@@ -85,7 +85,7 @@ def multiply(
 
 
 def as_autocast(tensor: Tensor) -> Tensor:
-    """In autocast's dtype where that is on: it casts for matrix products of torch, and not for those of others."""
+    """Cast a tensor to autocast's dtype where that is on, as torch itself does for its own products alone."""
     device = tensor.device.type
     if tensor.is_complex() or tensor.dtype == torch.float64 or device == "meta":
         return tensor
@@ -95,13 +95,13 @@ def as_autocast(tensor: Tensor) -> Tensor:
 
 
 def check_layout(layout: str) -> None:
-    """Whether a layout is one of `LAYOUTS`."""
+    """Raise InvalidInput for a layout that is not in `LAYOUTS`."""
     if layout not in LAYOUTS:
         raise InvalidInput(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
 
 
 def check_numbers(name: str, tensor: Tensor) -> None:
-    """Whether an argument of this name is a tensor of real or complex numbers, all of which are there."""
+    """Raise InvalidInput for an argument that is not a dense tensor of real or complex numbers."""
     if not isinstance(tensor, Tensor):
         raise InvalidInput(f"{name} must be a tensor, got {type(tensor).__name__}")
     if not (tensor.is_floating_point() or tensor.is_complex()):

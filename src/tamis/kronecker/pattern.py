@@ -53,50 +53,50 @@ class Pattern:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(a, b, c, d), the shape of the weight."""
+        """Return (a, b, c, d), the shape of the weight."""
         return self.a, self.b, self.c, self.d
 
     @property
     def rows(self) -> int:
-        """abd, the number of outputs."""
+        """Return abd, the number of outputs."""
         return self.a * self.b * self.d
 
     @property
     def columns(self) -> int:
-        """acd, the number of inputs."""
+        """Return acd, the number of inputs."""
         return self.a * self.c * self.d
 
     @property
     def nonzeros(self) -> int:
-        """abcd, the number of weights."""
+        """Return abcd, the number of weights."""
         return self.a * self.b * self.c * self.d
 
     @property
     def density(self) -> Fraction:
-        """The share of entries that may differ from 0: 1/(ad)."""
+        """Return the share of entries that may differ from 0: 1/(ad)."""
         return Fraction(1, self.a * self.d)
 
     @property
     def transposed(self) -> Pattern:
-        """The pattern of the transposed matrix."""
+        """Return the pattern of the transposed matrix."""
         return Pattern(self.a, self.c, self.b, self.d)
 
     @property
     def time_ratio(self) -> float:
-        """(b + c)/(bc): numbers moved for each multiplication (5.2). Where it is large, moving less pays."""
+        """Return (b + c)/(bc): numbers moved for each multiplication (5.2). Where it is large, moving less pays."""
         return (self.b + self.c) / (self.b * self.c)
 
     @property
     def energy_ratio(self) -> float:
-        """d(b + c)/(bc), the same for energy: numbers that belong together lie d apart (section 5.4)."""
+        """Return d(b + c)/(bc), the same for energy: numbers that belong together lie d apart (section 5.4)."""
         return self.d * self.time_ratio
 
     def cost(self, batch: int = 1) -> int:
-        """Multiplications, and as many additions, for a batch: B·abcd (section 5.1.1)."""
+        """Count multiplications, and as many additions, for a batch: B·abcd (section 5.1.1)."""
         return batch * self.nonzeros
 
     def support(self) -> Tensor:
-        """The matrix I_a ⊗ 1_{b×c} ⊗ I_d, of bool."""
+        """Return the matrix I_a ⊗ 1_{b×c} ⊗ I_d, of bool."""
         outer, block, inner = torch.eye(self.a), torch.ones(self.b, self.c), torch.eye(self.d)
         return torch.kron(torch.kron(outer, block), inner).bool()
 
@@ -105,7 +105,7 @@ PatternLike = Pattern | Sequence[int]
 
 
 def as_pattern(given: PatternLike) -> Pattern:
-    """A pattern, also from four numbers.
+    """Return a pattern, also from four numbers.
 
     Example:
         >>> as_pattern((1, 4, 2, 3))
@@ -119,7 +119,7 @@ def as_pattern(given: PatternLike) -> Pattern:
 
 
 def as_chain(patterns: Iterable[PatternLike]) -> tuple[Pattern, ...]:
-    """Patterns of a product K₁…K_L, leftmost first, if their sizes fit: a₁c₁d₁ = a₂b₂d₂ and so on (ERRATA 21)."""
+    """Check that the sizes of a product K₁…K_L fit, a₁c₁d₁ = a₂b₂d₂ and so on (ERRATA 21), and return its patterns."""
     if isinstance(patterns, (Pattern, str)) or not isinstance(patterns, Iterable):
         raise InvalidInput(f"the patterns of a product come in a list, leftmost first, got {patterns!r}")
     chain = tuple(as_pattern(each) for each in patterns)
@@ -135,13 +135,13 @@ def as_chain(patterns: Iterable[PatternLike]) -> tuple[Pattern, ...]:
 
 
 def is_chainable(left: Pattern, right: Pattern) -> bool:
-    """Whether the support of a product of these two is again a Kronecker pattern, with blocks of one rank."""
+    """Say whether the support of a product of these two is again a Kronecker pattern, with blocks of one rank."""
     divides = right.a % left.a == 0 and left.d % right.d == 0 and left.a * left.c % right.a == 0
     return divides and left.columns == right.rows
 
 
 def explain_not_chainable(left: Pattern, right: Pattern) -> str:
-    """What must divide what, for a message about two patterns that are not."""
+    """Say what must divide what, for a message about two patterns that are not chainable."""
     return (
         f"{left} and {right} are not chainable: {left.a} must divide {right.a}, {right.d} must divide {left.d}, and "
         f"{right.a} must divide ac = {left.a * left.c}"
@@ -149,7 +149,7 @@ def explain_not_chainable(left: Pattern, right: Pattern) -> str:
 
 
 def product(left: Pattern, right: Pattern) -> Pattern:
-    """The pattern of K₁K₂: (a₁, b₁d₁/d₂, a₂c₂/a₁, d₂).
+    """Return the pattern of K₁K₂: (a₁, b₁d₁/d₂, a₂c₂/a₁, d₂).
 
     Example:
         >>> product(Pattern(1, 2, 2, 2), Pattern(2, 2, 2, 1))
@@ -164,7 +164,7 @@ def product(left: Pattern, right: Pattern) -> Pattern:
 
 
 def product_support(patterns: Iterable[PatternLike]) -> Tensor:
-    """Which entries of K₁…K_L may differ from 0: a matrix of bool, found by following the columns of the identity."""
+    """Return which entries of K₁…K_L may differ from 0, found by following the columns of the identity."""
     chain = as_chain(patterns)
     reached = torch.eye(chain[-1].columns)
     for pattern in reversed(chain):
@@ -175,7 +175,7 @@ def product_support(patterns: Iterable[PatternLike]) -> Tensor:
 
 
 def product_density(patterns: Iterable[PatternLike]) -> Fraction:
-    """The share of entries of K₁…K_L that may differ from 0.
+    """Return the share of entries of K₁…K_L that may differ from 0.
 
     Example:
         >>> product_density([(1, 2, 2, 2), (2, 2, 2, 1)])
@@ -189,21 +189,22 @@ def product_density(patterns: Iterable[PatternLike]) -> Fraction:
 
 
 def is_dense(patterns: Iterable[PatternLike]) -> bool:
-    """Whether every entry of K₁…K_L may differ from 0, so that every output sees every input."""
+    """Say whether every entry of K₁…K_L may differ from 0, so that every output sees every input."""
     return product_density(patterns) == 1
 
 
 def nonzeros(patterns: Iterable[PatternLike]) -> int:
-    """Weights of a whole product, which are the multiplications for one vector, too."""
+    """Count the weights of a product, which are the multiplications for one vector, too."""
     return sum(pattern.nonzeros for pattern in as_chain(patterns))
 
 
 def _shorten(chain: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-    """A shorter chain of the same support: chainable neighbours are joined, and a dense factor stays dense."""
+    """Return a shorter chain of the same support: chainable neighbours are joined, and a dense factor stays dense."""
     short = list(chain[:1])
     for pattern in chain[1:]:
         dense = 1 in (short[-1].density, pattern.density)
-        if dense:  # every row and column of the other one has an entry
+        # A dense matrix times any pattern is dense, since every row and column of a pattern has an entry.
+        if dense:
             short[-1] = Pattern(1, short[-1].rows, pattern.columns, 1)
         elif is_chainable(short[-1], pattern):
             short[-1] = product(short[-1], pattern)

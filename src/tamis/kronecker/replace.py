@@ -1,4 +1,4 @@
-"""`replace`: linear layers of a network by products of Kronecker-sparse factors."""
+"""Replacement of linear layers of a network by products of Kronecker-sparse factors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replace(
     seed: int = 0,
     progress: Listener = False,
 ) -> nn.Module:
-    """A copy of a network with `KroneckerLinear` in the place of `nn.Linear`.
+    """Return a copy of a network with `KroneckerLinear` in the place of `nn.Linear`.
 
     Biases, devices, dtypes and modes stay those of the layers. Hooks do not: those of a layer that is replaced are not
     called for the new one, so register them again on what `replace` gives.
@@ -75,7 +75,7 @@ def replace(
 
 
 def patterns_of(model: nn.Module) -> dict[str, list[list[int]]]:
-    """The products of a network as a recipe has them, by name: `replace` takes them to make the same layers.
+    """Return the patterns of a network's layers by name, as a recipe has them: `replace` makes the same layers of them.
 
     Example:
         >>> patterns_of(replace(mlp(), {"linear1": monarch(32, 64, 4)}))
@@ -88,7 +88,7 @@ def patterns_of(model: nn.Module) -> dict[str, list[list[int]]]:
 def _choose_chains(
     model: nn.Module, patterns: Choice, keep: Patterns, convolutions: bool
 ) -> dict[str, tuple[Pattern, ...]]:
-    """The layers to be replaced, by name, and the patterns of each."""
+    """Choose the layers to be replaced, by name, and the patterns of each."""
     layers = _layers(model, convolutions)
     kept = _match_kept(keep, layers)
     choose = _by_name(patterns, layers)
@@ -107,7 +107,7 @@ def _choose_chains(
 
 
 def _by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int], Chain | None]:
-    """Whatever the user gave as a function of a layer's name and its numbers of outputs and inputs."""
+    """Turn the user's choice into a function of a layer's name and its numbers of outputs and inputs."""
     if isinstance(patterns, Mapping):
         unknown = [name for name in patterns if name not in layers]
         if unknown:
@@ -121,7 +121,7 @@ def _by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int
 
 
 def _layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
-    """What can be replaced, by name. Of exactly these classes: what a subclass does with its weight is unknown."""
+    """Return the layers that can be replaced, by name; no subclasses, which may use their weight otherwise."""
     kinds = (nn.Linear, nn.Conv2d) if convolutions else (nn.Linear,)
     layers: dict[str, Replaceable] = {}
     for name, module in model.named_modules():
@@ -184,7 +184,7 @@ def _check_layer(name: str, layer: Replaceable, model: nn.Module) -> None:
 
 
 def _owners(parameter: nn.Parameter, model: nn.Module) -> list[str]:
-    """The modules that have it, by name. A module under several names is one layer; several modules are not."""
+    """Return the names of the modules that have a parameter. A module under several names counts once."""
     return [
         name or "the model itself"
         for name, module in model.named_modules()
@@ -196,7 +196,7 @@ def _owners(parameter: nn.Parameter, model: nn.Module) -> list[str]:
 def _make_layer(
     name: str, layer: Replaceable, chain: tuple[Pattern, ...], begin: str, refine: int
 ) -> tuple[KroneckerLayer, dict[str, float]]:
-    """The new layer in the place of one, and how far it is from it."""
+    """Make the layer that replaces one, and return it with its relative error."""
     weight = layer.weight.detach()
     made = _empty_like(layer, chain)
     figures: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""`suggest`: which chains of patterns to put in the place of a dense matrix, under a budget of weights.
+"""Suggestions of chains of patterns for a dense matrix, under a budget of weights.
 
 Chains of chainable patterns whose product is dense are these, for divisors a_2 | … | a_L of N and d_{L−1} | … | d_1
 of M, and ranks r_1, …, r_{L−1}, with a_1 = d_L = 1, r_0 d_0 = M and r_L a_{L+1} = N:
@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tamis.errors import InvalidInput
 from tamis.kronecker.families import dense
@@ -33,12 +34,12 @@ class Suggestion:
 
 
 def suggest(M: int, N: int, budget: int | float, target: str = "time", factors: int = 2) -> list[Suggestion]:
-    """Chains whose product is dense, those first that a kernel which moves few numbers is expected to be fastest for.
+    """Suggest chains whose product is dense, ordered by how fast a kernel that moves few numbers is expected to be.
 
     Of all chains within the budget, those that use at least half as many weights as the largest one are ranked, by the
     smallest ratio of their factors: (b + c)/(bc) for time, d(b + c)/(bc) for energy; then by the mean of their ratios,
-    then by the fewest weights. The first 20 are given. A chain with a factor that its neighbour could absorb is none;
-    in chains of more than two factors, ranks are powers of 2.
+    then by the fewest weights. The first 20 are given. Chains with a factor that its
+    neighbour could absorb are left out; in chains of more than two factors, ranks are powers of 2.
 
     Args:
         M, N: rows and columns of the matrix.
@@ -92,15 +93,25 @@ def _rank(chain: tuple[Pattern, ...], target: str) -> tuple[float, float, int, t
 
 
 def _chains(M: int, N: int, most: int, length: int) -> Iterator[tuple[Pattern, ...]]:
-    """Every chain of so many factors within a number of weights, from left to right."""
+    """Yield every chain of so many factors within a number of weights, from left to right."""
     ranks = range(1, most + 1) if length == 2 else [2**power for power in range(most.bit_length())]
-    yield from _extend_chain((), 1, M, N, M, most, length, ranks)
+    yield from _extend_chain(_Beginning((), 1, M, M), N, most, length, ranks)
+
+
+class _Beginning(NamedTuple):
+    """The first factors of a chain, and what the next one needs of them: its a, rows = r_{ℓ−1} d_{ℓ−1}, and d_{ℓ−1}."""
+
+    patterns: tuple[Pattern, ...]
+    a: int
+    rows: int
+    d: int
 
 
 def _extend_chain(
-    before: tuple[Pattern, ...], a: int, rows: int, N: int, d_before: int, most: int, length: int, ranks: Iterable[int]
+    beginning: _Beginning, N: int, most: int, length: int, ranks: Iterable[int]
 ) -> Iterator[tuple[Pattern, ...]]:
-    """Chains that begin with `before`; the next factor has this a, and rows = r_{ℓ−1} d_{ℓ−1}."""
+    """Yield the chains that begin so, with `length` factors and at most `most` weights more."""
+    before, a, rows, d_before = beginning
     if length == 1:  # the last factor: d = 1, c = N/a
         last = Pattern(a, rows, N // a, 1)
         if last.nonzeros <= most and _is_irreducible(before, last):
@@ -116,11 +127,12 @@ def _extend_chain(
                 pattern = Pattern(a, b, rank * step, d)
                 if _is_irreducible(before, pattern):
                     left = most - pattern.nonzeros
-                    yield from _extend_chain((*before, pattern), a_next, rank * d, N, d, left, length - 1, ranks)
+                    longer = _Beginning((*before, pattern), a_next, rank * d, d)
+                    yield from _extend_chain(longer, N, left, length - 1, ranks)
 
 
 def _is_irreducible(before: tuple[Pattern, ...], pattern: Pattern) -> bool:
-    """Whether the rank between the last factor and this one is below its number of columns."""
+    """Say whether the rank between the last factor and this one is below its number of columns."""
     if not before:
         return True
     rank = pattern.b * pattern.d // before[-1].d

@@ -40,13 +40,13 @@ MOST_DENSE_ENTRIES = 160  # the same for "entries", and more for each entry of a
 MORE_DENSE_ENTRIES = {BATCH_FIRST: 64, BATCH_LAST: 32}
 FILLED = 2**20  # outputs from which on there are tiles for all of a GPU
 SMALL = 2**22  # entries of a matrix that one vector is multiplied by faster than by its blocks
-INSTALLED = find_spec("triton") is not None  # asked here, where torch.compile does not look on
+INSTALLED = find_spec("triton") is not None  # asked here: torch.compile could not trace it in a call
 OLDEST = (8, 0)  # the compute capability from which on tensor cores multiply TF32 and bfloat16 numbers
 
 
 @torch.library.custom_op("tamis::kronecker_multiply", mutates_args=())
 def kronecker_multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
-    """x Kᵀ, or K x where the batch is last, as an operator that `torch.compile` and `torch.export` take as a whole."""
+    """Compute x Kᵀ, or K x where the batch is last, as one operator for torch.compile and torch.export."""
     return _multiply(x, weight, batch_last)
 
 
@@ -64,7 +64,7 @@ def _(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 
 @torch.library.custom_op("tamis::kronecker_weight_gradient", mutates_args=())
 def kronecker_weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
-    """The gradient of `kronecker_multiply` in the weight, which has this shape."""
+    """Compute the gradient of `kronecker_multiply` in the weight, which has this shape."""
     return _weight_gradient(x, gradient, shape, batch_last)
 
 
@@ -78,7 +78,7 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: 
 
 
 def _as_plain_memory(tensor: Tensor) -> Tensor:
-    """As kernels read it: number by number, and negated where torch has put that off, as in `z.conj().imag`."""
+    """Return a tensor as kernels read it: contiguous, and negated where torch has put that off (`z.conj().imag`)."""
     return tensor.resolve_neg().contiguous()
 
 
@@ -88,7 +88,7 @@ def _(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor
 
 
 def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
-    """`kronecker_multiply`, past PyTorch, which takes longer to call it than it takes, unless PyTorch looks on."""
+    """Run `kronecker_multiply` without PyTorch's dispatcher, which takes longer than a small product, if it may."""
     if _is_intercepted(x, weight):
         y: Tensor = kronecker_multiply(x, weight, batch_last)
     elif needs_gradient(x, weight):
@@ -99,7 +99,7 @@ def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
-    """`kronecker_weight_gradient`, likewise."""
+    """Run `kronecker_weight_gradient` without PyTorch's dispatcher, if it may."""
     if _is_intercepted(x, gradient) or needs_gradient(x, gradient):
         result: Tensor = kronecker_weight_gradient(x, gradient, shape, batch_last)
         return result
@@ -122,7 +122,7 @@ def _multiply_with_torch(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 
 
 def _choose_products(gradient: Tensor) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
-    """How products and gradients in the weight are computed from this gradient."""
+    """Choose the functions that compute products and weight gradients from this gradient."""
     return (
         (_multiply_with_torch, weight_gradient_with_torch)
         if needs_torch_rules(gradient)
@@ -155,7 +155,7 @@ def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, Non
 
 
 class _Product(torch.autograd.Function):
-    """`multiply` with its gradients."""
+    """The product with its gradients, which PyTorch calls faster than the operator."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:  # no setup_context: PyTorch would look up the signature in each call
@@ -170,7 +170,7 @@ kronecker_weight_gradient.register_autograd(_backward_of_gradient, setup_context
 
 
 def prefers(pattern: Pattern, dtype: torch.dtype, layout: str, batch: int) -> str:
-    """Which of "triton", "bmm" and "dense" is the fastest for tensors on a GPU, as measured on an H200.
+    """Return which of "triton", "bmm" and "dense" is the fastest for tensors on a GPU, as measured on an H200.
 
     For 25088 vectors and each of 605 patterns with ad ≥ 2, in both layouts, "triton" was in
     float32; in half precision "dense" was where it makes few multiplications for each number that it moves,
@@ -228,12 +228,12 @@ def _prefer_in_half(pattern: Pattern, way: str, layout: str, even: bool) -> str:
 
 
 def _is_bmm_faster(pattern: Pattern, most: int) -> bool:
-    """Whether "bmm" reads blocks where they lie, and they are so small that it is the faster one."""
+    """Say whether "bmm" reads blocks where they lie, and they are so small that it is the faster one."""
     return pattern.d == 1 and pattern.b * pattern.c < most * (pattern.b + pattern.c)
 
 
 def tf32_allowed() -> bool:
-    """Whether the user lets matrix products round float32 numbers to TF32 (torch.set_float32_matmul_precision)."""
+    """Say whether the user lets matrix products round float32 numbers to TF32 (torch.set_float32_matmul_precision)."""
     return torch.get_float32_matmul_precision() != "highest"
 
 

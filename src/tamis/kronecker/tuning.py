@@ -1,4 +1,4 @@
-"""`tune`: which backend is the fastest here, measured once and remembered on disk.
+"""Tuning: which backend is the fastest on this machine, measured once and stored on disk.
 
 What is measured goes to the file kronecker.json in the folder that the environment variable TAMIS_CACHE names, or in
 ~/.cache/tamis. An entry counts for one pattern, layout and dtype, for batches with the same next power of two, and only
@@ -37,7 +37,7 @@ Table = dict[str, dict[str, dict[str, Any]]]  # machine â†’ what is multiplied â
 
 @dataclass(frozen=True)
 class Tuned:
-    """What was measured for one pattern and size of batch.
+    """The measurements for one pattern and size of batch.
 
     Attributes:
         forward: the backend that multiplies the fastest.
@@ -85,7 +85,7 @@ def tune(
 
 
 def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | None:
-    """The backend that was measured to be the fastest for what is to be multiplied; None where nothing was measured."""
+    """Return the backend that was measured to be the fastest for this product; None where nothing was measured."""
     measured = read_table()
     if not measured:
         return None
@@ -97,19 +97,19 @@ def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | N
 
 
 def file() -> Path:
-    """Where the table is."""
+    """Return where the table is."""
     folder = os.environ.get("TAMIS_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "tamis")
     return Path(folder) / "kronecker.json"
 
 
 def entries(device: torch.device | str = "cpu") -> tuple[int, int]:
-    """How many entries there are for this machine, and how many in all."""
+    """Count the entries for this machine, and all of them."""
     measured = read_table()
     return len(measured.get(machine(torch.device(device)), {})), sum(map(len, measured.values()))
 
 
 def machine(device: torch.device) -> str:
-    """What an entry is measured with: hardware, threads and versions."""
+    """Describe what an entry is measured with: hardware, threads and versions."""
     threads = torch.get_num_threads() if device.type == "cpu" else 0
     index = device.index if device.index is not None or device.type != "cuda" else torch.cuda.current_device()
     return _machine(device.type, index, threads)
@@ -142,19 +142,19 @@ def _processor() -> str:
 
 
 def next_power_of_two(batch: int) -> int:
-    """The power of two that a batch does not exceed: one entry counts for all with the same."""
+    """Return the least power of two that is not below a batch: one entry counts for all batches with the same."""
     return 1 << max(batch - 1, 0).bit_length()
 
 
 def _key(pattern: Pattern, layout: str, dtype: torch.dtype, batch: int) -> str:
-    """An entry's name."""
+    """Return an entry's name in the table."""
     return f"{pattern}, {layout}, {str(dtype).removeprefix('torch.')}, {next_power_of_two(batch)}"
 
 
 def _tasks(
     pattern: Pattern, batch: int, dtype: torch.dtype, device: torch.device, layout: str, training: bool
 ) -> dict[str, Callable[[], Any]]:
-    """One task for each backend that accepts: the product, or the product and its gradients."""
+    """Make one task for each backend that accepts: the product, or the product and its gradients."""
     from tamis.kronecker.backends import BACKENDS  # which asks this module
     from tamis.kronecker.multiply import check_layout, multiply
 
@@ -177,7 +177,7 @@ def _tasks(
 
 @lru_cache(maxsize=1)
 def read_table() -> Table:
-    """What is on disk, read once, and again after `tune`: the same object as long as it says the same."""
+    """Read the table, once and again after `tune`: the same object as long as it says the same."""
     return _parse_table(file())
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tamis.kernels import binary_reference as reference
 from tamis.kernels.binary import binary_conv2d, pack_input, pack_weight
+from tamis.kernels.binary_arguments import Geometry as LayerGeometry
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytest.importorskip("triton", reason="triton is not installed")
@@ -84,6 +85,11 @@ def on(device: str, tensors: list[Tensor]) -> list[Tensor]:
     return [tensor.to(device) for tensor in tensors]
 
 
+def geometry_of(geometry: Geometry, weight: Tensor, out_groups: int = 1) -> LayerGeometry:
+    around = (geometry.stride, geometry.padding, geometry.dilation)
+    return LayerGeometry(tuple(weight.shape), *around, out_groups)
+
+
 def same_bits(found: Tensor, wanted: Tensor) -> bool:
     """Equal to the last bit, the sign of zero too."""
     return found.shape == wanted.shape and torch.equal(found.cpu().view(torch.int32), wanted.view(torch.int32))
@@ -93,14 +99,13 @@ def same_bits(found: Tensor, wanted: Tensor) -> bool:
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_every_geometry(geometry: Geometry, form: str) -> None:
     x, thresholds, flips, weight, scales = drawn(geometry, form, seed=0)
-    groups, kernel = geometry.groups, geometry.kernel
-    around = (geometry.stride, geometry.padding, geometry.dilation)
+    groups, around = geometry.groups, geometry_of(geometry, weight)
     bits, packed = reference.pack_bits(x, thresholds, flips, groups), reference.pack_weight(weight, groups)
     found_bits = binary_conv.pack_bits(*on(DEVICE, [x, thresholds, flips]), groups)
     assert torch.equal(found_bits.cpu(), bits)
-    wanted = reference.conv2d(bits, packed, scales, x.shape[1], kernel, *around)
+    wanted = reference.conv2d(bits, packed, scales, around)
     moved = on(DEVICE, scales)
-    found = binary_conv.conv2d(found_bits, packed.to(DEVICE), moved, weight.shape, *around)
+    found = binary_conv.conv2d(found_bits, packed.to(DEVICE), moved, around)
     assert same_bits(found, wanted)
 
 
@@ -125,14 +130,14 @@ def test_bits_between_layers(
         reference.pack_bits(x, thresholds, flips, geometry.groups),
         reference.pack_weight(weight, geometry.groups),
     )
-    around = (geometry.stride, geometry.padding, geometry.dilation)
-    y = reference.conv2d(bits, packed, scales, x.shape[1], geometry.kernel, *around)
+    around = geometry_of(geometry, weight, groups)
+    y = reference.conv2d(bits, packed, scales, around)
     draw = torch.Generator().manual_seed(2)
     tau, f = torch.randn(len(weight), generator=draw) * 9, torch.rand(len(weight), generator=draw) < 0.5
     tau[0] = y[0, 0, 0, 0]  # a threshold that is met
     tau[1] = float("nan")
     layer = on(DEVICE, [bits, packed])
-    found = binary_conv.conv2d(*layer, on(DEVICE, scales), weight.shape, *around, tau.to(DEVICE), f.to(DEVICE), groups)
+    found = binary_conv.conv2d(*layer, on(DEVICE, scales), around, tau.to(DEVICE), f.to(DEVICE))
     assert torch.equal(found.cpu(), reference.pack_bits(y, tau, f, groups))
 
 
@@ -150,9 +155,9 @@ def test_every_tile(tile: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch)
     geometry = Geometry(1, 64, 13, (13, 11), (3, 3), padding=(1, 1))
     x, thresholds, flips, weight, scales = drawn(geometry, "alpha", seed=4)
     bits, packed = reference.pack_bits(x, thresholds, flips, 1), reference.pack_weight(weight, 1)
-    around = (geometry.stride, geometry.padding, geometry.dilation)
-    wanted = reference.conv2d(bits, packed, scales, 64, geometry.kernel, *around)
-    found = binary_conv.conv2d(*on(DEVICE, [bits, packed]), on(DEVICE, scales), weight.shape, *around)
+    around = geometry_of(geometry, weight)
+    wanted = reference.conv2d(bits, packed, scales, around)
+    found = binary_conv.conv2d(*on(DEVICE, [bits, packed]), on(DEVICE, scales), around)
     assert same_bits(found, wanted)
 
 

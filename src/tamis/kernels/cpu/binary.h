@@ -29,7 +29,7 @@ struct Ahead {
 
 // What follows in a network, each step rounded: value + bias, · slope + shift (in one rounding, or in two), + added, and
 // no less than 0. Null where there is no such step; a slope comes with a shift.
-struct After {
+struct Epilogue {
     const float *bias, *slope, *shift;  // of channels
     bool one_rounding;
     const float* added;  // as `out` lies
@@ -52,7 +52,7 @@ struct BinaryBlock {
     // value = (border − 2 count) · scale, with scale = full[c, p], or (alpha[c] · beta[p]) · gamma[p] as far as given
     const float *alpha, *full, *beta, *gamma;
     std::size_t plane;  // pixels of an image, which is the step between channels of `full` and of `out`
-    After after;         // not with marks
+    Epilogue after;         // not with marks
     bool followed;       // whether it has any step
 
     float* out;                // value of channel c and pixel p at out + c plane + p; at out + p image where plane is 1

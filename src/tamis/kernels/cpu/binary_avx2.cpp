@@ -90,7 +90,7 @@ TAMIS_INLINE __m256 entries_of(const float* table, __m256i places) {
 
 // What follows for eight channels, or for one of them.
 template <bool along_channels>
-TAMIS_INLINE __m256 followed(const After& after, std::size_t channel, std::size_t place, __m256i mask, __m256 values) {
+TAMIS_INLINE __m256 followed(const Epilogue& after, std::size_t channel, std::size_t place, __m256i mask, __m256 values) {
     const auto of_channels = [&](const float* numbers) {
         return !along_channels ? _mm256_set1_ps(numbers[channel]) : _mm256_maskload_ps(numbers + channel, mask);
     };

@@ -25,6 +25,7 @@ template <int vectors, int words>
 TAMIS_INLINE void count_tile(const std::uint64_t* lanes, std::size_t lane, std::size_t lane_row,
                              const std::uint64_t* singles, std::size_t word_row, std::size_t rows,
                              __m512i (&counts)[words][vectors]) {
+    // Carries are counted apart and doubled once, in the end.
     __m512i carries[words][vectors];
     for (int w = 0; w < words; ++w)
         for (int v = 0; v < vectors; ++v) counts[w][v] = carries[w][v] = _mm512_setzero_si512();
@@ -73,7 +74,7 @@ TAMIS_INLINE __m512 sums_of(__m512i counts, __m512 borders) {
 
 // What follows for sixteen channels, or for one of them.
 template <bool along_channels>
-TAMIS_INLINE __m512 followed(const After& after, std::size_t channel, std::size_t place, __mmask16 mask, __m512 values) {
+TAMIS_INLINE __m512 followed(const Epilogue& after, std::size_t channel, std::size_t place, __mmask16 mask, __m512 values) {
     const auto of_channels = [&](const float* numbers) {
         return !along_channels ? _mm512_set1_ps(numbers[channel]) : _mm512_maskz_loadu_ps(mask, numbers + channel);
     };
@@ -84,7 +85,8 @@ TAMIS_INLINE __m512 followed(const After& after, std::size_t channel, std::size_
                                     : _mm512_add_ps(_mm512_mul_ps(values, slope), shift);
     }
     if (after.added != nullptr) values = _mm512_add_ps(values, _mm512_maskz_loadu_ps(mask, after.added + place));
-    return after.relu ? _mm512_max_ps(_mm512_setzero_ps(), values) : values;  // what is not a number stays
+    // The order of arguments matters: where one is not a number, the second is the result, and NaN stays, as in PyTorch.
+    return after.relu ? _mm512_max_ps(_mm512_setzero_ps(), values) : values;
 }
 
 // What becomes of up to 16 pixels of one channel, in whatever form.
@@ -93,6 +95,7 @@ void finish_pixels(const BinaryBlock& block, std::size_t channel, std::size_t pi
     const __mmask16 mask = lanes16(left);
     const float* const border = block.borders + channel * block.border_stride;
     const __m512i classes = _mm512_loadu_si512(block.classes + pixel);
+    // A permutation within a register is much faster than a gather from memory.
     const __m512 borders = block.few_classes ? _mm512_permutexvar_ps(classes, _mm512_loadu_ps(border))
                                              : _mm512_i32gather_ps(classes, border, 4);
     __m512 scale;
@@ -106,6 +109,7 @@ void finish_pixels(const BinaryBlock& block, std::size_t channel, std::size_t pi
     __m512 values = _mm512_mul_ps(sums_of(counts, borders), scale);
     if (block.marks != nullptr) {
         const __m512 threshold = _mm512_set1_ps(block.thresholds[channel]);
+        // Ordered: what is not a number is below every threshold. Lanes past the last pixel leave marks that are not read.
         block.marks[channel * block.marks_stride + pixel / 16] = _mm512_cmp_ps_mask(values, threshold, _CMP_GE_OQ);
         return;
     }
@@ -281,7 +285,7 @@ void by_pixels(const BinaryBlock& block) {
     else if (!common) nine_rows<Form::any, false>(block);
     else if (plain) stream ? nine_rows<Form::plain, true>(block) : nine_rows<Form::plain, false>(block);
     else stream ? nine_rows<Form::common, true>(block) : nine_rows<Form::common, false>(block);
-    if (block.past_cache) _mm_sfence();
+    if (block.past_cache) _mm_sfence();  // what was written past the cache is seen before the task counts as done
 }
 
 // Sixteen rows of sixteen numbers, `step` apart, to columns.

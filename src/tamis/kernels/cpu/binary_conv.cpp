@@ -48,6 +48,7 @@ private:
 
 thread_local Scratch of_planes, of_patches, of_counts, of_marks, of_words, of_ones, of_call;
 
+// Sizes come from outside: a product that wraps around would make a check of lengths pass that must not.
 std::size_t product_of(std::size_t a, std::size_t b) {
     constexpr std::size_t most = std::size_t{1} << 46;
     if (a != 0 && b > most / a) throw std::invalid_argument("binary_conv2d got sizes whose product is too large");
@@ -127,6 +128,7 @@ BinaryPlan::BinaryPlan(const BinaryShape& shape) : shape_(shape) {
     of_group_ = shape.outputs / shape.groups;
     words_ = (each_ + 63) / 64;
     taps_ = product_of(shape.kernel_height, shape.kernel_width);
+    // Borders, valid + 2 · outside, are at most twice this, and so are 2 · counts: below 2^24 every integer is a float32.
     if (product_of(each_, taps_) >= std::size_t{1} << 22)
         throw std::invalid_argument("binary_conv2d sums fewer than 2^22 products");
     rows_ = up_to(words_ * taps_, 3);
@@ -155,9 +157,10 @@ BinaryPlan::BinaryPlan(const BinaryShape& shape) : shape_(shape) {
             }
             border_classes_.push_back(std::move(border));
         }
+    // Sixteen classes fit a register, from which kernels take those of their pixels by a permutation.
     border_stride_ = plane_ == 1 ? 1 : up_to(border_classes_.size(), 16);
     product_of(border_stride_, shape.outputs);
-    classes_.assign(plane_ + 16, 0);
+    classes_.assign(plane_ + 16, 0);  // kernels load sixteen at a time, past the last pixel, too
     for (std::size_t y = 0; y < out_height_; ++y)
         for (std::size_t x = 0; x < out_width_; ++x)
             classes_[y * out_width_ + x] = rows[y] * static_cast<std::uint32_t>(column_ranges.size()) + columns[x];
@@ -292,6 +295,8 @@ void BinaryPlan::fill_patches(const BinaryKernel& kernel, const std::uint64_t* p
         }
         pixel += count;
     }
+    // Weights have zeros in the rows that fill up three, so that nothing differs there. What kernels read of a third row is
+    // the xor of all three: see binary.h.
     const std::size_t count = last - first;
     for (std::size_t row = words_ * taps_; row < rows_; ++row) std::fill_n(patches + row * stride, count, 0);
     for (std::size_t row = 0; row < rows_; row += 3) {
@@ -401,6 +406,7 @@ void BinaryPlan::run_pixels(const Frame& frame, std::size_t image, std::size_t l
         std::size_t packed = 0;  // rows
         for (std::size_t pixel = first; pixel < last; pixel += length) {
             const std::size_t end = std::min(pixel + length, last);
+            // The kernel fetches from memory what the next block reads while it counts the bits of this one.
             const float* next = nullptr;  // the rows that the block after this one needs, here or in the next image
             Range next_rows{0, 0};
             if (from_numbers) {
@@ -415,6 +421,8 @@ void BinaryPlan::run_pixels(const Frame& frame, std::size_t image, std::size_t l
                     next_rows = rows_under(first, std::min(first + length, last));
                 }
             }
+            // Bits of the result are collected by channel and joined to words once all groups are done: a word may hold
+            // channels of two of them.
             if (marks != nullptr) std::fill_n(marks, shape_.outputs * marks_stride, 0);
             for (std::size_t group = 0; group < shape_.groups; ++group) {
                 fill_patches(frame.kernel, planes + group * words_ * in_plane_, pixel, end, patches, stride);
@@ -483,6 +491,7 @@ void BinaryPlan::run_images(const Frame& frame, std::size_t first, std::size_t l
 void BinaryPlan::run(const BinaryCall& call, const BinaryKernel& kernel, std::size_t threads) const {
     check(call);
     if (call.batch == 0) return;
+    // One piece of memory that the thread keeps, for all that the tasks share: allocating it takes as long as a small layer.
     const std::size_t border_count = shape_.outputs * border_stride_, flip_words = shape_.groups * words_;
     const bool rank_one = call.gamma.entries != nullptr;
     const std::size_t factors = rank_one ? 2 * plane_ : 0;
@@ -496,7 +505,7 @@ void BinaryPlan::run(const BinaryCall& call, const BinaryKernel& kernel, std::si
                                                      std::min<std::size_t>(64, each_ - w * 64));
     fill_borders(call.weights.entries, borders);
     const float *beta = call.beta.entries, *gamma = nullptr;
-    if (rank_one) {
+    if (rank_one) {  // written out for every pixel, so that kernels load factors side by side
         float* const by_row = borders + up_to(border_count, 16);
         float* const by_column = by_row + plane_;
         for (std::size_t y = 0; y < out_height_; ++y) {
@@ -554,6 +563,7 @@ void BinaryPlan::run(const BinaryCall& call, const BinaryKernel& kernel, std::si
             run_pixels(frame, call.batch * i / parts, call.batch * (i + 1) / parts, 0, plane_);
         });
     }
+    // Fewer images than threads, or not shared out evenly: each image is divided, in whole registers of pixels.
     const std::size_t step = frame.by_channels ? 1 : 16, lines = up_to(plane_, step) / step;
     const std::size_t parts = std::min(threads, lines);
     run_all(call.batch * parts, [&](std::size_t i) {

@@ -37,7 +37,7 @@ struct BinaryCall {
     Part<const float> out_thresholds;
     Part<const std::uint8_t> out_flips;
     std::size_t out_groups;
-    Part<const float> bias, slope, shift, added;  // what follows, as in After of binary.h: with numbers out only
+    Part<const float> bias, slope, shift, added;  // what follows, as in Epilogue of binary.h: with numbers out only
     bool one_rounding, relu;
 };
 

@@ -10,7 +10,7 @@
 namespace tamis {
 namespace {
 
-float followed(const After& after, std::size_t channel, std::size_t place, float value) {
+float followed(const Epilogue& after, std::size_t channel, std::size_t place, float value) {
     if (after.bias != nullptr) value += after.bias[channel];
     if (after.slope != nullptr) {
         const float slope = after.slope[channel], shift = after.shift[channel];

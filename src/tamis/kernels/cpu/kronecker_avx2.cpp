@@ -55,6 +55,8 @@ TAMIS_INLINE void tile(const KroneckerPanel& panel, const float* spread, float* 
     const auto width = [&](int v) { return whole ? lanes : v == count - 1 ? panel.last_width : panel.width; };
     const float* vectors = panel.vectors;
     const std::ptrdiff_t row = panel.spread_row, step = panel.spread_step, gap = panel.vectors_gap;
+    // All sums stay in registers for the whole depth: rows · count of them, with `count` vectors and one spread number, are
+    // about as many as there are. Unrolling is asked for, since an array that is indexed by a variable would be in memory.
     __m256 sums[rows][count];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; ++r)
@@ -79,6 +81,7 @@ TAMIS_INLINE void tile(const KroneckerPanel& panel, const float* spread, float* 
 #pragma GCC unroll 2
         for (int v = 0; v < count; ++v) {
             float* to = out + r * panel.out_row + v * panel.out_gap;
+            // A deep product comes in parts, each added to what those before left in memory.
             if (panel.add) sums[r][v] = _mm256_add_ps(load(to, width(v)), sums[r][v]);
             store(to, sums[r][v], width(v));
         }
@@ -114,6 +117,8 @@ void multiply(const KroneckerPanel& panel) {
     }
 }
 
+// For blocks so small that several fit a register: each number finds its factors by a permutation within the register, and
+// nothing is gathered from memory.
 template <int rows>
 TAMIS_INLINE void mix_rows(const KroneckerMixture& mixture, const float* in, float* out) {
     const float* weights = mixture.weights;
@@ -150,6 +155,7 @@ void mix(const KroneckerMixture& mixture) {
     for (; r < mixture.rows; ++r) mix_rows<1>(mixture, in(), out());
 }
 
+// In pairs, a fixed order for every depth.
 TAMIS_INLINE float added_up(__m256 numbers) {
     __m128 sums = _mm_add_ps(_mm256_castps256_ps128(numbers), _mm256_extractf128_ps(numbers, 1));
     sums = _mm_add_ps(sums, _mm_movehl_ps(sums, sums));

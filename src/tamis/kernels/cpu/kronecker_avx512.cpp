@@ -40,6 +40,8 @@ TAMIS_INLINE void tile(const KroneckerPanel& panel, const float* spread, float* 
     for (int v = 0; v < count; ++v) masks[v] = first(v == count - 1 ? panel.last_width : panel.width);
     const float* vectors = panel.vectors;
     const std::ptrdiff_t row = panel.spread_row, step = panel.spread_step, gap = panel.vectors_gap;
+    // All sums stay in registers for the whole depth: rows · count of them, with `count` vectors and one spread number, are
+    // about as many as there are. Unrolling is asked for, since an array that is indexed by a variable would be in memory.
     __m512 sums[rows][count];
 #pragma GCC unroll 16
     for (int r = 0; r < rows; ++r)
@@ -64,6 +66,7 @@ TAMIS_INLINE void tile(const KroneckerPanel& panel, const float* spread, float* 
 #pragma GCC unroll 4
         for (int v = 0; v < count; ++v) {
             float* to = out + r * panel.out_row + v * panel.out_gap;
+            // A deep product comes in parts, each added to what those before left in memory.
             if (panel.add) sums[r][v] = _mm512_add_ps(_mm512_maskz_loadu_ps(masks[v], to), sums[r][v]);
             _mm512_mask_storeu_ps(to, masks[v], sums[r][v]);
         }
@@ -103,6 +106,8 @@ void multiply(const KroneckerPanel& panel) {
     }
 }
 
+// For blocks so small that several fit a register: each number finds its factors by a permutation within the register, and
+// nothing is gathered from memory.
 template <int rows>
 TAMIS_INLINE void mix_rows(const KroneckerMixture& mixture, const float* in, float* out) {
     const float* weights = mixture.weights;

@@ -17,6 +17,7 @@ void tile(const KroneckerPanel& panel, const float* spread, const float* vector,
     for (std::size_t lane = 0; lane < lanes; ++lane) places[lane] = static_cast<std::ptrdiff_t>(lane % panel.group);
     for (std::size_t t = 0; t < panel.depth; ++t) {
         float those[lanes] = {};
+        // Two loops: the first has a length that the compiler knows, and becomes one load.
         if (width == lanes)
             for (std::size_t lane = 0; lane < lanes; ++lane) those[lane] = vector[lane];
         else
@@ -75,6 +76,7 @@ void dots(const KroneckerDots& given) {
                 for (std::size_t lane = 0; lane < lanes; ++lane) sums[lane] += left[z + lane] * right[z + lane];
             for (; z < given.depth; ++z) sums[0] += left[z] * right[z];
             float& to = given.out[at(r, given.out_row) + at(v, given.out_column)];
+            // In pairs, a fixed order for every depth.
             to = (given.add ? to : 0.0f) + ((sums[0] + sums[1]) + (sums[2] + sums[3]));
         }
 }

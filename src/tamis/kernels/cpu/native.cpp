@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "affine.h"
 #include "binary_conv.h"
 #include "expand.h"
 #include "feedback.h"
@@ -241,7 +242,8 @@ public:
           one_rounding_(one_rounding),
           relu_(relu) {}
 
-    // Checked, on the addresses of arrays of the lengths that the layer is for, in the order of `lengths`.
+    // The arrays at these addresses, in the order of `lengths`. An address of 0 goes with a length of 0, and `plan_.run` checks
+    // lengths against the shape: no kernel reads past an array, as long as Python gives addresses of arrays of these lengths.
     tamis::BinaryCall call_of(const std::array<std::uintptr_t, 17>& at) const {
         return {batch_,
                 part_of<const float>(at[0], lengths_[0]),
@@ -364,6 +366,16 @@ void kronecker_weight_gradient(const char* kernel, std::size_t threads, const st
                                      floats_at<float>(weight), chosen, threads);
 }
 
+void affine(const RowsOf<const float>& in, const RowOf<const float>& slope, const RowOf<const float>& shift,
+            const RowsOf<float>& out, std::size_t threads, bool one_rounding) {
+    const std::size_t planes = in.shape(0), entries = in.shape(1), channels = slope.size();
+    if (shift.size() != channels || channels < 1 || planes % channels != 0 || out.shape(0) != planes || out.shape(1) != entries)
+        throw std::invalid_argument("affine got sizes that do not agree");
+    if (in.data() == out.data() && in.size() > 0) throw std::invalid_argument("affine cannot write over what it reads");
+    nb::gil_scoped_release released;
+    tamis::affine({in.data(), slope.data(), shift.data(), channels, entries, one_rounding, out.data()}, planes, threads);
+}
+
 // (planes, rows, columns)
 using Planes = nb::ndarray<const float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
 using PooledPlanes = nb::ndarray<float, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
@@ -374,8 +386,8 @@ void max_pool(const Planes& in, const Pair& kernel, const Pair& stride, const Pa
     const tamis::Pooling pooling{{in.shape(1), in.shape(2)}, {kernel[0], kernel[1]},     {stride[0], stride[1]},
                                  {padding[0], padding[1]},   {dilation[0], dilation[1]}, {out.shape(1), out.shape(2)}};
     const bool sloped = slope.is_valid();
-    const tamis::Before before{sloped ? slope.data() : nullptr, sloped && shift.is_valid() ? shift.data() : nullptr,
-                               sloped ? slope.size() : 1, one_rounding, relu};
+    const tamis::PoolPrologue prologue{sloped ? slope.data() : nullptr, sloped && shift.is_valid() ? shift.data() : nullptr,
+                                       sloped ? slope.size() : 1, one_rounding, relu};
     bool fits = in.shape(0) == out.shape(0) && sloped == shift.is_valid();
     if (sloped && fits) fits = slope.size() == shift.size() && slope.size() > 0 && in.shape(0) % slope.size() == 0;
     for (int axis = 0; axis < 2; ++axis) {
@@ -388,7 +400,7 @@ void max_pool(const Planes& in, const Pair& kernel, const Pair& stride, const Pa
     }
     if (!fits) throw std::invalid_argument("max_pool got sizes that do not agree");
     nb::gil_scoped_release released;
-    tamis::max_pool(in.data(), in.shape(0), pooling, before, out.data(), threads);
+    tamis::max_pool(in.data(), in.shape(0), pooling, prologue, out.data(), threads);
 }
 
 }  // namespace
@@ -450,9 +462,12 @@ NB_MODULE(_native, module) {
     module.def("kronecker_weight_gradient", &kronecker_weight_gradient, nb::arg("kernel"), nb::arg("threads"),
                nb::arg("pattern"), nb::arg("batch"), nb::arg("batch_last"), nb::arg("x"), nb::arg("x_row"), nb::arg("y"),
                nb::arg("y_row"), nb::arg("weight"), "Write the gradient of such a product in its weight.");
+    module.def("affine", &affine, nb::arg("planes").noconvert(), nb::arg("slope").noconvert(), nb::arg("shift").noconvert(),
+               nb::arg("out").noconvert(), nb::arg("threads"), nb::arg("one_rounding"),
+               "Write x · slope + shift of each channel.");
     module.def("max_pool", &max_pool, nb::arg("planes").noconvert(), nb::arg("kernel"), nb::arg("stride"),
                nb::arg("padding"), nb::arg("dilation"), nb::arg("out").noconvert(), nb::arg("threads"),
                nb::arg("slope").noconvert() = nb::none(), nb::arg("shift").noconvert() = nb::none(),
                nb::arg("one_rounding") = false, nb::arg("relu") = false,
-               "Write the largest entry of each window of planes of floats, after a line and a ReLU if wanted.");
+               "Write the largest entry of each window of planes of floats, after x · slope + shift and a ReLU if wanted.");
 }

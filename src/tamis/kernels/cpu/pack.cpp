@@ -55,6 +55,7 @@ struct Interval {
 // The interval that a place belongs to, of those of a symbol and the ones after it.
 inline Interval interval_of(std::uint32_t place, std::size_t symbol, std::span<const std::uint32_t> first,
                             std::span<const std::uint32_t> frequencies) {
+    // Most symbols that share a place of the table are next to each other; a search pays only where there are many.
     for (int steps = 0; first[symbol + 1] <= place; ++symbol) {
         if (++steps < 4) continue;
         const auto after = std::upper_bound(first.begin() + static_cast<std::ptrdiff_t>(symbol), first.end(), place);
@@ -94,6 +95,7 @@ bool decoded(std::span<const std::uint32_t> words, std::span<const std::uint32_t
         if (rest - at.first >= at.frequency) at = interval_of(rest, at.symbol, first, frequencies);
         take(at.symbol);
         state = (state >> precision) * at.frequency + rest - at.first;
+        // Words may be forged: where they end too early, the state stays small, and the comparison below says so.
         if (state < start && left > 0) state = state << 32 | words[--left];
     }
     return state == start && left == 0;
@@ -158,15 +160,18 @@ std::size_t ans_compress(std::span<const Symbol> symbols, std::span<const std::u
         shares[s] = {frequencies[s] ? ~std::uint64_t{0} / frequencies[s] : 0, frequencies[s], first[s]};
     std::uint64_t state = start;
     std::size_t used = 0;
+    // From the last symbol on: ANS is a stack, and the decoder shall give the first symbol first.
     for (std::size_t i = symbols.size(); i-- > 0;) {
         if (static_cast<std::size_t>(symbols[i]) >= shares.size()) throw std::invalid_argument("a symbol is too large");
         const Share& share = shares[static_cast<std::size_t>(symbols[i])];
         if (share.frequency == 0) throw std::invalid_argument("a symbol has no frequency");
+        // A word leaves where the next state would need more than 64 bits; the decoder takes it back at the same step.
         if (state >> (64 - precision) >= share.frequency) {
             if (used == words.size()) throw std::invalid_argument("the words do not suffice");
             words[used++] = static_cast<std::uint32_t>(state);
             state >>= 32;
         }
+        // The reciprocal is rounded down, so that the quotient is never too large.
         std::uint64_t quotient = high_product(state, share.reciprocal);
         std::uint64_t rest = state - quotient * share.frequency;
         while (rest >= share.frequency) {

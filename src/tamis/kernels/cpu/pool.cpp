@@ -39,9 +39,9 @@ void pool_task(void* given, std::size_t plane) {
 
 }  // namespace
 
-void max_pool(const float* in, std::size_t planes, const Pooling& pooling, const Before& before, float* out,
+void max_pool(const float* in, std::size_t planes, const Pooling& pooling, const PoolPrologue& prologue, float* out,
               std::size_t threads) {
-    Context context{{in, pooling, before, out}, fastest()};
+    Context context{{in, pooling, prologue, out}, fastest()};
     const std::size_t entries = planes * pooling.size[0] * pooling.size[1];
     run_tasks(entries < least_for_threads ? 1 : threads, planes, pool_task, &context);
 }

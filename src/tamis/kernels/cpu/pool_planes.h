@@ -1,6 +1,7 @@
 // Max-pooling for files that are compiled for a processor and include this one, with as many numbers side by side as it
 // takes. All of it is local to the file: nothing may be shared with files that are compiled for other processors, so that
-// there are no templates or inline functions but those of this file and of lanes.h.
+// there are no templates or inline functions but those of this file, of affine_lanes.h and of lanes.h: the linker keeps one
+// copy of an inline function, and it could be one with instructions that this processor does not have.
 
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "affine_lanes.h"
 #include "lanes.h"
 #include "pool.h"
 
@@ -17,46 +19,23 @@ namespace {
 
 constexpr float below_everything = -INFINITY;
 
-// What happens to the entries of one plane.
-struct Line {
-    float slope, shift;
-    bool sloped, relu;
-};
-
-template <typename Number, std::size_t lanes>
-TAMIS_INLINE void load(const void* from, Pack<Number, lanes>& pack) {
-    __builtin_memcpy(&pack, from, sizeof pack);
-}
-
 template <std::size_t lanes>
 TAMIS_INLINE void raise(const Pack<float, lanes>& value, Pack<float, lanes>& found) {
     found = (value > found) | (value != value) ? value : found;
 }
 
-template <std::size_t lanes, bool one_rounding>
-TAMIS_INLINE void follow(const Line& line, Pack<float, lanes>& value) {
-    if (line.sloped) {
-        if constexpr (!one_rounding) value = value * line.slope + line.shift;
-        else if constexpr (lanes == 1) value = fmaf(value, line.slope, line.shift);
-        else
-            for (std::size_t i = 0; i < lanes; ++i) value[i] = fmaf(value[i], line.slope, line.shift);
-    }
-    const Pack<float, lanes> zero{};
-    if (line.relu) value = value < zero ? zero : value;  // what is not a number stays
-}
-
 // The largest of some rows, `step` apart, number by number. The last register may overlap the one before.
 template <std::size_t lanes, bool one_rounding>
-TAMIS_INLINE void raise_rows(const float* rows, std::size_t step, std::size_t kernel, std::size_t count, const Line* line,
-                             float* result) {
-    if (lanes > 1 && count < lanes) return raise_rows<1, one_rounding>(rows, step, kernel, count, line, result);
+TAMIS_INLINE void raise_rows(const float* rows, std::size_t step, std::size_t kernel, std::size_t count,
+                             const PlaneAffine* affine, float* result) {
+    if (lanes > 1 && count < lanes) return raise_rows<1, one_rounding>(rows, step, kernel, count, affine, result);
     for (std::size_t start = 0; start < count; start += lanes) {
         const std::size_t x = start + lanes <= count ? start : count - lanes;
         Pack<float, lanes> found{}, value;
         found += below_everything;
         for (std::size_t tap = 0; tap < kernel; ++tap) {
             load<float, lanes>(rows + tap * step + x, value);
-            if (line != nullptr) follow<lanes, one_rounding>(*line, value);
+            if (affine != nullptr) apply_affine<lanes, one_rounding>(*affine, value);
             raise<lanes>(value, found);
         }
         __builtin_memcpy(result + x, &found, sizeof found);
@@ -80,9 +59,9 @@ TAMIS_INLINE void load_even(const float* from, Pack<float, lanes>& value) {
 // The largest of the columns of each window, `step` from window to window; registers as in `raise_rows`.
 template <std::size_t lanes, bool one_rounding>
 TAMIS_INLINE void raise_columns(const float* row, std::size_t step, std::size_t kernel, std::size_t dilation,
-                                std::size_t count, const Line* line, float* result) {
+                                std::size_t count, const PlaneAffine* affine, float* result) {
     if (lanes > 1 && (count < lanes || step > 2))
-        return raise_columns<1, one_rounding>(row, step, kernel, dilation, count, line, result);
+        return raise_columns<1, one_rounding>(row, step, kernel, dilation, count, affine, result);
     for (std::size_t start = 0; start < count; start += lanes) {
         const std::size_t x = start + lanes <= count ? start : count - lanes;
         Pack<float, lanes> found{}, value;
@@ -93,21 +72,22 @@ TAMIS_INLINE void raise_columns(const float* row, std::size_t step, std::size_t 
             else load_even<lanes>(from, value);
             raise<lanes>(value, found);
         }
-        if (line != nullptr) follow<lanes, one_rounding>(*line, found);
+        if (affine != nullptr) apply_affine<lanes, one_rounding>(*affine, found);
         __builtin_memcpy(result + x, &found, sizeof found);
     }
 }
 
 // Rows of a window first, whole rows at a time; then what is left of each window lies in one row.
 template <std::size_t lanes, bool one_rounding>
-TAMIS_INLINE void pool_plane(const float* in, const Pooling& pooling, const Line& line, float* out, float* row) {
+TAMIS_INLINE void pool_plane(const float* in, const Pooling& pooling, const PlaneAffine& affine, float* out, float* row) {
     const std::size_t height = pooling.size[0], width = pooling.size[1];
     // What never decreases may as well come last, when less is left. A shift of −0 could leave a zero of the other sign, and
     // a ReLU would raise a window that only padding lies in, as there can be where there is dilation.
     const bool spread = pooling.dilation[0] > 1 || pooling.dilation[1] > 1;
-    const bool rises = !line.sloped || (line.slope > 0.0f && line.slope < INFINITY && fabsf(line.shift) < INFINITY &&
-                                        !(line.shift == 0.0f && __builtin_signbitf(line.shift)));
-    const bool last = rises && !(line.relu && spread);
+    const bool increases =
+        !affine.sloped || (affine.slope > 0.0f && affine.slope < INFINITY && fabsf(affine.shift) < INFINITY &&
+                           !(affine.shift == 0.0f && __builtin_signbitf(affine.shift)));
+    const bool last = increases && !(affine.relu && spread);
     const std::size_t padding = pooling.padding[0], dilation = pooling.dilation[0], edge = pooling.padding[1];
     for (std::size_t x = 0; x < edge; ++x) row[x] = row[edge + width + x] = below_everything;
     for (std::size_t y = 0; y < pooling.out_size[0]; ++y) {
@@ -116,9 +96,9 @@ TAMIS_INLINE void pool_plane(const float* in, const Pooling& pooling, const Line
         while (first < last_tap && top + first * dilation < padding) ++first;
         while (last_tap > first && top + (last_tap - 1) * dilation >= padding + height) --last_tap;
         const float* const rows = first < last_tap ? in + (top + first * dilation - padding) * width : in;
-        raise_rows<lanes, one_rounding>(rows, dilation * width, last_tap - first, width, last ? nullptr : &line, row + edge);
+        raise_rows<lanes, one_rounding>(rows, dilation * width, last_tap - first, width, last ? nullptr : &affine, row + edge);
         raise_columns<(lanes > 1 ? lanes / 2 : 1), one_rounding>(row, pooling.stride[1], pooling.kernel[1], pooling.dilation[1],
-                                                                  pooling.out_size[1], last ? &line : nullptr,
+                                                                  pooling.out_size[1], last ? &affine : nullptr,
                                                                   out + y * pooling.out_size[1]);
     }
 }
@@ -126,14 +106,15 @@ TAMIS_INLINE void pool_plane(const float* in, const Pooling& pooling, const Line
 template <std::size_t lanes>
 void pool_any(const PoolWork& work, std::size_t plane, float* row) {
     const Pooling& pooling = work.pooling;
-    const Before& before = work.before;
-    const bool sloped = before.slope != nullptr;
-    const std::size_t channel = sloped ? plane % before.channels : 0;
-    const Line line{sloped ? before.slope[channel] : 1.0f, sloped ? before.shift[channel] : 0.0f, sloped, before.relu};
+    const PoolPrologue& prologue = work.prologue;
+    const bool sloped = prologue.slope != nullptr;
+    const std::size_t channel = sloped ? plane % prologue.channels : 0;
+    const PlaneAffine affine{sloped ? prologue.slope[channel] : 1.0f, sloped ? prologue.shift[channel] : 0.0f, sloped,
+                             prologue.relu};
     const float* const in = work.in + plane * pooling.size[0] * pooling.size[1];
     float* const out = work.out + plane * pooling.out_size[0] * pooling.out_size[1];
-    if (before.one_rounding) pool_plane<lanes, true>(in, pooling, line, out, row);
-    else pool_plane<lanes, false>(in, pooling, line, out, row);
+    if (prologue.one_rounding) pool_plane<lanes, true>(in, pooling, affine, out, row);
+    else pool_plane<lanes, false>(in, pooling, affine, out, row);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-"""Kernels for GPUs. The files of this room import triton: import one only where `runs_on(device)` is true.
+"""Kernels for GPUs. Its modules import triton: import one only where `runs_on(device)` is true.
 
 With TRITON_INTERPRET=1 in the environment they run on tensors of the CPU as well, slowly: that is how they are tested
 where there is no GPU.
@@ -17,12 +17,12 @@ __all__ = ["binary_conv", "kronecker", "kronecker_tiles", "l1ball", "launching_o
 
 
 def runs_on(device: torch.device) -> bool:
-    """Whether a tensor on this device can be given to these kernels."""
+    """Say whether a tensor on this device can be given to these kernels."""
     return device.type == "cuda" and _installed()
 
 
 def launching_on(device: torch.device) -> AbstractContextManager[None]:
-    """Within it, kernels are launched on the device of their tensors, which need not be the present one."""
+    """Return a context in which kernels are launched on the device of their tensors, if it is not the current one."""
     if device.type != "cuda" or device.index == torch.cuda.current_device():
         return nullcontext()
     return torch.cuda.device(device)

@@ -1,4 +1,4 @@
-"""The layers of tamis.kernels.binary on a GPU, of the same packed bits and packed weights, to the same bits.
+"""Binary layers on a GPU, of the packed bits and packed weights of tamis.kernels.binary, to the same bits.
 
 Floats are packed in one launch and convolved in another, a program for a tile of pixels and output channels. It passes
 over the rows of the packed weights, one tap and 64 input channels each, and loads of the input what that tap sees of
@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.extra import libdevice
 
+from tamis.kernels.binary_arguments import Geometry
 from tamis.kernels.triton import launching_on
 
 WORD = 64  # bits in a word
@@ -29,7 +30,7 @@ PACKED_PIXELS = 64  # of which a program packs the words
 
 
 def pack_bits(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
-    """Bits (x ≥ τ_c) xor f_c of float32 (N, C, H, W), as words (N, groups, words, H, W)."""
+    """Pack the bits (x ≥ τ_c) xor f_c of float32 (N, C, H, W) into words (N, groups, words, H, W)."""
     batch, channels, height, width = x.shape
     each, plane = channels // groups, height * width
     words = triton.cdiv(each, WORD)
@@ -57,24 +58,20 @@ def conv2d(
     bits: Tensor,
     weight: Tensor,
     scales: Sequence[Tensor],
-    shape: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    geometry: Geometry,
     out_thresholds: Tensor | None = None,
     out_flips: Tensor | None = None,
-    out_groups: int = 1,
 ) -> Tensor:
-    """A layer of packed bits: float32 (N, O, H', W'), or with `out_thresholds` and `out_flips` packed bits.
+    """Compute a layer of packed bits: float32 (N, O, H', W'), or with `out_thresholds` and `out_flips` packed bits.
 
     Args:
         bits: (N, groups, words, H, W).
-        weight: what `tamis.kernels.binary.pack_weight` gave for weights of `shape`, (O, C / groups, kh, kw).
+        weight: what `tamis.kernels.binary.pack_weight` gave for weights of `geometry.weight_shape`.
 
     The others are those of `tamis.kernels.binary.binary_conv2d`, which has checked all of them.
     """
     batch, groups, _, height, width = bits.shape
-    outputs, _, *kernel = shape
+    (outputs, _, *kernel), stride, padding, dilation, out_groups = geometry
     rows, columns = (
         (length + 2 * p - d * (k - 1) - 1) // s + 1
         for length, k, s, p, d in zip((height, width), kernel, stride, padding, dilation, strict=True)
@@ -89,9 +86,8 @@ def conv2d(
     else:
         result = torch.empty((batch, outputs, rows, columns), dtype=torch.float32, device=bits.device)
     if result.numel():
-        geometry = (*kernel, *stride, *padding, *dilation)
         compare = (out_thresholds, out_flips) if whole_words else (None, None)
-        _launch(bits.contiguous(), weight.contiguous(), scales, shape, geometry, *compare, result)
+        _launch(bits.contiguous(), weight.contiguous(), scales, geometry, compare, result)
     if whole_words or out_thresholds is None or out_flips is None:
         return result
     return pack_bits(result, out_thresholds, out_flips, out_groups)
@@ -101,21 +97,21 @@ def _launch(
     bits: Tensor,
     weight: Tensor,
     scales: Sequence[Tensor],
-    shape: Sequence[int],
-    geometry: Sequence[int],
-    thresholds: Tensor | None,
-    flips: Tensor | None,
+    geometry: Geometry,
+    compare: tuple[Tensor | None, Tensor | None],
     result: Tensor,
 ) -> None:
+    """Launch the convolution; with thresholds and flips to compare with, the result is packed bits."""
     batch, groups, words, height, width = bits.shape
-    outputs, each, *kernel = shape
+    (outputs, each, *kernel), stride, padding, dilation, _ = geometry
     rows, columns = result.shape[-2:]
     taps, of_group, pixels = kernel[0] * kernel[1], outputs // groups, batch * rows * columns
     padded_rows = triton.cdiv(taps * words, 3) * 3
-    channels, pixels_each, warps = _tile(of_group, pixels, groups) if thresholds is None else TILE_TO_BITS
+    channels, pixels_each, warps = _tile(of_group, pixels, groups) if compare[0] is None else TILE_TO_BITS
     factors = [scale.contiguous() for scale in scales]
     alpha, beta, gamma = (*factors, factors[0], factors[0])[:3]
-    compare = [alpha if vector is None else vector.contiguous() for vector in (thresholds, flips)]
+    # A kernel needs some tensor for each argument; which ones it reads is in its constants.
+    vectors = [alpha if vector is None else vector.contiguous() for vector in compare]
     with launching_on(bits.device):
         _conv[(triton.cdiv(pixels, pixels_each), triton.cdiv(of_group, channels), groups)](
             bits,
@@ -123,7 +119,7 @@ def _launch(
             alpha,
             beta,
             gamma,
-            *compare,
+            *vectors,
             result,
             pixels,
             outputs,
@@ -133,15 +129,18 @@ def _launch(
             width,
             rows,
             columns,
-            *geometry,
+            *kernel,
+            *stride,
+            *padding,
+            *dilation,
             weight.shape[2],
             WORDS=words,
             TAPS=taps,
             ROWS=padded_rows,
             AT_ONCE=9 if padded_rows % 9 == 0 else 3,
             SCALE=4 if factors[0].ndim == 3 else len(factors),
-            MASKED=max(geometry[4:6]) > 0 or padded_rows > taps * words,
-            TO_BITS=thresholds is not None,
+            MASKED=max(padding) > 0 or padded_rows > taps * words,
+            TO_BITS=compare[0] is not None,
             CHANNELS=channels,
             PIXELS=pixels_each,
             num_warps=warps,
@@ -149,7 +148,7 @@ def _launch(
 
 
 def _tile(of_group: int, pixels: int, groups: int) -> tuple[int, int, int]:
-    """Output channels, pixels and warps of a program: the most that leave every multiprocessor something to run."""
+    """Choose channels, pixels and warps of a program: the most that leave every multiprocessor something to run."""
     tiles = [(min(channels, triton.next_power_of_2(of_group)), *others) for channels, *others in TILES]
     programs = [triton.cdiv(of_group, channels) * triton.cdiv(pixels, each) * groups for channels, each, _ in tiles]
     return next((tile for tile, count in zip(tiles, programs, strict=True) if count >= ENOUGH_PROGRAMS), tiles[-1])
@@ -162,6 +161,7 @@ INTERPRETED: tl.constexpr = tl.constexpr(triton.knobs.runtime.interpret)
 def _pack(x, thresholds, flips, bits, total, plane, channels, each, words, PIXELS: tl.constexpr):
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     group, word = tl.program_id(1) // words, tl.program_id(1) % words
+    # 64 bits for what is multiplied by the image: an activation may have more than 2³¹ entries.
     image, place = (pixel // plane).to(tl.int64), pixel % plane
     first = group * each + word * 64
     left = each - word * 64
@@ -232,6 +232,8 @@ def _conv(
     image_size = (height, width)
     taps = (kernel_width, dilation_y, dilation_x)
 
+    # A carry-save adder: three words of bits become ones and twos, and nine become ones, twos, twos and fours, so that
+    # four popcounts do for nine rows.
     differing = tl.zeros((CHANNELS, PIXELS), tl.int32)
     for row in range(0, ROWS, AT_ONCE):
         ones, twos = _three(bits, weight, row, top, left, image_size, taps, WORDS, TAPS, MASKED)
@@ -244,6 +246,8 @@ def _conv(
             ones = ones ^ ones_2 ^ ones_3
         differing += _popcount(ones) + 2 * _popcount(twos)
 
+    # Of n products, n − d are +1 and d are −1 where d bits differ: n − 2d. Taps around the image are none of the n, and
+    # their bits were counted as equal.
     seen_y = _inside(top, height, kernel_height, dilation_y)
     seen_x = _inside(left, width, kernel_width, dilation_x)
     value = (each * seen_y * seen_x - 2 * differing).to(tl.float32)
@@ -256,12 +260,13 @@ def _conv(
         if SCALE == 2:
             scale = scale * tl.load(beta + place)
         if SCALE == 3:
-            scale = (scale * tl.load(beta + y)) * tl.load(gamma + x)
+            scale = (scale * tl.load(beta + y)) * tl.load(gamma + x)  # in this order: the CPU's kernels round so
     value = value * scale
 
     if TO_BITS:
         flip = tl.load(flips + channel).to(tl.int1)
         bit = ((value >= tl.load(thresholds + channel)) ^ flip) & inside
+        # Every bit has a place of its own, so that the sum is their union.
         whole = tl.sum(bit.to(tl.int64) << (channel % 64).to(tl.int64), 0, keep_dims=True)
         target = (image * tl.num_programs(1) + tl.program_id(1)) * plane + place
         tl.store(result + target, whole, mask=tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)[None, :] < pixels)
@@ -273,7 +278,7 @@ def _conv(
 def _three(
     bits, weight, row, top, left, image_size, taps, WORDS: tl.constexpr, TAPS: tl.constexpr, MASKED: tl.constexpr
 ):
-    """The sum of three rows of differing bits, place by place: its ones, and its twos."""
+    """Add three rows of differing bits place by place, and return the ones and the twos of the sum."""
     weight_a = tl.load(weight + row * 8)
     weight_b = tl.load(weight + row * 8 + 8)
     weight_c = tl.load(weight + row * 8 + 16) ^ weight_a ^ weight_b  # what is stored is the xor of all three
@@ -287,7 +292,7 @@ def _three(
 def _differing(
     bits, weight, row, top, left, image_size, taps, WORDS: tl.constexpr, TAPS: tl.constexpr, MASKED: tl.constexpr
 ):
-    """The bits in which one row of weights and what it sees of each pixel differ; around the image none do."""
+    """Return the bits in which one row of weights and the input at each pixel differ; around the image none do."""
     height, width = image_size
     kernel_width, dilation_y, dilation_x = taps
     tap, word = row // WORDS, row % WORDS
@@ -299,7 +304,7 @@ def _differing(
     beyond = (y | x | (height - 1 - y) | (width - 1 - x) | (TAPS - 1 - tap)) >> 31  # −1 where a number is negative
     mask = (~beyond).to(tl.int64)
     if not INTERPRETED:
-        # As the copy of a mask, of which the compiler knows nothing. It would choose between numbers otherwise, where
+        # A copy of the mask that the compiler cannot see through. Otherwise it would select between numbers, where
         # (a ^ b) & c is one instruction.
         mask = tl.inline_asm_elementwise("mov.b64 $0, $1;", "=l,l", [mask], dtype=tl.int64, is_pure=True, pack=1)
     return (tl.load(bits + place, mask=beyond == 0, other=0) ^ weight) & mask
@@ -312,7 +317,7 @@ def _majority(x, y, z):
 
 @triton.jit
 def _popcount(words):
-    """How many bits are 1."""
+    """Count the bits that are 1."""
     if not INTERPRETED:
         return libdevice.popc(words)
     words = words - ((words >> 1) & 0x5555555555555555)
@@ -323,7 +328,7 @@ def _popcount(words):
 
 @triton.jit
 def _inside(start, length, taps, dilation):
-    """How many of the taps at start, start + dilation, … lie in [0, length)."""
+    """Count the taps at start, start + dilation, … that lie in [0, length)."""
     first = tl.maximum(0, tl.cdiv(tl.maximum(-start, 0), dilation))
     last = tl.minimum(taps, tl.cdiv(tl.maximum(length - start, 0), dilation))
     return tl.maximum(last - first, 0)

@@ -26,7 +26,7 @@ CACHED = 24 << 20  # bytes of weights or inputs that stay in a GPU's cache betwe
 
 
 def multiply(x: Tensor, weight: Tensor, batch_last: bool, tf32: bool, tile: Tile | None = None) -> Tensor:
-    """x Kᵀ, or K x where the batch is last.
+    """Compute x Kᵀ, or K x where the batch is last.
 
     Args:
         x: (batch, acd), or (acd, batch); contiguous.
@@ -39,7 +39,7 @@ def multiply(x: Tensor, weight: Tensor, batch_last: bool, tf32: bool, tile: Tile
 
 
 class Factor:
-    """Products by one weight, packed once: `Factor(weight, …)(x, bias)` is x Kᵀ + bias, or K x + bias.
+    """A factor whose weight is packed once: `Factor(weight, …)(x, bias)` is x Kᵀ + bias, or K x + bias.
 
     Arguments are those of `multiply`; the bias has an entry for each output. What is packed is that of the weight at
     the time, and belongs to the present stream; where nothing is, the weight itself is read in every call.
@@ -80,6 +80,7 @@ class Factor:
     def _launch(self, batch: int, biased: bool) -> Launch:
         launch = self._launches.get((batch, biased))
         if launch is None:
+            # Emptied whole: batches of more sizes than that come from data without a fixed size, and none comes twice.
             if len(self._launches) >= MOST_LAUNCHES:
                 self._launches = {}
             tile = self._tiles[batch > FEW]
@@ -138,12 +139,12 @@ class Factor:
 
 
 def _divisor(batch: int, last: bool) -> int:
-    """How many numbers of the batch may be read together, if it is last."""
+    """Return how many numbers of the batch may be read together, if it is last."""
     return next((divisor for divisor in DIVISORS if last and batch % divisor == 0), 1)
 
 
 def _whole_pieces(batch: int) -> int:
-    """The next number that all divisors divide."""
+    """Round up to a number that all divisors divide."""
     return _pieces(batch, DIVISORS[0]) * DIVISORS[0]
 
 
@@ -163,7 +164,7 @@ def weight_gradient(
     tf32: bool,
     tile: Tile | None = None,
 ) -> Tensor:
-    """The gradient in the weight, of that shape (a, b, c, d): Σ over the batch of gradient[…, i, k, j] · x[…, i, l, j].
+    """Compute the gradient in the weight (a, b, c, d): Σ over the batch of gradient[…, i, k, j] · x[…, i, l, j].
 
     `tile.batch` numbers of the batch are summed at a time, for `tile.outputs` × `tile.inputs` weights.
     """
@@ -187,7 +188,7 @@ def weight_gradient(
 def _weight_sums(
     x: Tensor, gradient: Tensor, shape: tuple[int, int, int, int], batch_last: bool, tile: Tile, precision: str
 ) -> Tensor:
-    """(parts, a, b, c, d): the gradient in the weight, of so many parts of the batch."""
+    """Return (parts, a, b, c, d): the gradient in the weight, of so many parts of the batch."""
     a, b, c, d = shape
     batch = x.shape[1] if batch_last else x.shape[0]
     sizes = {"BATCH": tile.batch, "OUTPUTS": tile.outputs, "INPUTS": tile.inputs, "PRECISION": precision}
@@ -197,6 +198,7 @@ def _weight_sums(
     else:
         groups = _pieces(d, tile.columns) if tile.way == "columns" else d
         programs = _pieces(b, tile.outputs) * _pieces(c, tile.inputs) * a * groups
+    # Enough programs to fill the GPU, but no part of fewer than eight steps: its sums are written and read once more.
     parts = max(1, min(_pieces(WAVES, programs), _pieces(batch, 8 * tile.batch)))
     length = _pieces(_pieces(batch, parts), tile.batch) * tile.batch
     sums = torch.empty((parts, *shape), dtype=torch.float32, device=x.device)
@@ -213,7 +215,7 @@ def _weight_sums(
 
 
 def _turned(matrix: Tensor, kept: int | None = None, width: int | None = None) -> Tensor:
-    """The first `kept` columns as rows, each with zeros up to `width`; without these, the transposed matrix."""
+    """Return the first `kept` columns as rows, each with zeros up to `width`; without these, the transposed matrix."""
     rows, columns = matrix.shape
     kept, width = kept or columns, width or rows
     turned = matrix.new_empty((kept, width))
@@ -223,19 +225,19 @@ def _turned(matrix: Tensor, kept: int | None = None, width: int | None = None) -
 
 @lru_cache(maxsize=64)
 def _turn_of(rows: int, columns: int, kept: int, width: int, dtype: torch.dtype, device: torch.device) -> Launch:
-    """One for each kind of matrices: a compiled kernel is that of a dtype and a device."""
+    """Return the launch that transposes such matrices; one for each dtype and device, as compiled kernels are."""
     programs = _pieces(width, TURNED) * _pieces(columns, TURNED)
     return Launch(kernels.turn, programs, (rows, columns, kept, width), {"SIDE": TURNED}, {})
 
 
 def _filled(weight: Tensor) -> Tensor:
-    """The weight of the pattern (a, bd, cd, 1) of which (a, b, c, d) is a part, with zeros elsewhere."""
+    """Return the weight of the pattern (a, bd, cd, 1) of which (a, b, c, d) is a part, with zeros elsewhere."""
     a, b, c, d = weight.shape
     return torch.diag_embed(weight).permute(0, 1, 3, 2, 4).reshape(a, b * d, c * d, 1)
 
 
 def _packed(weight: Tensor, exact: bool, apart: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """What kernels read of a weight: it, thrice; or two float16 numbers of each, and units (a, d, b) of their rows.
+    """Return what kernels read of a weight: it, thrice; or two float16 numbers of each, and units (a, d, b) of rows.
 
     Weights lie as (a, d, b, c), or if `apart` as they are.
     """
@@ -243,6 +245,7 @@ def _packed(weight: Tensor, exact: bool, apart: bool) -> tuple[Tensor, Tensor, T
     if not exact:
         packed = weight.contiguous() if apart else weight.permute(0, 3, 1, 2).contiguous()
         return packed, packed, packed
+    # Split here, once for a weight, and not in each of the programs that read it.
     high, low = weight.new_empty((2, *weight.shape), dtype=torch.float16)
     units = weight.new_empty((a, d, b))
     outputs, inputs = PACKED
@@ -253,7 +256,7 @@ def _packed(weight: Tensor, exact: bool, apart: bool) -> tuple[Tensor, Tensor, T
 
 
 def _together(batches: int, sizes: tuple[int, int, int], tile: Tile, width: int) -> int:
-    """How many tiles of the batch to take in turn before going on to other values of j.
+    """Return how many tiles of the batch to take in turn before going on to other values of j.
 
     One, if the weights stay in the cache. Else as many as share them while the rows of x, of which other values of j
     need the rest, stay there.

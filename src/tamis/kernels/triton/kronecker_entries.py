@@ -26,7 +26,8 @@ def entries(
     INPUTS: tl.constexpr,
     BIASED: tl.constexpr,
 ):
-    """INPUTS is c; the weight lies as (a, b, c, d). The batch is as in `rows`."""
+    """Multiply entry by entry. INPUTS is c; the weight lies as (a, b, c, d). The batch is as in `rows`."""
+    # A product with a constant: the compiler knows what divides the batch, and reads several numbers at once.
     batch = pieces * DIVISOR
     tiles = tl.cdiv(a * b * d, OUTPUTS)
     outputs = tl.program_id(0) % tiles * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -47,6 +48,7 @@ def entries(
         ys = y + rows[:, None] * (a * b * d) + outputs[None, :]
         step = d
         total = tl.zeros((BATCH, OUTPUTS), tl.float32)
+    # Unrolled: c is small, and all loads can be under way at once. Sums are float32, whatever the numbers are.
     for entry in tl.static_range(INPUTS):
         factor = tl.load(weights + entry * d, mask=wanted, other=0.0).to(tl.float32)
         values = tl.load(xs + entry * step, mask=inside, other=0.0).to(tl.float32)
@@ -73,8 +75,9 @@ def entries_weight(
     BATCH: tl.constexpr,
     WEIGHTS: tl.constexpr,
 ):
-    """The gradient in so many weights, of one part of the batch, which is as in `rows_weight`."""
+    """Compute the gradient in so many weights, of one part of the batch, which is as in `rows_weight`."""
     batch = pieces * DIVISOR
+    # Each program sums one part of the batch for its weights alone: no atomic additions, whose order would vary.
     part, size = tl.program_id(1), a * b * c * d
     weights = tl.program_id(0) * WEIGHTS + tl.arange(0, WEIGHTS)
     wanted = weights < size

@@ -24,7 +24,9 @@ import triton.language as tl
 
 @triton.jit
 def _split(values):
-    """Two numbers of 11 bits that add up to these, but for the last bit. What would round to infinity is not split."""
+    """Split numbers into two of 11 bits each that add up to them, but for the last bit."""
+    # As integers: adding half of the last kept bit and cutting the rest off rounds to nearest, exponents included. What
+    # would round to infinity is left whole, with a low part of 0; the difference from infinity would be NaN.
     bits = values.to(tl.int32, bitcast=True)
     huge = (bits & 0x7FFFFFFF) >= 0x7F7FF000
     high = tl.where(huge, bits, (bits + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
@@ -33,27 +35,31 @@ def _split(values):
 
 @triton.jit
 def _unit(largest):
-    """The power of two for which the largest of some numbers, divided by it, is in [2¹⁴, 2¹⁵): as bits of a float32."""
+    """Return the power of two that divides the largest of some numbers into [2¹⁴, 2¹⁵), as bits of a float32."""
+    # The exponent's bits alone are a power of two. 14 is taken from it (0x07000000), and what is tiny counts as 2⁻¹¹²
+    # (0x07800000), so that neither the unit nor its inverse leaves the range of float32.
     exponent = largest.to(tl.int32, bitcast=True) & 0x7F800000
     return tl.maximum(exponent, 0x07800000) - 0x07000000
 
 
 @triton.jit
 def _divided(values, unit):
-    """By a power of two, of which these are the bits."""
+    """Divide by a power of two, of which these are the bits."""
+    # 0x7F000000 is twice the exponent of 1: taking a power's exponent from it leaves that of its inverse, and a product
+    # by a power of two is exact.
     return values * (0x7F000000 - unit).to(tl.float32, bitcast=True)
 
 
 @triton.jit
 def _halves_of(values):
-    """Two float16 numbers that add up to these, but for the last bits."""
+    """Split numbers into two float16 ones that add up to them, but for the last bits."""
     high = values.to(tl.float16)
     return high, (values - high.to(tl.float32)).to(tl.float16)
 
 
 @triton.jit
 def pack(weight, high, low, units, b, c, d, APART: tl.constexpr, OUTPUTS: tl.constexpr, INPUTS: tl.constexpr):
-    """Two float16 numbers for each weight, times a unit of its row; infinite ones give NaN.
+    """Write two float16 numbers for each weight, times a unit of its row; infinite ones give NaN.
 
     (a, b, c, d) → (a, d, b, c), or as it lies if APART; units (a, d, b).
     """
@@ -68,6 +74,7 @@ def pack(weight, high, low, units, b, c, d, APART: tl.constexpr, OUTPUTS: tl.con
         entries = first + inputs
         there = wanted[:, None] & (entries < c)[None, :]
         largest = tl.maximum(largest, tl.max(tl.abs(tl.load(rows + entries[None, :] * d, mask=there, other=0.0)), 1))
+    # Bits of 1 for a row with an infinite entry: infinity divided by any unit stays what it is.
     unit = tl.where(largest < float("inf"), _unit(largest), 0x3F800000)
     tl.store(units + block * b + outputs, unit.to(tl.float32, bitcast=True), mask=wanted)
     if APART:
@@ -90,6 +97,7 @@ def _dot(left, right, total, PRECISION: tl.constexpr):
     if PRECISION == "tf32x3":
         left_high, left_low = _split(left)
         right_high, right_low = _split(right)
+        # Small terms first, so that the large one does not swallow them; low · low is below the last bit.
         part = tl.dot(left_low, right_high, input_precision="tf32")
         part = tl.dot(left_high, right_low, part, input_precision="tf32")
         part = tl.where(part == part, part, 0.0)  # ∞ − ∞ and ∞ · 0, of what the product of the high parts tells rightly
@@ -100,7 +108,7 @@ def _dot(left, right, total, PRECISION: tl.constexpr):
 
 @triton.jit
 def _dot_halves(left, right_high, right_low, right_unit, total):
-    """float32 numbers times float16 ones that are split already; `right_unit` is for all of these."""
+    """Multiply float32 numbers by float16 ones that are split already; `right_unit` is for all of these."""
     LAST: tl.constexpr = len(left.shape) - 1
     largest = tl.max(tl.abs(left), LAST)
     unit = _unit(largest)
@@ -108,6 +116,8 @@ def _dot_halves(left, right_high, right_low, right_unit, total):
     left = tl.clamp(_divided(left, tl.expand_dims(unit, LAST)), -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
     factor = tl.where(largest < float("inf"), unit.to(tl.float32, bitcast=True) * right_unit, float("inf"))
     left_high, left_low = _halves_of(left)
+    # Small terms first. The sum starts at 0 and is added to the total outside of the tensor cores, which would cut off
+    # its last bits: see the top of this file.
     part = tl.dot(left_low, right_high)
     part = tl.dot(left_high, right_low, part)
     part = tl.dot(left_high, right_high, part)
@@ -116,7 +126,8 @@ def _dot_halves(left, right_high, right_low, right_unit, total):
 
 @triton.jit
 def turn(matrix, turned, rows, columns, kept, width, SIDE: tl.constexpr):
-    """The first `kept` columns as rows of length `width`, zeros after the numbers that there are."""
+    """Write the first `kept` columns as rows of length `width`, with zeros after the numbers that there are."""
+    # Through a tile in registers, so that both the rows that are read and those that are written are contiguous.
     tiles = tl.cdiv(columns, SIDE)
     row = (tl.program_id(0) // tiles * SIDE + tl.arange(0, SIDE)).to(tl.int64)
     column = (tl.program_id(0) % tiles * SIDE + tl.arange(0, SIDE)).to(tl.int64)
@@ -128,7 +139,7 @@ def turn(matrix, turned, rows, columns, kept, width, SIDE: tl.constexpr):
 
 @triton.jit
 def _every_second(rows, inside, first, size, j, D: tl.constexpr, SIZE: tl.constexpr, J: tl.constexpr):
-    """[rows, SIZE · J]: entries first, first + 2, … along l, and j to j + J of each."""
+    """Load [rows, SIZE · J]: entries first, first + 2, … along l, and j to j + J of each."""
     place = tl.arange(0, SIZE * J)
     entry = 2 * (place // J)
     within = first + entry < size
@@ -139,7 +150,7 @@ def _every_second(rows, inside, first, size, j, D: tl.constexpr, SIZE: tl.conste
 
 @triton.jit
 def _halves(values, ROWS: tl.constexpr, SIZE: tl.constexpr):
-    """[ROWS, SIZE] as [ROWS / 2, SIZE, 2], with a row and the one ROWS / 2 below it next to each other."""
+    """Return [ROWS, SIZE] as [ROWS / 2, SIZE, 2], with a row and the one ROWS / 2 below it next to each other."""
     upper, lower = tl.split(tl.permute(tl.reshape(values, (2, ROWS // 2, SIZE)), (1, 2, 0)))
     return tl.join(upper, lower)
 
@@ -157,7 +168,7 @@ def _matrices(
     J: tl.constexpr,
     WHOLE: tl.constexpr,
 ):
-    """J matrices of ROWS × SIZE from rows in which j runs fastest, and then l.
+    """Load J matrices of ROWS × SIZE from rows in which j runs fastest, and then l.
 
     The order in which numbers are joined is the order in which they come to lie in shared memory: first neighbours
     along l, then rows, and j last. In any other order, reading the rows of one matrix would take eight times as long.
@@ -200,6 +211,8 @@ def columns(
     BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
+    # What runs fastest is what neighbouring programs share in the cache: first tiles of outputs, which read the same x;
+    # then `together` tiles of the batch, which read the same weights; then groups of j, which share cache lines of x.
     rest = tl.program_id(0)
     tiles = tl.cdiv(b, OUTPUTS)
     tile, rest = rest % tiles, rest // tiles
@@ -211,7 +224,7 @@ def columns(
     outputs = tile * OUTPUTS + tl.arange(0, OUTPUTS)
     j = group * COLUMNS
     if COLUMNS == D:
-        j = 0
+        j = 0  # which the compiler then knows, and drops the sums with it
     inside, wanted = rows < batch, outputs < b
     xs = x + rows.to(tl.int64)[:, None] * (a * c * D) + (i * c * D + j)
     places = ((i * b + outputs).to(tl.int64) * (c * D) + j)[:, None]
@@ -284,7 +297,7 @@ def rows(
     BIASED: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """The weight lies as (a, d, b, c). The batch is so many pieces of DIVISOR, which may be read together."""
+    """Multiply matrices. The weight lies as (a, d, b, c); the batch is so many pieces of DIVISOR, read together."""
     batch = pieces * DIVISOR
     rest = tl.program_id(0)
     tiles, batches = tl.cdiv(b, OUTPUTS), tl.cdiv(batch, BATCH)
@@ -329,7 +342,7 @@ def rows(
         xs += INPUTS * step
         places += INPUTS
     if PRECISION == "float16x3":
-        total *= (units / largest_unit)[None, :]
+        total *= (units / largest_unit)[None, :]  # powers of two: exact
     if BIASED:
         total += tl.load(bias + i * b * d + outputs * d + j, mask=wanted, other=0.0).to(tl.float32)[None, :]
     tl.store(ys, total.to(y.dtype.element_ty), mask=inside[:, None] & wanted[None, :])
@@ -355,7 +368,7 @@ def _over_batch(
     SIZE: tl.constexpr,
     J: tl.constexpr,
 ):
-    """J matrices of SIZE × BATCH, joined as in `_matrices`: neighbours along the batch, then halves along l or k."""
+    """Load J matrices of SIZE × BATCH, joined as in `_matrices`: neighbours along the batch, then halves."""
     even = tl.join(
         _every_second_row(lower, first, last, stride, lower_within, BATCH // 2),
         _every_second_row(upper, first, last, stride, upper_within, BATCH // 2),
@@ -370,7 +383,7 @@ def _over_batch(
 
 @triton.jit
 def _half(entry, size, j, D: tl.constexpr, SIZE: tl.constexpr, J: tl.constexpr):
-    """Where entries from this one on lie, and which of them there are."""
+    """Return where entries from this one on lie, and which of them there are."""
     place = tl.arange(0, SIZE // 2 * J)
     if J == D:
         offset = entry * D + place
@@ -408,6 +421,8 @@ def columns_weight(
     j = group * COLUMNS
     if COLUMNS == D:
         j = 0
+    # Parts of the batch and their lengths are those of the sizes alone, never of how programs are scheduled: the sums
+    # are the same in every run.
     start = part * length
     last = tl.minimum(start + length, batch)
     out_lower, has_out_lower = _half(tile * OUTPUTS, b, j, D, OUTPUTS, COLUMNS)

@@ -1,4 +1,4 @@
-"""`Launch`: a Triton kernel that is launched again and again with other tensors and the same numbers. Needs no Triton.
+"""Repeated launches of a Triton kernel with other tensors and the same numbers. Needs no Triton.
 
 `kernel[grid](…)` asks of every argument whether it is 1 or a multiple of 16, makes a key of the answers and looks up
 what was compiled for it: more work than the launch itself. Numbers that stay give the same answers, and so do tensors
@@ -18,7 +18,7 @@ ALIGNED = 16  # bytes
 
 
 class Launch:
-    """One kernel on one device.
+    """A kernel to be launched on one device, with the same numbers each time.
 
     Args:
         kernel: as `triton.jit` gives it.

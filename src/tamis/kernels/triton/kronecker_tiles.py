@@ -1,4 +1,4 @@
-"""How products with Kronecker-sparse factors are divided among the programs of a GPU. Needs no Triton.
+"""Tiles: how products with Kronecker-sparse factors are divided among the programs of a GPU. Needs no Triton.
 
 Tiles were chosen by what was fastest of a few on an H200, for 25088 vectors.
 """
@@ -17,7 +17,7 @@ FEW = 64  # vectors, up to which tiles are smaller along the batch
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program computes: `batch` × `outputs` numbers for each of `columns` values of j, `inputs` l at a time.
+    """The work of one program: `batch` × `outputs` numbers for each of `columns` values of j, `inputs` l at a time.
 
     `way` is "columns", "rows" or "entries", after the kernels; "filled", by `rows` with the zeros between the d
     diagonals multiplied as well; or "turned", by `rows` after the batch was brought to the end, with a pass over the
@@ -34,7 +34,7 @@ class Tile:
 
 
 def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bool, batch: int) -> Tile:
-    """The tile that was fastest on an H200 among a few, by pattern, dtype and layout; its way is that of any batch."""
+    """Return the tile that was fastest of a few on an H200; its way does not depend on the batch."""
     _, b, c, d = shape
     exact = dtype == torch.float32
     if max(b, c) <= _most_entries(d, exact, batch_last):
@@ -60,7 +60,7 @@ def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bo
 
 
 def weight_tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bool) -> Tile:
-    """The same for gradients in the weight."""
+    """Return the tile that was fastest of a few on an H200 for gradients in the weight."""
     a, b, c, d = shape
     exact = dtype == torch.float32
     if max(b, c) <= _most_entries(d, exact, batch_last) // 2 and a * b * c * d <= MOST_COUNTED:
@@ -76,12 +76,12 @@ def weight_tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_l
 
 
 def _most_entries(d: int, exact: bool, batch_last: bool) -> int:
-    """Rows and columns of blocks up to which "entries" is the fastest way."""
+    """Return the rows and columns of blocks up to which "entries" is the fastest way."""
     return 16 if exact and (batch_last or d >= FAR) else 8
 
 
 def _exact_tile(way: str, b: int, c: int, last: bool) -> Tile:
-    """For `rows` with float32 numbers: as wide as fills up with few zeros, and as long, if the batch is last."""
+    """Return the tile for `rows` in float32: as wide as fills up with few zeros, and as long, if the batch is last."""
     outputs = 64 if 10 * _multiple(b, 128) > 13 * _multiple(b, 64) else 128
     long = 4 * _multiple(c, 64) < 5 * _multiple(c, 32) if last else outputs == 128
     return Tile(way, 64, outputs, 64, 1, 4, 2) if long else Tile(way, 64, outputs, 32, 1, 4, 3)
@@ -92,7 +92,7 @@ def _multiple(size: int, of: int) -> int:
 
 
 def _columns_are_faster(b: int, c: int, d: int, exact: bool) -> bool:
-    """Than a pass more over input and output: where there is little to multiply, and j comes in whole groups."""
+    """Say whether "columns" is faster than "turned": with little to multiply, and j in whole groups."""
     multiplications = b * c / (b + c)  # for each number that is read or written
     if exact:
         return multiplications < {2: 100, 4: 80, 6: 40, 8: 40}.get(d, 0)
@@ -106,5 +106,5 @@ def _columns_of(d: int) -> int:
 
 
 def _power(size: int, most: int) -> int:
-    """The smallest power of two that holds a size, from 16 on."""
+    """Return the smallest power of two that holds a size, from 16 on, and at most `most`."""
     return min(most, max(16, 1 << (size - 1).bit_length()))

@@ -1,4 +1,4 @@
-"""The projection of cpu/l1ball.cpp on a GPU: one launch for a layer, one program for each of its columns.
+"""Projection onto the ℓ1 ball on a GPU, as in cpu/l1ball.cpp: one launch for a layer, one program for each column.
 
 A column that fits into the registers of a program is read once: its norm, the search for t and the result all come from
 there. The search starts with a few steps in the precision of the column, each a step of Newton's method for
@@ -60,13 +60,13 @@ def project_l1(
 
 
 def _bits(c: float) -> int:
-    """The bits of a float64 as an integer: a float would reach the kernel as a float32."""
+    """Return the bits of a float64 as an integer: a float would reach the kernel as a float32."""
     bits: int = struct.unpack("<q", struct.pack("<d", c))[0]
     return bits
 
 
 def _shares(entries: int) -> tuple[int, int]:
-    """How many warps hold a column, in how many parts: at most 5 where warps are left to be added."""
+    """Return how many warps hold a column, in how many parts: at most 5 where warps are left to be added."""
     warps = next((warps for warps in (1, 2, 4, 8) if entries <= 5 * FOUR_EACH * warps), 16)
     return warps, max(1, triton.cdiv(entries, FOUR_EACH * warps))
 
@@ -110,6 +110,8 @@ def _project_held(
     top = tl.maximum(tl.max(tops), tl.abs(offset))
     largest = top.to(tl.float64)
 
+    # The search is for t = largest − θ, from gaps d = largest − |w|, and not for θ: near the largest entries, which are
+    # those that stay, differences are exact where sums of magnitudes would cancel.
     threshold = tl.zeros((), tl.float64)
     reach = tl.zeros((), tl.float64)
     count = 0
@@ -132,7 +134,8 @@ def _project_held(
             near = HAS_BIAS & (gap < reach)
             total = c + tl.sum(sums) + tl.where(near, gap, 0.0)
             count = tl.sum(counts) + near.to(tl.int32)
-            reach = tl.minimum(limit, total / tl.maximum(count, 1))  # of rounding, t could grow
+            # t only falls in exact arithmetic. By rounding it could grow, and the loop would not end.
+            reach = tl.minimum(limit, total / tl.maximum(count, 1))
             limit = reach
         threshold = largest - reach
 
@@ -150,7 +153,7 @@ def _project_held(
 
 @triton.jit
 def _guess(values, offset, top, norm, entries, c, PART: tl.constexpr, PARTS: tl.constexpr):
-    """About t, in the precision of the column; 0, less, or no number where that is too coarse for it."""
+    """Guess t in the precision of the column; 0, less, or NaN where that is too coarse for it."""
     radius = c.to(top.dtype)
     limit = _limit(norm, top.to(tl.float64), entries, c).to(top.dtype)
     mean = (norm / entries).to(top.dtype)
@@ -168,6 +171,7 @@ def _guess(values, offset, top, norm, entries, c, PART: tl.constexpr, PARTS: tl.
         slope = tl.maximum(tl.sum(counts) + near.to(tl.int32), 1).to(top.dtype)
         excess = slope * t - total
         limit = tl.minimum(limit, (radius + total) / slope)
+        # A step of Newton's method for log Σ max(t − d, 0) = log c, whose derivative in t is slope / excess.
         t -= tl.log(excess / radius) * excess / slope
         t = tl.where((t > 0) & (t < limit), t, limit)
     return limit
@@ -175,17 +179,17 @@ def _guess(values, offset, top, norm, entries, c, PART: tl.constexpr, PARTS: tl.
 
 @triton.jit
 def _limit(norm, largest, entries, c):
-    """What t cannot exceed: c, and the step from where every gap is below t."""
+    """Return what t cannot exceed: c, and the step from where every gap is below t."""
     mean = (c + (entries * largest - norm)) / entries
     return tl.where((mean > 0) & (mean < c), mean, c)
 
 
 @triton.jit
 def _anew(values, count):
-    """The same numbers, for a count of 0 or more.
+    """Return the same numbers, for a count of 0 or more, in a way that the compiler cannot see through.
 
-    The compiler, which does not know that counts are, converts them to float64 each time. It would keep what it has
-    converted once, for which there are not enough registers.
+    The compiler does not know that counts are not negative, and so converts the numbers to float64 each time. Otherwise
+    it would keep what it has converted once, and there are not enough registers for that.
     """
     whole = tl.int32 if values.dtype == tl.float32 else tl.int64
     return (values.to(whole, bitcast=True) | tl.minimum(count, 0).to(whole)).to(values.dtype, bitcast=True)
@@ -193,6 +197,7 @@ def _anew(values, count):
 
 @triton.jit
 def _shrunk(values, largest, reach):
+    # |w| − θ as t − (largest − |w|), for the reason above; zeros without a sign.
     wide = values.to(tl.float64)
     left = tl.maximum(reach - (largest - tl.abs(wide)), 0.0)
     return tl.where(left == 0, 0.0, tl.where(wide < 0, -left, left)).to(values.dtype)
