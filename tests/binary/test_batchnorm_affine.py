@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -95,3 +96,40 @@ def test_the_other_way_to_round_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert affine is not None
     monkeypatch.setattr(module, "_one_rounding", lambda: not affine.one_rounding)
     assert find_affine(norm) is None
+
+
+@needs_extension
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 5), st.integers(1, 3), st.integers(1, 70), st.booleans(), st.integers(0, 2**31))
+def test_the_kernel_rounds_once_or_twice(channels: int, batch: int, entries: int, once: bool, seed: int) -> None:
+    native, draw = dispatch.native(), np.random.default_rng(seed)
+    assert native is not None
+    x = draw.standard_normal((batch * channels, entries), np.float32)
+    x.flat[0], x.flat[-1] = draw.choice([np.nan, np.inf, -np.inf, -0.0, 1e30], 2)
+    slope, shift = draw.standard_normal((2, channels), np.float32)
+    found, pooled = np.empty_like(x), np.empty_like(x)
+    native.affine(x, slope, shift, found, 2, once)
+    # The pooling of single entries is the same computation in another kernel.
+    one, images = (1, 1), (len(x), 1, entries)
+    native.max_pool(x.reshape(images), one, one, (0, 0), one, pooled.reshape(images), 1, slope, shift, once, False)
+    assert found.tobytes() == pooled.tobytes()
+    if not once:
+        slopes, shifts = np.tile(slope, batch)[:, None], np.tile(shift, batch)[:, None]
+        np.testing.assert_array_equal(found, x * slopes + shifts)
+
+
+@needs_extension
+def test_the_kernel_refuses_sizes_that_do_not_agree() -> None:
+    native = dispatch.native()
+    assert native is not None
+    x, ones = np.zeros((4, 3), np.float32), np.ones(2, np.float32)
+    for slope, shift, out in (
+        (ones, ones, np.zeros((4, 2), np.float32)),
+        (ones, ones[:1], np.zeros_like(x)),
+        (ones[:0], ones[:0], np.zeros_like(x)),
+        (np.ones(3, np.float32), np.ones(3, np.float32), np.zeros_like(x)),
+    ):
+        with pytest.raises(ValueError, match="affine got sizes that do not agree"):
+            native.affine(x, slope, shift, out, 1, True)
+    with pytest.raises(ValueError, match="cannot write over what it reads"):
+        native.affine(x, ones, ones, x, 1, True)
