@@ -43,14 +43,40 @@ def net() -> tamis.Network:
     return load_network(MLP).network
 
 
+@pytest.fixture(scope="module")
+def half(net: tamis.Network) -> tamis.Compressed:
+    return tamis.prune(net, 0.5, by="magnitude")
+
+
 @pytest.fixture(autouse=True)
-def in_a_directory_with_a_small_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, net: tamis.Network) -> None:
+def in_a_directory_with_a_small_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: tamis.Compressed
+) -> None:
     monkeypatch.chdir(tmp_path)
-    tamis.prune(net, 0.5, by="magnitude").save("small.tamis")
+    half.save("small.tamis")
 
 
-def test_the_certificate_is_the_librarys(net: tamis.Network) -> None:
-    printed = run(*CERTIFY)
+@pytest.fixture(scope="module")
+def issued(tmp_path_factory: pytest.TempPathFactory, half: tamis.Compressed) -> tuple[Any, bytes]:
+    """What `tamis certify` printed, and the certificate that it wrote."""
+    folder = tmp_path_factory.mktemp("certified")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        half.save("small.tamis")
+        result = invoke(*CERTIFY)
+    assert result.exit_code == 0, result.stderr
+    return result, (folder / "small.json").read_bytes()
+
+
+@pytest.fixture
+def certified(issued: tuple[Any, bytes]) -> Any:
+    """The certificate beside the small network, as if `tamis certify` had just been run; what it printed."""
+    Path("small.json").write_bytes(issued[1])
+    return issued[0]
+
+
+def test_the_certificate_is_the_librarys(net: tamis.Network, certified: Any) -> None:
+    printed = certified.stdout
     cert = tamis.Certificate.load("small.json")
     names = {"called": MLP, "data_called": DATA, "command": shlex.join(["tamis", *CERTIFY])}
     names |= {"just_initialised": True}
@@ -68,8 +94,8 @@ def test_sentences_fill_the_terminal_and_the_command_can_be_pasted() -> None:
             assert len(first) <= 60 < len(first) + 1 + len(second.split()[0])
 
 
-def test_weights_that_were_just_drawn_are_said_to_be_so(net: tamis.Network) -> None:
-    result = invoke(*CERTIFY)
+def test_weights_that_were_just_drawn_are_said_to_be_so(net: tamis.Network, certified: Any) -> None:
+    result = certified
     warning = f"warning: the weights of '{MLP}' were just initialised at random; pass --weights for trained ones"
     assert warning in result.stderr and "! The weights of the original network were just initialised" in result.stdout
     assert tamis.Certificate.load("small.json").notes[0].startswith("The weights of the original network were just")
@@ -99,8 +125,10 @@ def test_what_was_trained_on_is_refused_after_any_number_of_commands() -> None:
     run("certify", MLP, "q.tamis", "--weights", "dense.safetensors", "--data", "digits:train[96:160]", "-o", "q.json")
 
 
-def test_json_is_the_certificate() -> None:
+def test_json_is_the_certificate(certified: Any) -> None:
+    assert "in place of" not in certified.stdout
     assert json.loads(run(*CERTIFY, "--json")) == tamis.Certificate.load("small.json").content
+    assert "small.json, in place of the one that was there" in run(*CERTIFY)
 
 
 def test_options_reach_the_library() -> None:
@@ -118,7 +146,6 @@ def test_what_is_required_decides_the_first_line_and_the_exit_code(rate: str, co
     cert = tamis.Certificate.load("small.json")
     assert cert.passed is (code == 0)
     assert [each["claim"] for each in cert.content["requirements"]] == ["accuracy_change", "disagreement"]
-    assert "in place of the one that was there" in invoke(*CERTIFY).stdout
 
 
 def test_training_data_gives_the_bound_from_the_code_length() -> None:
@@ -145,22 +172,19 @@ def test_wrong_labels_are_said_of_their_data() -> None:
     assert result.exit_code == 2 and "error: 'far.npz': labels go from 14 to 14, the network has" in result.stderr
 
 
-def test_verify_recomputes_and_says_so() -> None:
-    run(*CERTIFY)
+def test_verify_recomputes_and_says_so(certified: Any) -> None:
     printed = run(*VERIFY, "--data", DATA)
     assert "recomputed, and the same: disagreement, accuracy_change" in printed and "\nverified" in printed
     found = json.loads(run(*VERIFY, "--data", DATA, "--json"))
     assert found["ok"] and found["unchecked"] == [] and found["signed_by"] is None
 
 
-def test_verify_without_data_is_no_success() -> None:
-    run(*CERTIFY)
+def test_verify_without_data_is_no_success(certified: Any) -> None:
     result = invoke(*VERIFY)
     assert result.exit_code == 1 and "NOT verified" in result.stdout
 
 
-def test_verify_fails_on_other_data_and_on_a_changed_file() -> None:
-    run(*CERTIFY)
+def test_verify_fails_on_other_data_and_on_a_changed_file(certified: Any) -> None:
     result = invoke(*VERIFY, "--data", "digits:test[:299]")
     assert result.exit_code == 2 and "not the data of the certificate" in result.stderr
     content = bytearray(Path("small.tamis").read_bytes())

@@ -24,6 +24,7 @@ import tamis.reports.comparison
 from tamis.cli.command_line import as_written
 from tamis.cli.compress import tries
 from tamis.cli.main import app
+from tamis.cli.options import ModelChoice
 from tamis.recipes import recipe_of, shipped
 from tamis.training.models import MODELS
 
@@ -85,9 +86,9 @@ def test_a_recipe_runs_and_says_what_that_cost() -> None:
 
 
 def test_the_command_that_repeats_a_run_can_be_pasted() -> None:
-    assert as_written(MLP, None, None, trust=False) == MLP
+    assert as_written(ModelChoice(MLP)) == MLP
     for name in ("plain.safetensors", "my weights.safetensors", "it's <b>$HOME</b>.safetensors"):
-        written = shlex.split(as_written(MLP, Path(name), "1,8,8", trust=True))
+        written = shlex.split(as_written(ModelChoice(MLP, Path(name), "1,8,8", trust=True)))
         assert written == [MLP, "--weights", name, "--shape", "1,8,8", "--trust"]
 
 

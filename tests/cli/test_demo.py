@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
 import tamis
+from tamis.cli.main import app
 from tamis.graph.trace import network_from_program
 from tamis.training.digits import digits
 from tamis.training.models import digits_cnn
@@ -142,6 +144,6 @@ def test_the_next_commands_work(demo):
 
 def test_a_directory_that_cannot_be_made_is_said_before_training(tmp_path):
     (tmp_path / "file").write_text("")
-    finished = run_tamis("demo", "--out", str(tmp_path / "file" / "demo"), cwd=tmp_path)
-    assert (finished.returncode, finished.stdout) == (2, "")
-    assert finished.stderr.startswith("error: not a directory: ")
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "file" / "demo")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: not a directory: ")

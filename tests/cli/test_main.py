@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import tamis
-from tamis.cli.main import app
+import tamis.cli.commands
+from tamis.cli.main import SENTENCES, app
 from tamis.errors import InvalidInput
 
 
@@ -18,6 +20,7 @@ def run_python(*arguments: str, **variables: str) -> subprocess.CompletedProcess
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
+DECLARED = Path(tamis.cli.commands.__file__).parent
 COMMANDS = (
     "demo",
     "inspect",
@@ -41,22 +44,25 @@ COMMANDS = (
 )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], *([command, "--help"] for command in COMMANDS), ["--version"]])
-def test_help_imports_neither_torch_nor_rich(arguments):
+def test_help_imports_neither_torch_nor_rich():
+    asked = [["--help"], ["--version"], *([command, "--help"] for command in COMMANDS)]
     script = f"""
 import sys
 from tamis.cli.main import main
-sys.argv = ["tamis", *{arguments!r}]
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code
-heavy = {{"torch", "rich", "numpy", "safetensors"}} & set(sys.modules)
-assert not heavy, heavy
+for arguments in {asked!r}:
+    sys.argv = ["tamis", *arguments]
+    print("#", *arguments)
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (arguments, end.code)
+    heavy = {{"torch", "rich", "numpy", "safetensors", "pydantic"}} & set(sys.modules)
+    assert not heavy, (arguments, heavy)
 """
     finished = run_python("-c", script)
     assert finished.returncode == 0, finished.stderr
-    assert "tamis" in finished.stdout
+    printed = [text.partition("\n")[2] for text in finished.stdout.split("\n# ")]
+    assert len(printed) == len(asked) and all("tamis" in text for text in printed)
 
 
 def test_python_dash_m_is_the_command():
@@ -71,6 +77,13 @@ def test_python_dash_m_takes_no_module_of_the_current_directory(tmp_path):
     finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert finished.returncode == 0, finished.stderr
     assert not (tmp_path / "mark").exists()
+
+
+def test_the_sentences_of_the_help_are_the_commands_own():
+    commands = get_command(app).commands
+    assert {*COMMANDS} == {*commands} == {path.stem for path in DECLARED.glob("[!_]*.py")}
+    for name, command in commands.items():
+        assert command.name == name and " ".join(command.help.partition("\n\n")[0].split()) == SENTENCES[name]
 
 
 def test_help_lists_every_command():

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 import tamis
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
-from tamis.cli.prune import as_plain_data, parse_amount, pruning
+from tamis.cli.prune import as_plain_data, pruning
+from tamis.cli.setting_values import parse_amount
 from tamis.errors import InvalidInput
 from tamis.layerwise.journal import LayerJournal
 from tamis.training.models import MODELS

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import tamis
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_network
-from tamis.cli.quantize import parse_c_alpha, parse_levels
+from tamis.cli.setting_values import parse_c_alpha, parse_levels
 from tamis.cli.unfinished import unfinished
 from tamis.errors import InvalidInput
 from tamis.layerwise.journal import LayerJournal

@@ -9,12 +9,17 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from typer.main import get_command
 
 import tamis
+from tamis.cli.main import app
+from tamis.cli.training_options import given_settings
 from tamis.pruning.criterion import CRITERIA, OBS
 from tamis.quantization.quantizer import METHODS
 from tamis.recipes.steps.registry import STEPS
+from tamis.recipes.steps.training import TrainingStep
 from tamis.settings import Pruning, Quantization, Repair
+from tamis.training import Settings
 
 # Each with the arguments of its call that say on what and where it works, and not how.
 CALLS: dict[type, tuple[Callable[..., Any], set[str]]] = {
@@ -60,6 +65,24 @@ def test_recipe_keys_are_the_fields(settings: type) -> None:
         assert keys[field.name].default in (None, field.default) or keys[field.name].is_required()
         if field.metadata["choices"]:
             assert set(literals(keys[field.name].annotation)) == set(field.metadata["choices"])
+
+
+@every_method
+def test_options_are_the_fields(settings: type) -> None:
+    options = {each.name: each for each in get_command(app).commands[COMMANDS[settings]].params}  # type: ignore[attr-defined]
+    for field in fields(settings):
+        option = options[field.name]
+        assert max(option.opts, key=len) == f"--{field.name.replace('_', '-')}"
+        assert option.required == (field.default is MISSING) and (option.required or option.default == field.default)
+        first = field.metadata["help"].partition("`")[0]  # settings of the method are options there
+        assert option.help.startswith(first), option.help
+        assert option.metavar == field.metadata["metavar"]
+
+
+def test_training_has_the_same_settings_everywhere() -> None:
+    names = {field.name for field in fields(Settings)}
+    assert {*TrainingStep.model_fields} - {"step"} == names
+    assert {*inspect.signature(given_settings).parameters} == names
 
 
 def literals(annotation: Any) -> Iterator[str]:

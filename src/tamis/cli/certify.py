@@ -13,7 +13,8 @@ from tamis.certificates import certify as certify_network
 from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
-from tamis.cli.model_argument import draws_weights, load_network, warn_of_drawn_weights
+from tamis.cli.model_argument import draws_weights, open_network, warn_of_drawn_weights
+from tamis.cli.options import ModelChoice
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.training import load_data
@@ -21,10 +22,7 @@ from tamis.verification import first_input
 
 
 def certify(
-    model: str,
-    weights: Path | None,
-    shape: str | None,
-    trust: bool,
+    original: ModelChoice,
     small: Path,
     data: str,
     training: str | None,
@@ -35,19 +33,19 @@ def certify(
     max_disagreement: str | None,
     **options: Any,
 ) -> None:
-    """The command; arguments as on the command line, `options` as `tamis.certify` takes them."""
+    """Run the command; arguments as on the command line, `options` as `tamis.certify` takes them."""
     prepare_output(out, ".json")
     team = join_team_exactly(device)
     options |= check_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
-    with Console(stderr=True).status(Text(f"tracing {model}")):
+    with Console(stderr=True).status(Text(f"tracing {original.model}")):
         inputs = load_data(data, labelled=False)
-        loaded = load_network(model, weights, shape, trust, team.device, first_input(inputs))
+        loaded = open_network(original, team.device, first_input(inputs))
         examples = None if training is None else load_data(training)
     options |= {"rebuilt": loaded.module, "training": examples}
-    options |= {"just_initialised": draws_weights(model, weights)}
+    options |= {"just_initialised": draws_weights(original.model, original.weights)}
     if options["just_initialised"]:
-        warn_of_drawn_weights(model)
-    options |= {"called": as_written(model, weights, shape, trust), "data_called": data, "command": command_line()}
+        warn_of_drawn_weights(original.model)
+    options |= {"called": as_written(original), "data_called": data, "command": command_line()}
     cert = certify_network(loaded.network, small, inputs, progress=True, **options)
     if team.leads:
         written = f"written to {out}{replaced(out)}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
-from pathlib import Path
+
+from tamis.cli.options import ModelChoice
 
 _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
@@ -21,13 +22,13 @@ def command_line(secret: str = "", shown: str = "") -> str:
     return shlex.join(["tamis", *arguments])
 
 
-def as_written(model: str, weights: Path | None, shape: str | None, trust: bool) -> str:
-    """The model as one would write it on the command line, with all options that it needs to be read.
+def as_written(original: ModelChoice) -> str:
+    """Return the model as one would write it on the command line, with all options that it needs to be read.
 
     Example:
-        >>> as_written("my.models:net", Path("my weights.safetensors"), "3,32,32", trust=False)
+        >>> as_written(ModelChoice("my.models:net", Path("my weights.safetensors"), "3,32,32"))
         "my.models:net --weights 'my weights.safetensors' --shape 3,32,32"
     """
-    options = {"--weights": weights, "--shape": shape}
+    options = {"--weights": original.weights, "--shape": original.shape}
     words = [word for option, value in options.items() if value is not None for word in (option, str(value))]
-    return shlex.join([model, *words, *(["--trust"] if trust else [])])
+    return shlex.join([original.model, *words, *(["--trust"] if original.trust else [])])

@@ -19,7 +19,8 @@ from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
-from tamis.cli.model_argument import draws_weights, load_module, load_network, warn_of_drawn_weights
+from tamis.cli.model_argument import draws_weights, load_module, open_network, warn_of_drawn_weights
+from tamis.cli.options import ModelChoice
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
 from tamis.graph import Network
@@ -28,10 +29,7 @@ from tamis.recipes import compress as compress_model
 
 
 def compress(
-    model: str,
-    weights: Path | None,
-    shape: str | None,
-    trust: bool,
+    original: ModelChoice,
     recipe: str | None,
     data: str | None,
     test: str | None,
@@ -43,25 +41,25 @@ def compress(
     max_disagreement: str | None,
     max_accuracy_drop: str | None,
 ) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     required = check_requirements(max_disagreement=max_disagreement, max_accuracy_drop=max_accuracy_drop)
     if recipe is None and target_bytes is None and max_disagreement is None:
         raise InvalidInput("compress needs --recipe, --target-bytes or --max-disagreement; `tamis recipes` lists some")
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
     where = parse_device(device)
-    with Console(stderr=True).status(Text(f"reading {model}")):
-        given, example = model_of(model, weights, shape, trust)
-    drawn = draws_weights(model, weights)
+    with Console(stderr=True).status(Text(f"reading {original.model}")):
+        given, example = model_of(original)
+    drawn = draws_weights(original.model, original.weights)
     resumes_from(out / WORK_FOLDER, WORK_LOCK)
     places: dict[str, Any] = {"example": example, "device": where, "force": force}
-    places |= {"called": as_written(model, weights, shape, trust), "command": command_line()}
+    places |= {"called": as_written(original), "command": command_line()}
     places |= {"just_initialised": drawn}
     done = compress_model(
         given, recipe, data, out, test=test, target_bytes=target_bytes, **required, **places, progress=True
     )
     if drawn:
-        warn_of_drawn_weights(model)
+        warn_of_drawn_weights(original.model)
     if as_json:
         print(json.dumps(as_plain_data(done), indent=2, allow_nan=False))
     else:
@@ -69,18 +67,16 @@ def compress(
     end_with(done.met)
 
 
-def model_of(
-    model: str, weights: Path | None, shape: str | None, trust: bool
-) -> tuple[nn.Module | Network, Tensor | None]:
-    """The module, where there is one, with an input for it where the user gives its shape; or else the program."""
-    if model.endswith(".pt2"):
-        return load_network(model, weights, shape, trust).network, None
-    loaded = load_module(model, weights)
+def model_of(original: ModelChoice) -> tuple[nn.Module | Network, Tensor | None]:
+    """Return the module, with an input for it where the user gives its shape; or else the program."""
+    if original.model.endswith(".pt2"):
+        return open_network(original).network, None
+    loaded = load_module(original.model, original.weights)
     if loaded.compressed is not None:
-        raise InvalidInput(f"'{weights}' is compressed already; compress begins with the whole network")
-    if shape is None:
+        raise InvalidInput(f"'{original.weights}' is compressed already; compress begins with the whole network")
+    if original.shape is None:
         return loaded.module, None
-    network = load_network(model, weights, shape, trust).network
+    network = open_network(original).network
     return loaded.module, torch.zeros(network.input_shapes[0], dtype=network.input_dtypes[0])
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.settings_options import parameters_of
+from tamis.cli.option_groups import parameters_of
 from tamis.errors import InvalidInput
 
 DATA = ("calibration", "data", "test", "training")  # what commands call their datasets
@@ -46,7 +46,7 @@ def with_images(command: Callable[..., None]) -> Callable[..., None]:
     """Adds the options to a command, which then hears of them by the names of the data that it is given.
 
     Example:
-        >>> @app.command()
+        >>> @command
         ... @with_images
         ... def quantize(model: Model, calibration: Calibration, data: TestData = None) -> None: ...
     """

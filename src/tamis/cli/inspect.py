@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, get_args
 
 from rich.console import Console
@@ -14,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.cli.display import console, facts, from_logarithm, table, with_unit
-from tamis.cli.model_argument import load_network
+from tamis.cli.model_argument import open_network
+from tamis.cli.options import ModelChoice
 from tamis.errors import UnsupportedOp
 from tamis.graph import Network, Operation, operations_of
 from tamis.graph.ops import Capability
@@ -73,13 +73,13 @@ class Inspection:
         return self.weakest.capability if self.weakest else Capability.HOMOGENEOUS
 
 
-def inspect(model: str, weights: Path | None, shape: str | None, trust: bool, as_json: bool, show_all: bool) -> None:
-    """The command; arguments as on the command line."""
-    with Console(stderr=True).status(Text(f"tracing {model}")) as status:
-        loaded = load_network(model, weights, shape, trust)
-        status.update(Text(f"computing the path-norms of {model}"))
+def inspect(original: ModelChoice, as_json: bool, show_all: bool) -> None:
+    """Run the command; arguments as on the command line."""
+    with Console(stderr=True).status(Text(f"tracing {original.model}")) as status:
+        loaded = open_network(original)
+        status.update(Text(f"computing the path-norms of {original.model}"))
         found = inspection(loaded.network)
-    origin = {"model": model, "weights": loaded.weights}
+    origin = {"model": original.model, "weights": loaded.weights}
     if as_json:
         print(json.dumps({**origin, **as_plain_data(found)}, indent=2, allow_nan=False))
     else:

@@ -15,6 +15,7 @@ from rich.text import Text
 from torch import Tensor, nn
 
 from tamis.artifact import Compressed, load, weights_of
+from tamis.cli.options import ModelChoice
 from tamis.cli.weights_file import PICKLES, load_weights
 from tamis.errors import InvalidInput, TraceError, UntrustedFile
 from tamis.graph import Network, load_program, trace
@@ -89,6 +90,13 @@ def load_network(
     if example is None:
         raise InvalidInput(f"the input shape of '{model}' is unknown: pass it without the batch, as in --shape 3,32,32")
     return LoadedModel(trace(module, tuple(each.to(device) for each in example)), loaded.weights, module=module)
+
+
+def open_network(
+    original: ModelChoice, device: torch.device | str = "cpu", example: Sequence[Tensor] | None = None
+) -> LoadedModel:
+    """Return the network that a command's arguments name; see `load_network`."""
+    return load_network(original.model, original.weights, original.shape, original.trust, device, example)
 
 
 def _traced(module: nn.Module, zeros: Tensor) -> Network:

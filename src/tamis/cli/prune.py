@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,19 +15,18 @@ from rich.table import Table
 from rich.text import Text
 
 from tamis.artifact import NOTHING, Compressed, errors_of, sentences
-from tamis.cli.data_argument import check_calibration
 from tamis.cli.display import console, facts, from_logarithm, table
-from tamis.cli.model_argument import load_network
+from tamis.cli.model_argument import open_network
+from tamis.cli.opening import open_with_data
+from tamis.cli.options import ModelChoice
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
-from tamis.errors import InvalidInput, UnsupportedOp
+from tamis.errors import UnsupportedOp
 from tamis.graph import Network
 from tamis.paths import path_metric
-from tamis.pruning import Amount
 from tamis.pruning import prune as prune_network
-from tamis.training import join_team, load_data
+from tamis.training import join_team
 
-AMOUNTS = "a fraction (0.8), a percentage (80%), a count (1000), or NAME= and one of these for each layer"
 BOUND = "‖R(x) − R'(x)‖₁ ≤ {} · max(‖x‖∞, 1)"
 
 
@@ -63,79 +60,32 @@ class Pruning:
         return Layer("total", sum(each.weights for each in self.layers), sum(each.left for each in self.layers))
 
 
-def prune(
-    model: str,
-    weights: Path | None,
-    shape: str | None,
-    trust: bool,
-    amount: Sequence[str],
-    calibration: str | None,
-    out: Path,
-    as_json: bool,
-    **options: Any,
-) -> None:
-    """The command; arguments as on the command line, `options` as `tamis.prune` takes them."""
-    wanted = parse_amount(amount)
+def prune(original: ModelChoice, calibration: str | None, out: Path, as_json: bool, choices: dict[str, Any]) -> None:
+    """Run the command; arguments as on the command line, `choices` the settings as `tamis.prune` takes them."""
     prepare_output(out, ".tamis")
     team = join_team(torch.device("cpu"))
     # Without data there are no layers to wait for.
     with nullcontext() if calibration is None else unfinished(out, team) as directory:
-        with Console(stderr=True).status(Text(f"tracing {model}")) as status:
-            examples = None if calibration is None else load_data(calibration, labelled=False)
-            example = None if examples is None else (examples.example,)
-            loaded = load_network(model, weights, shape, trust, example=example)
-            if examples is None:
-                status.update(Text(f"pruning {model}"))
-            else:
-                check_calibration(examples, loaded.network, model)
-                options |= {"calibration": examples, "directory": directory}
-                status.stop()  # a bar follows
-            small = prune_network(loaded.compressed or loaded.network, wanted, **options)
+        if calibration is None:
+            with Console(stderr=True).status(Text(f"tracing {original.model}")) as status:
+                loaded = open_network(original)
+                status.update(Text(f"pruning {original.model}"))
+                small = prune_network(loaded.compressed or loaded.network, **choices)
+        else:
+            loaded = opened = open_with_data(original, calibration)
+            given = loaded.compressed or loaded.network
+            small = prune_network(given, **choices, calibration=opened.calibration, directory=directory)
         if not team.leads:
             return
-        with Console(stderr=True).status(Text(f"bounding what that changes in {model}")):
+        with Console(stderr=True).status(Text(f"bounding what that changes in {original.model}")):
             found = pruning(loaded.network, small)
         in_place = replaced(out)
         small.save(out)
-    origin = {"model": model, "weights": loaded.weights}
+    origin = {"model": original.model, "weights": loaded.weights}
     if as_json:
         print(json.dumps({**origin, "file": str(out), **as_plain_data(found)}, indent=2, allow_nan=False))
     else:
         show(found, {**origin, "file": f"{out}{in_place}"}, console())
-
-
-# -- the amount --------------------------------------------------------------------------------------------------------
-
-
-def parse_amount(entries: Sequence[str], option: str = "--amount") -> Amount:
-    """One number, or one for each layer.
-
-    Example:
-        >>> parse_amount(["80%"]), parse_amount(["conv1=0.5", "fc=100"])
-        (0.8, {'conv1': 0.5, 'fc': 100})
-    """
-    if len(entries) == 1 and "=" not in entries[0]:
-        return _number(entries[0], entries[0], option)
-    amounts: dict[str, float | int] = {}
-    for entry in entries:
-        name, _, number = entry.rpartition("=")
-        if not name:
-            raise InvalidInput(f"{option} must be {AMOUNTS}; got '{entry}' among {len(entries)} of them")
-        if name in amounts:
-            raise InvalidInput(f"{option} names '{name}' twice")
-        amounts[name] = _number(number, entry, option)
-    return amounts
-
-
-def _number(text: str, entry: str, option: str) -> float | int:
-    if re.fullmatch(r"[0-9]+", text):
-        return int(text)
-    if not re.fullmatch(r"([0-9]+\.?[0-9]*|\.[0-9]+)%?", text):
-        raise InvalidInput(f"{option} must be {AMOUNTS}; got '{entry}'")
-    fraction = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if fraction > 1:
-        raise InvalidInput(f"{option} '{entry}' is more than all there is; a whole number is a count")
-    return fraction
 
 
 # -- finding out -------------------------------------------------------------------------------------------------------

@@ -6,46 +6,37 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.text import Text
 
 from tamis.artifact import load
-from tamis.cli.data_argument import check_calibration, load_test
 from tamis.cli.layer_report import report
-from tamis.cli.model_argument import load_network
+from tamis.cli.opening import open_with_data
+from tamis.cli.options import ModelChoice
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
 from tamis.layerwise import repair as repair_network
-from tamis.training import join_team, load_data
+from tamis.training import join_team
 
 
 def repair(
-    model: str,
-    weights: Path | None,
-    shape: str | None,
-    trust: bool,
+    original: ModelChoice,
     small: Path,
     calibration: str,
     data: str | None,
     out: Path,
     as_json: bool,
-    **options: Any,
+    choices: dict[str, Any],
 ) -> None:
-    """The command; arguments as on the command line, `options` as `tamis.repair` takes them."""
+    """Run the command; arguments as on the command line, `choices` the settings as `tamis.repair` takes them."""
     prepare_output(out, ".tamis")
     team = join_team(torch.device("cpu"))
     with unfinished(out, team) as directory:
-        with Console(stderr=True).status(Text(f"tracing {model}")):
-            examples = load_data(calibration, labelled=False)
-            loaded = load_network(model, weights, shape, trust, example=(examples.example,))
-            before = load(small, loaded.network)
-            check_calibration(examples, loaded.network, model)
-            test = load_test(data, loaded.network, model)
-        repaired = repair_network(loaded.network, before, examples, **options, directory=directory)
+        opened = open_with_data(original, calibration, data, team.device)
+        before = load(small, opened.network)
+        repaired = repair_network(opened.network, before, opened.calibration, **choices, directory=directory)
         in_place = replaced(out)
         if team.leads:
             repaired.save(out)
     if team.leads:
-        networks = {"original": loaded.network, "before": before.network, "after": repaired.network}
-        origin = {"model": model, "weights": loaded.weights, "small": str(small), "file": str(out)}
-        report(repaired, networks, test, origin, in_place, as_json)
+        networks = {"original": opened.network, "before": before.network, "after": repaired.network}
+        origin = {"model": original.model, "weights": opened.weights, "small": str(small), "file": str(out)}
+        report(repaired, networks, opened.test, origin, in_place, as_json)

@@ -17,6 +17,7 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import draws_weights, warn_of_drawn_weights
+from tamis.cli.options import ModelChoice
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
 from tamis.sweeps import (
@@ -73,13 +74,12 @@ def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: b
     where, spec = parse_device(device), read_sweep(path)
     if spec.spec.model is None:
         raise InvalidInput(f"{path}: 'model' is missing: a .pt2 file, or package.module:factory")
-    (name, weights), shape = _original(spec), spec.spec.shape
-    with Console(stderr=True).status(Text(f"reading {name}")):
-        model, example = model_of(name, weights, shape, trust)
+    original = ModelChoice(*_original(spec), spec.spec.shape, trust)
+    with Console(stderr=True).status(Text(f"reading {original.model}")):
+        model, example = model_of(original)
     resumes_from(out)
-    called = as_written(name, weights, shape, trust)
     places = {"out": out, "storage": storage, "device": where}
-    return {"model": model, "spec": spec, "example": example, "called": called, **places}
+    return {"model": model, "spec": spec, "example": example, "called": as_written(original), **places}
 
 
 def _original(spec: Sweep) -> tuple[str, Path | None]:

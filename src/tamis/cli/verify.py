@@ -12,7 +12,8 @@ from rich.text import Text
 
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
-from tamis.cli.model_argument import load_network
+from tamis.cli.model_argument import open_network
+from tamis.cli.options import ModelChoice
 from tamis.training import load_data
 from tamis.verification import Certificate, check_signer, first_input
 from tamis.verification import verify as verify_certificate
@@ -21,17 +22,14 @@ from tamis.verification import verify as verify_certificate
 def verify(
     certificate: Path,
     small: Path,
-    model: str,
-    weights: Path | None,
-    shape: str | None,
-    trust: bool,
+    original: ModelChoice,
     data: str | None,
     training: str | None,
     signed_by: Path | None,
     device: str,
     as_json: bool,
 ) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     where = join_team_exactly(device).device
     with Console(stderr=True).status(Text(f"verifying {certificate}")):
         stated = Certificate.load(certificate)
@@ -39,7 +37,7 @@ def verify(
         # calls itself cryptography.
         check_signer(stated.content, signed_by)
         inputs = None if data is None else load_data(data, labelled=False)
-        loaded = load_network(model, weights, shape, trust, where, first_input(inputs))
+        loaded = open_network(original, where, first_input(inputs))
         examples = None if training is None else load_data(training)
         found = verify_certificate(
             stated,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterator
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-SETTINGS = "settings"  # the parameter of a command that stands for all of them
+from tamis.cli.option_groups import Group
 
 
 def given_settings(
@@ -54,36 +51,4 @@ def given_settings(
     return {name: value for name, value in options.items() if value is not None}
 
 
-def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Puts the options in the place of a command's parameter `settings`, which is then what `given_settings` returns.
-
-    Example:
-        >>> @app.command()
-        ... @with_settings
-        ... def train(model: Model, settings: dict[str, Any], device: Device = "cpu") -> None: ...
-    """
-    shared = parameters_of(given_settings)
-
-    @functools.wraps(command)
-    def with_them(**options: Any) -> None:
-        settings = given_settings(**{name: options.pop(name) for name in shared})
-        command(**options, **{SETTINGS: settings})
-
-    spliced = {each.name: each for each in _spliced(parameters_of(command), shared)}
-    with_them.__signature__ = inspect.Signature([*spliced.values()])  # type: ignore[attr-defined]
-    with_them.__annotations__ = {name: each.annotation for name, each in spliced.items()}
-    return with_them
-
-
-def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """A function's, by name, as keywords, whose order is free where some have defaults; annotations resolved."""
-    annotations = get_type_hints(function, include_extras=True)
-    return {
-        name: each.replace(annotation=annotations[name], kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, each in inspect.signature(function).parameters.items()
-    }
-
-
-def _spliced(own: dict[str, inspect.Parameter], shared: dict[str, inspect.Parameter]) -> Iterator[inspect.Parameter]:
-    for name, each in own.items():
-        yield from shared.values() if name == SETTINGS else [each]
+TrainingGroup = Annotated[dict[str, Any], Group(given_settings)]

@@ -1,0 +1,123 @@
+"""Groups of options that a command takes as one argument: the model, the settings of a method, those of training."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from tamis.cli.setting_values import PARSERS
+
+
+@dataclass(frozen=True)
+class Group:
+    """Options that stand for one parameter of a command, whose annotation is `Annotated[…, Group(…)]`.
+
+    Attributes:
+        collect: makes the argument of the options, by their names.
+        parameters: the options; by default the parameters of `collect`.
+    """
+
+    collect: Callable[..., Any]
+    parameters: dict[str, inspect.Parameter] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.parameters:
+            object.__setattr__(self, "parameters", parameters_of(self.collect))
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command with the options of each group in the place of the parameter that stands for it.
+
+    Options that must be given come first, as a command's help should have them.
+
+    Example:
+        >>> @with_groups
+        ... def inspect(model: ModelGroup, as_json: Json = False) -> None: ...
+    """
+    own = parameters_of(command)
+    groups = {name: group for name, each in own.items() if (group := _group_of(each)) is not None}
+
+    @functools.wraps(command)
+    def with_options(**options: Any) -> None:
+        taken = {
+            name: group.collect(**{option: options.pop(option) for option in group.parameters})
+            for name, group in groups.items()
+        }
+        command(**options, **taken)
+
+    spliced = sorted(_spliced(own, groups), key=lambda each: each.default is not inspect.Parameter.empty)
+    with_options.__signature__ = inspect.Signature(spliced)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in spliced}
+    return with_options
+
+
+def parameters_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return a function's parameters, annotations resolved, as keywords: their order is free whatever has a default."""
+    annotations = get_type_hints(function, include_extras=True)
+    return {
+        name: each.replace(annotation=annotations[name], kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, each in inspect.signature(function).parameters.items()
+    }
+
+
+def _group_of(parameter: inspect.Parameter) -> Group | None:
+    return next((each for each in getattr(parameter.annotation, "__metadata__", ()) if isinstance(each, Group)), None)
+
+
+def _spliced(own: dict[str, inspect.Parameter], groups: dict[str, Group]) -> Iterator[inspect.Parameter]:
+    for name, each in own.items():
+        yield from groups[name].parameters.values() if name in groups else [each]
+
+
+# -- the settings of a method ------------------------------------------------------------------------------------------
+
+
+def settings_group(settings: type) -> Group:
+    """Make the options of a method from its settings object; the command gets them as keywords of the Python call."""
+    names = [field.name for field in dataclasses.fields(settings)]
+
+    def keywords(**options: Any) -> dict[str, Any]:
+        return {name: _value(name, given) for name, given in options.items()}
+
+    return Group(keywords, {field.name: _parameter(field, names) for field in dataclasses.fields(settings)})
+
+
+def _value(name: str, given: Any) -> Any:
+    return PARSERS[name].parse(given) if given is not None and name in PARSERS else given
+
+
+def _parameter(field: dataclasses.Field[Any], names: list[str]) -> inspect.Parameter:
+    required, typed = field.default is dataclasses.MISSING, field.metadata["typed"]
+    kind: Any = list[str] if typed is list else typed
+    declarations = []
+    if typed is bool:
+        option = f"--{field.name.replace('_', '-')}"
+        # What is on unless one says otherwise, or left to the method, can be turned off as well.
+        declarations = [option if field.default is False else f"{option}/--no-{option[2:]}"]
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else field.default,
+        annotation=Annotated[
+            kind if required or field.default is not None else kind | None,
+            typer.Option(*declarations, metavar=field.metadata["metavar"], help=_help(field, names)),
+        ],
+    )
+
+
+def _help(field: dataclasses.Field[Any], names: list[str]) -> str:
+    """Return the help of a setting with options in the place of settings, and how its value is written."""
+
+    def option(name: re.Match[str]) -> str:
+        return f"--{name[1].replace('_', '-')}" if name[1] in names else name[0]
+
+    text = re.sub(r"`(\w+)`", option, field.metadata["help"])
+    written = PARSERS[field.name].written if field.name in PARSERS else ""
+    return " ".join(filter(None, [text, written or ("May be repeated." if field.metadata["typed"] is list else "")]))
