@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tamis.artifact import arithmetic
-from tamis.artifact.arithmetic import Receiver, Ruler, Sender
+from tamis.artifact.arithmetic import LengthMeter, Receiver, Sender
 from tamis.artifact.encodings import coded_digits
 from tamis.errors import CorruptArtifact
 
@@ -130,7 +130,7 @@ def test_long_rows_are_bytes_as_the_specification_says() -> None:
 @many
 @given(st.lists(items(), max_size=12))
 def test_a_ruler_measures_what_is_sent(row: list[Item]) -> None:
-    sender, ruler = Sender(), Ruler()
+    sender, ruler = Sender(), LengthMeter()
     for item in row:
         send(sender, item)
         send(ruler, item)

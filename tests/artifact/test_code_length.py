@@ -23,7 +23,7 @@ from tamis.artifact.code_length import Message, decode, message
 from tamis.artifact.codes import Codes
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.encodings import Decoded
-from tamis.artifact.tensor_message import tell, told
+from tamis.artifact.tensor_message import receive_tensor, send_tensor
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.training.models import resnet20
 
@@ -33,14 +33,14 @@ anything = (masked_tensors() | quantized_tensors()).filter(lambda each: each.ten
 
 def sent(content: Decoded) -> tuple[bytes, int]:
     sender = Sender()
-    tell(sender, content.tensor, content.codes, content.mask)
+    send_tensor(sender, content.tensor, content.codes, content.mask)
     data, bits, _ = sender.finish()
     return data, bits
 
 
 def received(data: bytes, like: Tensor) -> tuple[Tensor, int]:
     receiver = Receiver(data)
-    return told(receiver, tuple(like.shape), like.dtype), receiver.finish()
+    return receive_tensor(receiver, tuple(like.shape), like.dtype), receiver.finish()
 
 
 def binary(told: Message) -> str:
@@ -367,7 +367,7 @@ def test_wrong_arguments_are_named(convolutional: tuple[tamis.Network, Tensor]) 
         message(nn.Linear(2, 2))  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="got int"):
         decode(b"", 3)  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameters, match=r"the prior has 7\.weight, which the network has not"):
+    with pytest.raises(InvalidParameters, match=r"the prior has 7\.weight, which are not in the network"):
         message(net, {"7.weight": torch.zeros(2)})
     with pytest.raises(InvalidParameters, match=r"'6\.bias' is torch\.float32 of shape \(3,\) in the prior"):
         message(net, {"6.bias": torch.zeros(3)})

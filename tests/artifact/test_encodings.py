@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tamis.artifact.encodings import ENCODINGS, Decoded, shortest
 from tamis.artifact.encodings import naturals as as_bytes
 from tamis.artifact.encodings.base import Array
-from tamis.artifact.encodings.narrow_types import NARROWER, narrowed
+from tamis.artifact.encodings.narrow_float import NARROWER, narrow_dtype
 from tamis.artifact.encodings.naturals import running_sums, to_bytes
 from tamis.artifact.encodings.positions import CODINGS
 from tamis.errors import CorruptArtifact
@@ -201,7 +201,7 @@ powers = st.builds(lambda m, e: math.ldexp(m, e), st.integers(-3, 3), st.integer
 def test_values_are_narrowed_where_and_only_where_they_survive(dtype: torch.dtype, values: list[float]) -> None:
     tensor = torch.tensor(values, dtype=torch.float64).to(dtype)
     fitting = [narrow for narrow in NARROWER[dtype] if all(survives(value, narrow) for value in tensor.tolist())]
-    narrow = narrowed(tensor)
+    narrow = narrow_dtype(tensor)
     assert (None if narrow is None else narrow.dtype) == next(iter(fitting), None)
     assert narrow is None or raw(narrow.to(dtype)) == raw(tensor)
 

@@ -78,10 +78,10 @@ def test_symbols_become_the_words_of_the_definition_whatever_the_table(data: st.
     used = np.flatnonzero(freqs)
     symbols = used[generator.integers(len(used), size=data.draw(st.integers(0, 80)))]
     symbols = symbols.astype(np.uint8 if alphabet <= 256 else np.int32)
-    words = ans.compressed(symbols, freqs)
+    words = ans.compress(symbols, freqs)
     assert words.dtype == np.uint32
     assert words.tolist() == ([] if len(used) == 1 else write_symbols(symbols.tolist(), freqs.tolist()))
-    again = ans.decompressed(words, freqs, len(symbols))
+    again = ans.decompress(words, freqs, len(symbols))
     assert again.dtype == symbols.dtype and again.tolist() == symbols.tolist()
 
 
@@ -91,14 +91,14 @@ def test_symbols_become_the_words_of_the_definition_whatever_the_table(data: st.
 def test_random_words_are_refused(words: list[int], count: int, seed: int) -> None:
     weights = np.random.default_rng(seed).integers(1, 9, 20).tolist()
     with pytest.raises(CorruptArtifact, match="entropy-coded row"):
-        ans.decompressed(np.array(words, dtype=np.uint32), ans.frequencies(weights), count)
+        ans.decompress(np.array(words, dtype=np.uint32), ans.frequencies(weights), count)
 
 
 @pytest.mark.usefixtures("coder")
 def test_more_symbols_than_a_block() -> None:
     freqs = ans.frequencies([5, 0, 3, 1])
     symbols = np.array([0, 2, 3, 0], dtype=np.uint8).repeat(ans.BLOCK // 3)
-    assert np.array_equal(ans.decompressed(ans.compressed(symbols, freqs), freqs, len(symbols)), symbols)
+    assert np.array_equal(ans.decompress(ans.compress(symbols, freqs), freqs, len(symbols)), symbols)
 
 
 # -- rows ----------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_what_fills_up_the_last_symbol_is_checked() -> None:
     symbols = [1 + 3 + 9 + 27 + 81] * 2
     freqs = ans.frequencies([math.prod([1, 9, 1][symbol // 3**i % 3] for i in range(5)) for symbol in range(243)])
     for last, sound in ((121, True), (121 - 81, False), (121 + 81, False)):
-        words = ans.compressed(np.array([*symbols, last], dtype=np.uint8), freqs)
+        words = ans.compress(np.array([*symbols, last], dtype=np.uint8), freqs)
         row = np.concatenate([np.array([2, 0, 1, 1, 9, 1], dtype=np.uint8), words.view(np.uint8)])
         if sound:
             assert np.array_equal(from_row(row, 11, 3), digits)

@@ -1,4 +1,4 @@
-"""Arithmetic coding of a self-delimiting message: its sender, its receiver, and a ruler that measures without sending.
+"""Arithmetic coding of a self-delimiting message: a sender, a receiver, and a meter that measures without sending.
 
 A message is a row of bits that narrows an interval within [0, 1): what has the probability p keeps the fraction p of
 it. The shortest binary fraction whose continuations all stay inside is what is sent. The receiver goes the same way, so
@@ -38,14 +38,14 @@ PIECE = 16  # bits of a field that are sent at a time
 
 
 class Coder(ABC):
-    """What a sender, a ruler and a receiver have in common."""
+    """The common base of senders, length meters and receivers."""
 
     @abstractmethod
     def choice(self, value: int, number: int) -> int:
-        """One of 0 … number − 1; a receiver is given anything, and returns what was sent."""
+        """Code one of 0 … number − 1; a receiver ignores the value that it is given, and returns the one sent."""
 
     def natural(self, value: int) -> int:
-        """A number ≥ 0 of any size, in 2 ⌊log₂(n + 1)⌋ + 1 bits (Elias, gamma)."""
+        """Code a number ≥ 0 of any size, in 2 ⌊log₂(n + 1)⌋ + 1 bits (Elias, gamma)."""
         width = (value + 1).bit_length() - 1
         sent = 0
         while not self.choice(int(sent >= width), 2):
@@ -55,7 +55,7 @@ class Coder(ABC):
         return (self.wide(value + 1 - (1 << width), sent) | 1 << sent) - 1
 
     def wide(self, value: int, width: int) -> int:
-        """A number of so many bits, from the lowest piece on."""
+        """Code a number of so many bits, from the lowest piece on."""
         found = 0
         for shift in range(0, width, PIECE):
             number = 1 << min(PIECE, width - shift)
@@ -63,26 +63,26 @@ class Coder(ABC):
         return found
 
 
-class Outgoing(Coder):
-    """What a sender and a ruler have in common."""
+class MessageWriter(Coder):
+    """The common base of senders and length meters."""
 
     heading = ""
 
     @abstractmethod
     def symbols(self, row: Array, base: int) -> None:
-        """A row of digits below a base of 2 to 65536."""
+        """Write a row of digits below a base of 2 to 65536."""
 
     @abstractmethod
     def fields(self, row: Array, width: int) -> None:
-        """A row of uint64 numbers of so many bits each."""
+        """Write a row of uint64 numbers of so many bits each."""
 
     @abstractmethod
     def mark(self, label: str) -> None:
-        """What was sent since the last mark, or the beginning, is called so, after the heading and a slash."""
+        """Label what was sent since the last mark: the label follows the heading and a slash."""
 
 
-class Sender(Outgoing):
-    """Builds a message."""
+class Sender(MessageWriter):
+    """Build a message."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[str, float]] = []
@@ -95,7 +95,7 @@ class Sender(Outgoing):
 
     @property
     def information(self) -> float:
-        """How many bits the message has so far, before its interval ends."""
+        """The number of bits of the message so far, before its interval ends."""
         return self._finished + WORD * (len(self._words) - 1) + WINDOW - math.log2(self._range)
 
     def choice(self, value: int, number: int) -> int:
@@ -110,12 +110,13 @@ class Sender(Outgoing):
 
     def symbols(self, row: Array, base: int) -> None:
         if len(row) * _depth(base) > MOST_STEPS:
-            self._aligned(coded_row(row, base), counted=True)
+            self._aligned(code_digits(row, base), counted=True)
             return
         low, size, words = self._low, self._range, self._words
         branches, zeros, totals = _paths(base), [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
         for digit in row.tolist():
             for node, bit in branches[digit]:
+                # Counts are doubled, so that the ½ of Krichevsky and Trofimov stays an integer.
                 below = size * zeros[node] // totals[node]
                 totals[node] += 2
                 if bit:
@@ -141,7 +142,7 @@ class Sender(Outgoing):
             self.wide(value, width)
 
     def finish(self) -> tuple[bytes, int, dict[str, int]]:
-        """The message, its last byte filled up with zeros, its bits, and how many of them went to what.
+        """Return the message, padded with zeros to whole bytes, its bits, and the bits of each label.
 
         A bit may belong to several things; it is given to the one that it begins with. To end the message takes up to
         two bits, which are called "end".
@@ -155,6 +156,7 @@ class Sender(Outgoing):
         return bytes(self._bytes), self._finished, parts
 
     def _settle(self) -> None:
+        # Words leave as soon as the interval is narrower than one; a later carry may still raise them.
         while self._range <= LOW:
             if self._low > ALL:
                 _carry(self._words)
@@ -190,26 +192,26 @@ class Sender(Outgoing):
 
 
 class Receiver(Coder):
-    """Reads a message; what follows it is left."""
+    """Read a message; whatever follows it is left alone."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._start = data, 0
         self._begin()
 
     def _begin(self) -> None:
-        """A new interval, at the bit where the last ended."""
+        """Begin a new interval at the bit where the last one ended."""
         self._low, self._range, self._read = 0, WHOLE, 0
         self._code = self._next() << WORD | self._next()
 
     def _ended(self) -> int:
-        """Where the message goes on if the interval ends here, just as a sender would end it."""
+        """Find where the message continues if the interval ends here, just as a sender would end it."""
         width, number = _ending(self._low, self._range)
         if (self._low + self._code) >> (WINDOW - width) != number:
             raise CorruptArtifact("is no message: an interval does not end as it should")
         return self._start + self._read - WINDOW + width
 
     def _next(self) -> int:
-        """The next 32 bits of the message; zeros after its end, which is noticed later."""
+        """Return the next 32 bits of the message; after its end, zeros, which `finish` notices."""
         first, shift = divmod(self._start + self._read, 8)
         if first > len(self._data) + 2 * WINDOW // 8:
             raise CorruptArtifact("ends before the message does")
@@ -230,7 +232,7 @@ class Receiver(Coder):
         return value
 
     def symbols(self, count: int, base: int) -> Array:
-        """The digits that `Sender.symbols` sent, in the dtype of `Codes`."""
+        """Read the digits that `Sender.symbols` sent, in the dtype of `Codes`."""
         if count * _depth(base) > MOST_STEPS:
             length = self.natural(0)
             return coded_digits.from_row(np.frombuffer(self._aligned(length), dtype=np.uint8), count, base)
@@ -264,13 +266,13 @@ class Receiver(Coder):
         return np.array(digits, dtype=np.uint8 if base <= 256 else np.int32)
 
     def fields(self, count: int, width: int) -> Array:
-        """The numbers that `Sender.fields` sent, uint64."""
+        """Read the numbers that `Sender.fields` sent, uint64."""
         if count * width > MOST_FIELD_BITS:
             return _fields_from_bytes(self._aligned(_fields_size(count, width)), count, width)
         return np.array([self.wide(0, width) for _ in range(count)], dtype=np.uint64)
 
     def finish(self) -> int:
-        """How many bits the message has, all of which must be there."""
+        """Return how many bits the message has, and refuse data that ends before it."""
         bits = self._ended()
         if bits > 8 * len(self._data):
             raise CorruptArtifact(f"ends after {8 * len(self._data)} bits, the message after {bits}")
@@ -293,8 +295,8 @@ class Receiver(Coder):
         return self._data[first : first + length]
 
 
-class Ruler(Outgoing):
-    """Measures what a sender would send, in bits, without sending it."""
+class LengthMeter(MessageWriter):
+    """Measure what a sender would send, in bits, without sending it."""
 
     def __init__(self) -> None:
         self.bits = 0.0
@@ -327,8 +329,8 @@ class Ruler(Outgoing):
         self.bits += len(row) * width
 
 
-def coded_row(row: Array, base: int) -> Array:
-    """Digits as entropy-coded bytes, however many these are."""
+def code_digits(row: Array, base: int) -> Array:
+    """Code digits as entropy-coded bytes, however many these are."""
     found = coded_digits.to_row(row, base, room=1 << 62)
     assert found is not None, "a row of digits is never too long for so much room"
     return found
@@ -343,7 +345,7 @@ def _carry(words: list[int]) -> None:
 
 
 def _ending(low: int, size: int) -> tuple[int, int]:
-    """The fewest bits, and their number, with which a fraction stays within [low, low + size) whatever follows."""
+    """Find the fewest bits, and their number, with which a fraction stays in [low, low + size) whatever follows."""
     for width in range(WINDOW + 1):
         step = 1 << (WINDOW - width)
         number = -(-low // step)
@@ -357,7 +359,7 @@ def _depth(base: int) -> int:
 
 
 def _only_zero(base: int) -> list[bool]:
-    """For each node of the tree, whether every digit below the base that passes it goes on with a zero."""
+    """Tell, for each node of the tree, whether every digit below the base that passes it goes on with a zero."""
     depth = _depth(base)
     only = [False] * (1 << depth)
     for node in range(1, 1 << depth):

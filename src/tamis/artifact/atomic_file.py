@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic files: they appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LONGEST_NAME = 255  # bytes, on nearly every file system
 
 @contextmanager
 def replace_file(path: str | Path) -> Iterator[Path]:
-    """A new file to write, which takes the place of `path` when the block ends without an error.
+    """Open a block that writes a new file, which replaces `path` when the block ends without an error.
 
     Whoever opens `path` sees the old content or the new, whatever happens meanwhile: a kill, a full disk, a second
     process that writes the same path. A kill can leave a file `.NAME.*.part` behind, which is safe to delete.
 
-    Of a link, the file that it leads to is replaced. A file that is replaced passes its permissions on. What exists and
-    is no regular file, as a directory, a pipe or a device, is refused by an `OSError`. So is what the disk has no room
-    for, with the name of the file, whichever library wrote it.
+    Where `path` is a link, the file that it leads to is replaced. The new file has the permissions of the old one. A
+    path that exists and is no regular file, such as a directory, a pipe or a device, raises an `OSError`. So does a
+    full disk, with the name of the file, whichever library wrote it.
 
     Example:
         >>> with replace_file("weights.bin") as part:
@@ -44,7 +44,7 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         os.replace(part, target)
         _flush(target.parent)  # the name itself must survive a power cut, too
     except Exception as error:
-        number = _refused_by_the_system(error)
+        number = _system_error(error)
         if number is None:
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
@@ -52,19 +52,19 @@ def replace_file(path: str | Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _refused_by_the_system(error: BaseException) -> int | None:
-    """The number of the system's error that ended the writing and that names no file, such as a full disk's."""
+def _system_error(error: BaseException) -> int | None:
+    """Find the number of a system error that names no file, such as that of a full disk, in what a library raised."""
     if isinstance(error, OSError):
         return None if error.filename is not None else error.errno
     if said := re.search(r"\(os error (\d+)\)", str(error)):  # safetensors
         return int(said[1])
     if isinstance(error, RuntimeError) and error.__context__ is not None:  # torch, closing its archive after an error
-        return _refused_by_the_system(error.__context__)
+        return _system_error(error.__context__)
     return None
 
 
 def _permissions(path: str | Path) -> int | None:
-    """Of the file that is to be replaced; None if there is none."""
+    """Return the permissions of the file that is to be replaced; None if there is none."""
     try:
         mode = os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -72,12 +72,12 @@ def _permissions(path: str | Path) -> int | None:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(mode):
-        raise OSError(errno.EINVAL, "not a regular file, and only such are replaced", str(path))
+        raise OSError(errno.EINVAL, "not a regular file, so it is not replaced", str(path))
     return mode & 0o777
 
 
 def _part_name(name: str) -> str:
-    """A name that no other part has; a `name` too long to stand in it is shortened."""
+    """Make a name that no other part has; a `name` that is too long for it is shortened."""
     suffix = f".{os.getpid()}.{secrets.token_hex(4)}.part"
     while len(os.fsencode(f".{name}{suffix}")) > LONGEST_NAME:
         name = name[:-1]

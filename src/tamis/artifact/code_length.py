@@ -1,4 +1,4 @@
-"""How short a network can be told: the bits of a message from which a receiver rebuilds every parameter and buffer.
+"""Code length: the bits of a message from which a receiver rebuilds every parameter and buffer of a network.
 
 Occam bounds count the bits of a prefix-free code. This one is meant to be short for small networks, of which every bit
 matters; docs/format.md says what stands in a message.
@@ -18,7 +18,7 @@ from tamis.artifact.arithmetic import Receiver, Sender
 from tamis.artifact.compressed import Compressed
 from tamis.artifact.encodings.base import bits
 from tamis.artifact.header import CODES
-from tamis.artifact.tensor_message import tell, told
+from tamis.artifact.tensor_message import receive_tensor, send_tensor
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph import Network
 
@@ -51,15 +51,15 @@ class Received(dict[str, Tensor]):
 
 
 def message(small: Compressed | Network, prior: Network | Values | None = None) -> Message:
-    """The message that tells a network to a receiver who knows its architecture and a prior.
+    """Encode a network for a receiver who knows its architecture and a prior.
 
     The receiver knows names, shapes and dtypes of parameters and buffers, and which of them the prior has, but no value
     beside it. Everything else is in the message and counted: masks, levels, scales, indices, biases, statistics of
-    batch-norms, integers, and which way each of them is told. A tensor that equals the prior's costs one bit.
+    batch-norms, integers, and how each of them is sent. A tensor that equals the prior's costs one bit.
 
     Args:
-        small: what to tell. How it was pruned and quantized shortens the message, but only values are told: an entry
-            that was pruned and one that is zero by itself are the same.
+        small: the network to send. How it was pruned and quantized shortens the message, but only values are sent: an
+            entry that was pruned and one that is zero by itself are the same.
         prior: values that were fixed before any data was seen, for all or some of the names, such as an initialization
             from a seed. A bound from a message holds only with a prior that does not depend on the data.
 
@@ -83,13 +83,13 @@ def message(small: Compressed | Network, prior: Network | Values | None = None) 
             sender.mark("prior")
             if same:
                 continue
-        tell(sender, value, codes.get(name), masks.get(name))
+        send_tensor(sender, value, codes.get(name), masks.get(name))
     data, length, parts = sender.finish()
     return Message(length, MappingProxyType(parts), data)
 
 
 def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Values | None = None) -> Received:
-    """The parameters and buffers that a message tells, bit for bit.
+    """Decode the parameters and buffers in a message, bit for bit.
 
     Args:
         data: the message; whatever follows it is not read.
@@ -103,9 +103,9 @@ def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Va
         CorruptArtifact: the bits are no message for this architecture and prior, or end before it does.
 
     Example:
-        >>> told = message(small, prior)
-        >>> received = decode(told.data, small.network, prior)
-        >>> received.bits == told.bits, torch.equal(received["fc.weight"], small.params["fc.weight"])
+        >>> sent = message(small, prior)
+        >>> received = decode(sent.data, small.network, prior)
+        >>> received.bits == sent.bits, torch.equal(received["fc.weight"], small.params["fc.weight"])
         (True, True)
     """
     values, known = _values_of(like), _known(prior, like)
@@ -118,7 +118,7 @@ def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Va
             elif name in known and receiver.choice(0, 2):
                 received[name] = known[name].clone()
             else:
-                received[name] = told(receiver, shape, dtype)
+                received[name] = receive_tensor(receiver, shape, dtype)
         except CorruptArtifact as error:
             raise CorruptArtifact(f"at '{name}', what should be a message {error}") from error
     try:
@@ -132,19 +132,19 @@ def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Va
 
 
 def _values_of(source: Compressed | Network | Values) -> dict[str, Tensor]:
-    """Parameters and buffers in the order of their names."""
+    """Return parameters and buffers in the order of their names."""
     values = source.params if isinstance(source, (Compressed, Network)) else source
     if not isinstance(values, Mapping):
         raise InvalidInput(f"an architecture is a Network, a Compressed or a state_dict, got {type(source).__name__}")
     for name, value in values.items():
         if not isinstance(value, Tensor) or value.dtype not in CODES:
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise InvalidParameters(f"'{name}' is {kind}, which no message tells")
+            raise InvalidParameters(f"'{name}' is {kind}, which a message cannot hold")
     return {name: values[name].detach() for name in sorted(values)}
 
 
 def _known(prior: Network | Values | None, source: Compressed | Network | Values) -> dict[str, Tensor]:
-    """What the receiver knows beforehand, checked against the architecture."""
+    """Check the prior against the architecture, and return its values."""
     if prior is None:
         return {}
     wanted, known = _values_of(source), _values_of(prior)
@@ -152,7 +152,7 @@ def _known(prior: Network | Values | None, source: Compressed | Network | Values
     tied = source.aliases if isinstance(source, (Compressed, Network)) else {}
     known = {name: value for name, value in known.items() if name not in tied}
     if strangers := [name for name in known if name not in wanted]:
-        raise InvalidParameters(f"the prior has {listed(strangers)}, which the network has not")
+        raise InvalidParameters(f"the prior has {listed(strangers)}, which are not in the network")
     for name, value in known.items():
         here, there = (value.dtype, tuple(value.shape)), (wanted[name].dtype, tuple(wanted[name].shape))
         if here != there:

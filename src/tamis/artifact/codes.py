@@ -19,7 +19,7 @@ BLOCK = 1 << 20  # entries that are looked up at a time: torch takes indices of 
 
 
 def cast_scales(scales: Tensor, dtype: torch.dtype) -> Tensor:
-    """Scales in the dtype of a parameter, in which none may vanish."""
+    """Cast scales to the dtype of a parameter, and keep those positive that would vanish in it."""
     return scales.to(dtype).clamp_min(torch.finfo(dtype).tiny)
 
 
@@ -57,18 +57,18 @@ class Codes:
 
     @property
     def bits(self) -> float:
-        """How many bits an index carries: log₂ M."""
+        """The bits of information in an index: log₂ M."""
         return math.log2(len(self.levels))
 
     def values(self, mask: Tensor | None = None) -> Tensor:
-        """The parameter: scale × level, rounded once to its dtype; +0.0 wherever a mask is False. Never −0.0.
+        """Compute the parameter: scale × level, rounded once to its dtype; +0.0 where a mask is False. Never −0.0.
 
         Scales, levels and products below 2⁻¹²⁵ in magnitude count as zero (2⁻¹⁰²¹ in float64, 2⁻²⁴ in float16).
         """
         levels, scales, floor = self.levels, self.scales, FLOORS[self.levels.dtype]
         if tiny := self._has_tiny_products(floor):
             levels, scales = (factor.masked_fill(factor.abs() < floor, 0) for factor in (levels, scales))
-        result = _looked_up(levels, self.indices).mul_(_spread(scales, tuple(self.indices.shape)))
+        result = _look_up(levels, self.indices).mul_(_spread(scales, tuple(self.indices.shape)))
         if tiny:
             result.masked_fill_(result.abs() < floor, 0)
         if mask is not None:
@@ -76,21 +76,21 @@ class Codes:
         return result
 
     def to(self, device: torch.device | str) -> Codes:
-        """The same on a device; itself if it is there."""
+        """Return the codes on a device; the same object if they are there."""
         if self.indices.device == torch.device(device):
             return self
         return Codes(self.indices.to(device), self.levels.to(device), self.scales.to(device))
 
     def clone(self) -> Codes:
-        """A copy, in memory of its own."""
+        """Return a copy, in memory of its own."""
         return Codes(self.indices.clone(), self.levels.clone(), self.scales.clone())
 
     def masked(self, mask: Tensor) -> Codes:
-        """The same with the index 0 wherever a mask is False: of a pruned entry, the index says nothing."""
+        """Return the codes with the index 0 wherever a mask is False: the index of a pruned entry has no meaning."""
         return replace(self, indices=self.indices * mask.to(self.indices.device))
 
     def _has_tiny_products(self, floor: float) -> bool:
-        """Whether some scale × level may be below `floor` although no level of 0 makes it so."""
+        """Tell whether some scale × level other than 0 may be below `floor`."""
         if self.scales.numel() == 0:
             return False
         others = self.levels[_ranks(self.levels) != 0].abs()
@@ -154,7 +154,7 @@ class Codes:
 
 
 def divides(units: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    """Whether scales of one shape fit a parameter of another: as many axes, each length dividing the parameter's.
+    """Tell whether scales of one shape fit a parameter of another: as many axes, each length dividing the parameter's.
 
     Along an axis of length 0 there may be one unit, or none.
     """
@@ -164,7 +164,7 @@ def divides(units: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     )
 
 
-def _looked_up(levels: Tensor, indices: Tensor) -> Tensor:
+def _look_up(levels: Tensor, indices: Tensor) -> Tensor:
     row, result = indices.reshape(-1), levels.new_empty(indices.shape)
     entries = result.view(-1)
     for start in range(0, len(row), BLOCK):
@@ -174,7 +174,7 @@ def _looked_up(levels: Tensor, indices: Tensor) -> Tensor:
 
 
 def _spread(scales: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Each scale along its block, on the axes where there are several blocks of several rows; others broadcast."""
+    """Repeat each scale along its block, on axes with several blocks of several rows; other axes broadcast."""
     for axis, (units, length) in enumerate(zip(scales.shape, shape, strict=True)):
         if 1 < units < length:
             scales = scales.repeat_interleave(length // units, dim=axis)
@@ -182,11 +182,11 @@ def _spread(scales: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def _bits(values: Tensor) -> Tensor:
-    """The bits of contiguous numbers as integers, which share their memory."""
+    """View the bits of contiguous numbers as integers, which share their memory."""
     return values.view(INTEGERS.get(values.dtype, torch.int64))
 
 
 def _ranks(values: Tensor) -> Tensor:
-    """Integers in the order of the values, 0 for a zero of either sign. Threads that flush subnormals agree on them."""
+    """Map values to integers in the same order, 0 for both zeros; comparing these does not depend on flushing."""
     bits = _bits(values.contiguous())
     return torch.where(bits < 0, torch.iinfo(bits.dtype).min - bits, bits)

@@ -1,4 +1,4 @@
-"""`try_lock`: be the only process that holds a file."""
+"""The lock of a file: `try_lock` takes it unless another process has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def try_lock(file: IO[Any] | int) -> bool:
     """Take the lock of an open file, or of a descriptor, as of a directory; False if another process has it.
 
     The system takes it back when the file is closed or the process ends, however it ends. Where there are no locks, as
-    on some file systems and outside of POSIX, everybody holds every file.
+    on some file systems and outside of POSIX, every process gets every lock.
 
     Example:
         >>> with open("held", "a") as file:

@@ -32,9 +32,9 @@ from tamis.artifact.header import (
     Claim,
     Description,
     Shape,
+    is_possible_shape,
     longest_description,
-    parsed,
-    possible,
+    parse_json,
 )
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph import NOTHING_SEEN, SeenSamples
@@ -45,13 +45,13 @@ MOST_THREADS = 4  # beside the calling one
 
 @dataclass(frozen=True)
 class Contents:
-    """What a file holds.
+    """The contents of a file.
 
     Attributes:
         tensors: every tensor, contiguous and on the CPU.
         masks: which entries are kept, for those that were saved with a mask.
-        about: what the writer had to say of them.
-        codes: what entries are made of, for those that were saved with codes.
+        about: what the writer stored about them.
+        codes: the codes of those that were saved with codes.
     """
 
     tensors: dict[str, Tensor]
@@ -75,9 +75,9 @@ def write(
         tensors: any names, shapes and devices; dtypes that safetensors knows. Each is read back bit for bit.
         masks: for some of the names, a boolean tensor. Where it is False, the tensor is exactly +0.0.
         about: anything that is JSON.
-        codes: for those that are quantized, what they are made of. Where the mask is True, or there is none, the tensor
-            is exactly what these say.
-        seen: the samples that the tensors were made with; what fits into 2% of the file is said as "seen" in `about`.
+        codes: the codes of the quantized ones. Where the mask is True, or there is none, the tensor is exactly what
+            the codes say.
+        seen: the samples that the tensors were made with; what fits into 2% of the file is stored as "seen" in `about`.
 
     Returns:
         The number of bytes written.
@@ -85,7 +85,7 @@ def write(
     Example:
         >>> write("small.tamis", {"fc.weight": weight}, {"fc.weight": weight != 0}, {"recipe": []})
     """
-    ready = _packed(tensors, masks, about, codes or {}, seen)
+    ready = _pack(tensors, masks, about, codes or {}, seen)
     digest = hashlib.sha256()
     with replace_file(path) as unfinished, unfinished.open("wb") as file:
         for block in ready.blocks():
@@ -103,13 +103,13 @@ def size(
     codes: Mapping[str, Codes] | None = None,
     seen: SeenSamples = NOTHING_SEEN,
 ) -> int:
-    """How many bytes `write` would write.
+    """Compute how many bytes `write` would write.
 
     Example:
         >>> size(tensors, masks, about) == write("small.tamis", tensors, masks, about)
         True
     """
-    return _packed(tensors, masks, about, codes or {}, seen).nbytes
+    return _pack(tensors, masks, about, codes or {}, seen).nbytes
 
 
 def read(file: str | Path | File, expected: Mapping[str, tuple[Shape, torch.dtype]]) -> Contents:
@@ -136,13 +136,13 @@ def read(file: str | Path | File, expected: Mapping[str, tuple[Shape, torch.dtyp
     with ThreadPoolExecutor(max(1, min(torch.get_num_threads() - 1, MOST_THREADS))) as threads:
         verification = threads.submit(_verify, path, content)
         try:
-            return _decoded(path, content, expected, threads)
+            return _decode(path, content, expected, threads)
         finally:
-            verification.result()  # bytes that were changed explain whatever else is wrong
+            verification.result()  # if bytes were changed, say that rather than what follows from it
 
 
 def stored_bytes(file: str | Path | File, names: Iterable[str]) -> dict[str, int]:
-    """How many bytes of a file each tensor takes; what is left over is what the file says of itself.
+    """Count the bytes of a file that each tensor takes; the rest is the header and the description.
 
     Args:
         file: one that `write` wrote, or what was read of it already.
@@ -152,12 +152,12 @@ def stored_bytes(file: str | Path | File, names: Iterable[str]) -> dict[str, int
         >>> stored_bytes("small.tamis", small.params)["fc.weight"]
         176
     """
-    described = _verified(File.read(file), names)
-    return {name: described.taken(name) for name in described.claims}
+    described = _describe_verified(File.read(file), names)
+    return {name: described.count_stored_bytes(name) for name in described.claims}
 
 
 def about(file: str | Path | File, names: Iterable[str]) -> dict[str, Any]:
-    """What a file says about its tensors, which tells how to build the model that they are for.
+    """Read what a file says about its tensors, such as how to build the model that they are for.
 
     Args:
         file: one that `write` wrote, or what was read of it already.
@@ -166,42 +166,42 @@ def about(file: str | Path | File, names: Iterable[str]) -> dict[str, Any]:
     Example:
         >>> about("small.tamis", model.state_dict())["recipe"]
     """
-    return _verified(File.read(file), names).about
+    return _describe_verified(File.read(file), names).about
 
 
 # -- writing -------------------------------------------------------------------------------------------------------
 
 
-def _packed(
+def _pack(
     tensors: Mapping[str, Tensor],
     masks: Mapping[str, Tensor],
     about: Mapping[str, Any],
     codes: Mapping[str, Codes],
     seen: SeenSamples,
-) -> format_v2.Packed:
-    """The file, before it is written."""
+) -> format_v2.PackedFile:
+    """Prepare the file, without writing it."""
     for kind, names in (("masks", list(masks)), ("codes", list(codes))):
         if strangers := [name for name in names if name not in tensors]:
-            raise InvalidParameters(f"there are {kind} for {listed(_quoted(strangers), most=4)}, but no such tensors")
+            raise InvalidParameters(f"there are {kind} for {listed(_quote(strangers), most=4)}, but no such tensors")
     claims: dict[str, Claim] = {}
     stored: dict[str, Encoded] = {}
     for name in sorted(tensors):
-        tensor = _prepared_tensor(name, tensors[name])
-        mask = _prepared_mask(name, tensor, masks[name]) if name in masks else None
-        quantized = _prepared_codes(name, tensor, mask, codes[name]) if name in codes else None
+        tensor = _prepare_tensor(name, tensors[name])
+        mask = _prepare_mask(name, tensor, masks[name]) if name in masks else None
+        quantized = _prepare_codes(name, tensor, mask, codes[name]) if name in codes else None
         encoding, stored[name] = shortest(Decoded(tensor, mask, quantized))
         claims[name] = Claim(encoding, tuple(tensor.shape), tensor.dtype, stored[name].parameters)
-    ready = format_v2.packed(about, claims, stored, seen)
-    if ready.described > (room := longest_description(tensors)):
+    ready = format_v2.pack_file(about, claims, stored, seen)
+    if ready.description_length > (room := longest_description(tensors)):
         raise InvalidInput(
-            f"names, shapes and what is said about them take {ready.described:,} bytes, over {room:,} for "
+            f"names, shapes and what is said about them take {ready.description_length:,} bytes, over {room:,} for "
             f"{len(tensors)} tensors"
         )
     return ready
 
 
-def _prepared_tensor(name: str, tensor: Tensor) -> Tensor:
-    """A tensor, checked, contiguous and on the CPU."""
+def _prepare_tensor(name: str, tensor: Tensor) -> Tensor:
+    """Check a tensor, and make it contiguous and on the CPU."""
     try:
         name.encode()
     except UnicodeEncodeError as error:
@@ -211,15 +211,15 @@ def _prepared_tensor(name: str, tensor: Tensor) -> Tensor:
             f"'{name}' is a {tensor.layout} tensor of {tensor.dtype} on {tensor.device}; a file holds dense tensors "
             f"of {', '.join(BY_NAME)}"
         )
-    if not possible(list(tensor.shape)):
+    if not is_possible_shape(list(tensor.shape)):
         raise InvalidParameters(
             f"'{name}' has the shape {tuple(tensor.shape)}, beyond {MOST_DIMENSIONS} dimensions or 2^60 entries"
         )
     return tensor.detach().cpu().contiguous()
 
 
-def _prepared_mask(name: str, tensor: Tensor, mask: Tensor) -> Tensor:
-    """The mask of a prepared tensor, checked likewise."""
+def _prepare_mask(name: str, tensor: Tensor, mask: Tensor) -> Tensor:
+    """Check the mask of a prepared tensor, and make it contiguous and on the CPU."""
     if mask.dtype is not torch.bool or mask.shape != tensor.shape:
         raise InvalidParameters(
             f"the mask of '{name}' must be boolean and of shape {tuple(tensor.shape)}, "
@@ -233,8 +233,8 @@ def _prepared_mask(name: str, tensor: Tensor, mask: Tensor) -> Tensor:
     return mask
 
 
-def _prepared_codes(name: str, tensor: Tensor, mask: Tensor | None, codes: Codes) -> Codes:
-    """The codes of a prepared tensor and its mask, checked likewise."""
+def _prepare_codes(name: str, tensor: Tensor, mask: Tensor | None, codes: Codes) -> Codes:
+    """Check that codes give exactly the prepared tensor with its mask."""
     if codes.levels.dtype is not tensor.dtype or codes.indices.shape != tensor.shape:
         raise InvalidParameters(
             f"the codes of '{name}' must be of {tensor.dtype} and shape {tuple(tensor.shape)}, "
@@ -257,25 +257,25 @@ def _verify(path: Path, content: Array) -> None:
         raise CorruptArtifact(f"{path} is truncated or was changed since it was written: its checksum does not fit it")
 
 
-def _verified(file: File, names: Iterable[str]) -> Description:
-    """What a file says of itself, whose bytes are those that were written."""
+def _describe_verified(file: File, names: Iterable[str]) -> Description:
+    """Verify the checksum of a file, and read its description."""
     _verify(file.path, file.content)
-    described = _described(file.path, file.content, longest_description(names))
-    described.data.ready()
+    described = _read_description(file.path, file.content, longest_description(names))
+    described.data.inflate()
     return described
 
 
-def _decoded(
+def _decode(
     path: Path, content: Array, expected: Mapping[str, tuple[Shape, torch.dtype]], threads: ThreadPoolExecutor
 ) -> Contents:
-    described = _described(path, content, longest_description(expected))
+    described = _read_description(path, content, longest_description(expected))
     _check_expected(path, described.claims, expected)
-    ahead = {name: _begun(described, name, threads) for name in described.claims}
-    described.data.ready()
+    pending = {name: _start_reading(described, name, threads) for name in described.claims}
+    described.data.inflate()
     decoded: dict[str, Decoded] = {}
     for name, claim in described.claims.items():
         try:
-            stored = described.encoded(name, ahead[name])
+            stored = described.encoded(name, pending[name])
             decoded[name] = ENCODINGS[claim.encoding].decode(stored, claim.shape, claim.dtype)
         except CorruptArtifact as error:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} {error}") from error
@@ -287,20 +287,20 @@ def _decoded(
     )
 
 
-def _begun(described: Description, name: str, threads: ThreadPoolExecutor) -> dict[str, Future[Array]]:
-    """The parts of a tensor that other threads read from now on."""
-    claim, begun = described.claims[name], {}
+def _start_reading(described: Description, name: str, threads: ThreadPoolExecutor) -> dict[str, Future[Array]]:
+    """Start reading the parts of a tensor that other threads can read."""
+    claim, pending = described.claims[name], {}
     if (entries := math.prod(claim.shape)) < LARGE:
         return {}
     for label, part in described.parts[name].items():
-        if part.dtype is not torch.uint8:  # not ready yet, and not for them
+        if part.dtype is not torch.uint8:  # wider numbers are joined from planes that are not inflated yet
             continue
-        if (read := ENCODINGS[claim.encoding].ahead(label, entries)) is not None:
-            begun[label] = threads.submit(read, described.data.numbers(part))
-    return begun
+        if (read := ENCODINGS[claim.encoding].prefetch(label, entries)) is not None:
+            pending[label] = threads.submit(read, described.data.numbers(part))
+    return pending
 
 
-def _described(path: Path, content: Array, longest: int) -> Description:
+def _read_description(path: Path, content: Array, longest: int) -> Description:
     data = 8 + int.from_bytes(content[:8].tobytes(), "little")
     if data > min(len(content), 8 + LONGEST_HEADER):
         raise CorruptArtifact(f"{path} is corrupt: its header of {data - 8} bytes is too long")
@@ -309,14 +309,14 @@ def _described(path: Path, content: Array, longest: int) -> Description:
             f"{path} was made for another model than this one, or forged: its header has {data - 8:,} bytes, and that "
             f"of a file for this model at most {longest:,}"
         )
-    header = parsed(path, content[8:data].tobytes())
+    header = parse_json(path, content[8:data].tobytes())
     metadata = header.pop("__metadata__")
     if not isinstance(metadata, dict) or list(metadata) != [FORMAT] or not isinstance(metadata[FORMAT], str):
         raise CorruptArtifact(f"{path} is corrupt: its metadata must be one text, under the name '{FORMAT}'")
-    text = parsed(path, metadata[FORMAT])
+    text = parse_json(path, metadata[FORMAT])
     if _version(path, text) == format_v1.VERSION:
-        return format_v1.described(path, text, header, content, data)
-    return format_v2.described(path, text, header, content, data, longest)
+        return format_v1.read_description(path, text, header, content, data)
+    return format_v2.read_description(path, text, header, content, data, longest)
 
 
 def _version(path: Path, text: Mapping[str, Any]) -> int:
@@ -337,9 +337,9 @@ def _check_expected(path: Path, claims: Mapping[str, Claim], expected: Mapping[s
     different: list[str] = []
     for name, claim in claims.items():
         if name in expected and (claim.shape, claim.dtype) != (tuple(expected[name][0]), expected[name][1]):
-            here, there = (_kind(claim.shape, claim.dtype), _kind(*expected[name]))
+            here, there = (_format_kind(claim.shape, claim.dtype), _format_kind(*expected[name]))
             different.append(f"{name!r:.200} ({here} in the file, {there} in the model)")
-    differences = {"it lacks": _quoted(missing), "it also has": _quoted(unexpected), "different are": different}
+    differences = {"it lacks": _quote(missing), "it also has": _quote(unexpected), "these differ:": different}
     if problems := [f"{what} {listed(names, most=4)}" for what, names in differences.items() if names]:
         raise InvalidParameters(f"{path} was made for another model than this one: {'; '.join(problems)}")
 
@@ -347,10 +347,10 @@ def _check_expected(path: Path, claims: Mapping[str, Claim], expected: Mapping[s
 # -- words ---------------------------------------------------------------------------------------------------------
 
 
-def _kind(shape: Shape, dtype: torch.dtype) -> str:
+def _format_kind(shape: Shape, dtype: torch.dtype) -> str:
     return f"{list(shape)!s:.80} of {dtype}"
 
 
-def _quoted(names: list[str]) -> list[str]:
-    """Names in quotes and not too long; what a terminal would take for a command is escaped."""
+def _quote(names: list[str]) -> list[str]:
+    """Quote and shorten names; repr escapes what a terminal would take for a control sequence."""
     return [f"{name!r:.200}" for name in names]

@@ -10,33 +10,33 @@ import torch
 from torch import Tensor
 
 from tamis.artifact.encodings.base import Array
-from tamis.artifact.header import Description, Part, claim_of, entries_of
+from tamis.artifact.header import Description, Part, read_claim, read_entries
 from tamis.errors import CorruptArtifact
 
 VERSION = 1
 
 
 class Entries:
-    """The data of a file, in which the numbers of a part stand one after the other; starts count in bytes."""
+    """The data of a file in which the numbers of a part follow one another; starts count bytes."""
 
     def __init__(self, data: Array) -> None:
         self._data = data
 
-    def ready(self) -> None:
+    def inflate(self) -> None:
         pass
 
     def numbers(self, part: Part) -> Tensor:
         row = self._data[part.start : part.start + part.nbytes]
         return torch.from_numpy(row).view(part.dtype).reshape(part.shape)
 
-    def taken(self, part: Part) -> int:
+    def count_stored_bytes(self, part: Part) -> int:
         return part.nbytes
 
 
-def described(
+def read_description(
     path: Path, text: Mapping[str, Any], entries: Mapping[str, Any], content: Array, data: int
 ) -> Description:
-    """What a file of version 1 says of itself, in its metadata and in the entries of its header.
+    """Read the description of a file of version 1 from its metadata and the entries of its header.
 
     Args:
         path: for messages.
@@ -47,10 +47,10 @@ def described(
     """
     about, tensors = text.get("about"), text.get("tensors")
     if len(text) != 5 or not isinstance(about, dict) or not isinstance(tensors, dict):
-        raise CorruptArtifact(f"{path} is corrupt: it must have 'about' and 'tensors', and nothing it should not have")
-    claims = {name: claim_of(path, name, entry) for name, entry in tensors.items()}
+        raise CorruptArtifact(f"{path} is corrupt: its metadata must have 'about' and 'tensors', and nothing unknown")
+    claims = {name: read_claim(path, name, entry) for name, entry in tensors.items()}
     parts: dict[str, dict[str, Part]] = {name: {} for name in claims}
-    for full_name, part in entries_of(path, entries, content, data).items():
+    for full_name, part in read_entries(path, entries, content, data).items():
         name, _, label = full_name.rpartition("/")  # the name of a part has no slash, the name of a tensor may
         if name not in claims:
             raise CorruptArtifact(f"{path} is corrupt: it has {full_name!r:.200}, which belongs to no tensor of it")

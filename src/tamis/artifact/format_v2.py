@@ -26,12 +26,12 @@ from tamis.artifact.header import (
     Claim,
     Description,
     Part,
-    claim_of,
-    compact,
-    entries_of,
-    naturals,
-    parsed,
-    part_of,
+    dump_json,
+    is_list_of_naturals,
+    parse_json,
+    read_claim,
+    read_entries,
+    read_part,
 )
 from tamis.artifact.seen_filter import PART_OF_FILE, fitted
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
@@ -47,22 +47,22 @@ MOST_SHARED = 1 << 20  # bytes of a part that is compared with all others: level
 
 
 @dataclass(frozen=True)
-class Packed:
-    """A file that is ready to be written.
+class PackedFile:
+    """A file that is ready to be written: all its pieces, and its size.
 
     Attributes:
         head: its length field and header, with zeros for the checksum.
         parts: the numbers that follow, by their width.
         tops: their highest bytes, by their width: as they are, or compressed.
         description: the compressed description, which comes last.
-        described: how many bytes that has when it is not compressed.
+        description_length: how many bytes the description has before it is compressed.
     """
 
     head: bytes
     parts: Mapping[int, Sequence[Tensor]]
     tops: Mapping[int, Array]
     description: bytes
-    described: int
+    description_length: int
 
     @property
     def nbytes(self) -> int:
@@ -80,40 +80,40 @@ class Packed:
         yield self.description
 
 
-def packed(
+def pack_file(
     about: Mapping[str, Any],
     claims: Mapping[str, Claim],
     stored: Mapping[str, Encoded],
     seen: SeenSamples = NOTHING_SEEN,
-) -> Packed:
-    """A file of what is said about tensors, of what they are, and of what is stored of each.
+) -> PackedFile:
+    """Prepare a file with what is said about tensors, their descriptions and their stored parts.
 
-    What the network has seen is said as "seen" among the rest, as much of it as fits into a fiftieth of the file.
+    The samples that the network has seen are stored as "seen", as many of them as fit into a fiftieth of the file.
     """
     parts: dict[int, list[Tensor]] = {width: [] for width in (*WIDTHS, 1)}
-    tensors, parts_before, listed = [], _Seen(), 0
+    tensors, parts_before, listed = [], _PartIndex(), 0
     for name, claim in claims.items():
-        told: list[list[Any]] = []
+        described: list[list[Any]] = []
         for label, part in sorted(stored[name].parts.items()):
             earlier = parts_before.place(part, listed)
             listed += 1
             if earlier is not None:
-                told.append([label, earlier])
+                described.append([label, earlier])
                 continue
-            told.append([label, CODES[part.dtype], list(part.shape)])
+            described.append([label, CODES[part.dtype], list(part.shape)])
             parts[part.itemsize].append(part)
         said = {"name": name, "encoding": claim.encoding, "dtype": NAMES[claim.dtype], "shape": list(claim.shape)}
-        tensors.append({**claim.parameters, **said, "parts": told})
+        tensors.append({**claim.parameters, **said, "parts": described})
     tops = {width: _tops(parts[width], width) for width in WIDTHS}
 
-    def ready(said: Mapping[str, Any]) -> Packed:
+    def ready(said: Mapping[str, Any]) -> PackedFile:
         try:
-            text = compact({"about": dict(said), "tensors": tensors, "tops": [len(tops[width]) for width in WIDTHS]})
+            text = dump_json({"about": dict(said), "tensors": tensors, "tops": [len(tops[width]) for width in WIDTHS]})
         except (TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(f"what is said about the tensors must be JSON, and is not: {error}") from error
         description = zlib.compress(text.encode(), 9)
         head = _head(_data_length(parts, tops), len(description))
-        return Packed(head, parts, tops, description, len(text))
+        return PackedFile(head, parts, tops, description, len(text))
 
     plain = ready(about)
     room = plain.nbytes // (PART_OF_FILE - 1)  # of the file with it, a fiftieth
@@ -121,11 +121,11 @@ def packed(
     return plain if text is None else ready({**about, "seen": text})
 
 
-class _Seen(dict[tuple[torch.dtype, tuple[int, ...], bytes], int]):
-    """Where parts were first listed: most layers of a network have the same levels."""
+class _PartIndex(dict[tuple[torch.dtype, tuple[int, ...], bytes], int]):
+    """The places where parts were first listed: most layers of a network have the same levels."""
 
     def place(self, part: Tensor, here: int) -> int | None:
-        """That of an earlier part with the same numbers; None if there is none, and then this one is remembered."""
+        """Return the place of an earlier part with the same numbers; else remember this one, and return None."""
         if part.nbytes > MOST_SHARED:
             return None
         first = self.setdefault((part.dtype, tuple(part.shape), bits(part).tobytes()), here)
@@ -133,12 +133,12 @@ class _Seen(dict[tuple[torch.dtype, tuple[int, ...], bytes], int]):
 
 
 def _bytes_at(part: Tensor, place: int) -> Array:
-    """One byte of each number of a part; place 0 is the lowest."""
+    """Return one byte of each number of a part; place 0 is the lowest."""
     return np.ascontiguousarray(bits(part).view(np.uint8).reshape(-1, part.itemsize)[:, place])
 
 
 def _tops(parts: Sequence[Tensor], width: int) -> Array:
-    """The highest bytes of all numbers of one width, compressed if that is shorter.
+    """Collect the highest bytes of all numbers of one width, compressed if that is shorter.
 
     Z_RLE, which looks for runs alone, is sixty times as fast here as zlib's default strategy, and shorter: what matches
     beyond runs in a row of exponents is chance.
@@ -155,8 +155,8 @@ def _data_length(parts: Mapping[int, Sequence[Tensor]], tops: Mapping[int, Array
 
 
 def _head(data: int, description: int) -> bytes:
-    """The header of a safetensors file and, before it, its length; the checksum always stands in the same place."""
-    text = compact({"sha256": "0" * 64})[:-1] + "," + compact({"format": FORMAT, "version": VERSION})[1:]
+    """Write a safetensors header after its length, with the checksum always in the same place."""
+    text = dump_json({"sha256": "0" * 64})[:-1] + "," + dump_json({"format": FORMAT, "version": VERSION})[1:]
     ends = {"data": (0, data), "description": (data, data + description)}
     entries = {
         name: {"dtype": "U8", "shape": [end - start], "data_offsets": [start, end]}
@@ -171,7 +171,7 @@ def _head(data: int, description: int) -> bytes:
 
 
 class Planes:
-    """The data of a file: for each width, one row for each byte of the numbers; starts count numbers of that width."""
+    """The data of a file: for each width, one row for each byte of its numbers; starts count numbers of that width."""
 
     def __init__(self, path: Path, data: Array, counts: Mapping[int, int], tops: Sequence[int]) -> None:
         self._lower: dict[int, Array] = {}  # a row for each byte of the numbers but the highest
@@ -193,17 +193,17 @@ class Planes:
             )
         self._bytes = data[end:]
 
-    def ready(self) -> None:
+    def inflate(self) -> None:
         for width, row in self._tops.items():
-            self._tops[width] = _inflated_tops(self._path, row, self._counts[width])
+            self._tops[width] = _inflate_tops(self._path, row, self._counts[width])
 
     def numbers(self, part: Part) -> Tensor:
         width, own = part.dtype.itemsize, slice(part.start, part.start + part.entries)
-        row = self._bytes[own] if width == 1 else _joined(self._lower[width][:, own], self._tops[width][own])
+        row = self._bytes[own] if width == 1 else _join_bytes(self._lower[width][:, own], self._tops[width][own])
         return torch.from_numpy(row).view(part.dtype).reshape(part.shape)
 
-    def taken(self, part: Part) -> int:
-        """The share of compressed bytes is that of the numbers: shares of all parts add up to the bytes of the data."""
+    def count_stored_bytes(self, part: Part) -> int:
+        """Count a part's bytes; of the compressed ones it has its share by numbers, so that all parts add up."""
         width = part.dtype.itemsize
         if part.shared or part.entries == 0:
             return 0
@@ -214,8 +214,8 @@ class Planes:
         return (width - 1) * part.entries + share
 
 
-def _joined(lower: Array, top: Array) -> Array:
-    """The bytes of numbers one after the other, of a row for each of their lower bytes and one of the highest."""
+def _join_bytes(lower: Array, top: Array) -> Array:
+    """Interleave a row for each of the lower bytes of numbers, and one of the highest, into whole numbers."""
     numbers = np.empty((len(top), len(lower) + 1), dtype=np.uint8)
     if (extension := dispatch.native()) is not None:
         extension.join_bytes(lower, top, numbers)
@@ -224,10 +224,10 @@ def _joined(lower: Array, top: Array) -> Array:
     return numbers.reshape(-1)
 
 
-def described(
+def read_description(
     path: Path, text: Mapping[str, Any], entries: Mapping[str, Any], content: Array, data: int, longest: int
 ) -> Description:
-    """What a file of version 2 says of itself.
+    """Read the description of a file of version 2.
 
     Args:
         path: for messages.
@@ -241,24 +241,24 @@ def described(
         raise CorruptArtifact(f"{path} is corrupt: its metadata must have 'sha256', 'format' and 'version' alone")
     if set(entries) != {"data", "description"}:
         raise CorruptArtifact(f"{path} is corrupt: its header must have 'data' and 'description' alone")
-    places = entries_of(path, entries, content, data)
+    places = read_entries(path, entries, content, data)
     rows = {name: _row(path, name, part, content, data) for name, part in places.items()}
-    said = parsed(path, _inflated_description(path, rows["description"], longest))
+    said = parse_json(path, _inflate_description(path, rows["description"], longest))
     about, tensors = said.get("about"), said.get("tensors")
     tops: Any = said.get("tops")
     if len(said) != 3 or not isinstance(about, dict) or not isinstance(tensors, list):
         raise CorruptArtifact(f"{path} is corrupt: it must have 'about', 'tensors' and 'tops', and nothing else")
-    if not naturals(tops) or len(tops) != len(WIDTHS):
+    if not is_list_of_naturals(tops) or len(tops) != len(WIDTHS):
         raise CorruptArtifact(f"{path} is corrupt: its 'tops' are {tops!s:.80}, not {len(WIDTHS)} lengths")
     claims: dict[str, Claim] = {}
     parts: dict[str, dict[str, Part]] = {}
     counts = dict.fromkeys((*WIDTHS, 1), 0)
     listed: list[Part] = []
     for entry in tensors:
-        name, own, claimed = _parted(path, entry)
+        name, own, claimed = _split_entry(path, entry)
         if name in claims:
             raise CorruptArtifact(f"{path} is corrupt: it has {name!r:.200} twice")
-        claims[name], parts[name] = claim_of(path, name, claimed), _placed(path, name, own, counts, listed)
+        claims[name], parts[name] = read_claim(path, name, claimed), _place_parts(path, name, own, counts, listed)
     return Description(about, claims, parts, Planes(path, rows["data"], counts, tops))
 
 
@@ -268,8 +268,8 @@ def _row(path: Path, name: str, part: Part, content: Array, data: int) -> Array:
     return content[data + part.start : data + part.start + part.nbytes]
 
 
-def _parted(path: Path, entry: Any) -> tuple[str, list[Any], dict[str, Any]]:
-    """The name of a tensor, its parts, and what else is said of it."""
+def _split_entry(path: Path, entry: Any) -> tuple[str, list[Any], dict[str, Any]]:
+    """Split the description of a tensor into its name, its parts, and the rest."""
     said = dict(entry) if isinstance(entry, dict) else {}
     name, own = said.pop("name", None), said.pop("parts", None)
     if not isinstance(name, str) or not isinstance(own, list):
@@ -277,16 +277,16 @@ def _parted(path: Path, entry: Any) -> tuple[str, list[Any], dict[str, Any]]:
     return name, own, said
 
 
-def _placed(path: Path, name: str, own: list[Any], counts: dict[int, int], listed: list[Part]) -> dict[str, Part]:
-    """The parts of a tensor: each after all that were counted before it, or the same as one that was listed before."""
+def _place_parts(path: Path, name: str, own: list[Any], counts: dict[int, int], listed: list[Part]) -> dict[str, Part]:
+    """Place the parts of a tensor: each after all counted so far, or where the earlier part is that it repeats."""
     parts: dict[str, Part] = {}
     for row in own:
         if not isinstance(row, list) or len(row) not in (2, 3) or not isinstance(row[0], str) or row[0] in parts:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} has a part that is not described: {row!s:.200}")
         if len(row) == 2:
-            part = _earlier(path, f"{name}/{row[0]}", row[1], listed)
+            part = _find_shared_part(path, f"{name}/{row[0]}", row[1], listed)
         else:
-            part = part_of(path, f"{name}/{row[0]}", row[1], row[2], 0)
+            part = read_part(path, f"{name}/{row[0]}", row[1], row[2], 0)
             part = Part(part.dtype, part.shape, counts[part.dtype.itemsize])
             counts[part.dtype.itemsize] += part.entries
         parts[row[0]] = part
@@ -294,7 +294,7 @@ def _placed(path: Path, name: str, own: list[Any], counts: dict[int, int], liste
     return parts
 
 
-def _earlier(path: Path, name: str, place: Any, listed: list[Part]) -> Part:
+def _find_shared_part(path: Path, name: str, place: Any, listed: list[Part]) -> Part:
     if type(place) is not int or not 0 <= place < len(listed):
         raise CorruptArtifact(
             f"{path} is corrupt: {name!r:.200} should be part {place!r:.40} again, and {len(listed)} parts precede it"
@@ -302,8 +302,8 @@ def _earlier(path: Path, name: str, place: Any, listed: list[Part]) -> Part:
     return replace(listed[place], shared=True)
 
 
-def _inflated_description(path: Path, row: Array, longest: int) -> bytes:
-    text, whole = _inflated(path, row, longest)
+def _inflate_description(path: Path, row: Array, longest: int) -> bytes:
+    text, whole = _inflate(path, row, longest)
     if len(text) > longest:
         raise InvalidParameters(
             f"{path} was made for another model than this one, or forged: what it says of itself has more than "
@@ -314,18 +314,18 @@ def _inflated_description(path: Path, row: Array, longest: int) -> bytes:
     return text
 
 
-def _inflated_tops(path: Path, row: Array, count: int) -> Array:
-    """The highest bytes of so many numbers. The file has more bytes than that, since each has other bytes there."""
+def _inflate_tops(path: Path, row: Array, count: int) -> Array:
+    """Inflate the highest bytes of so many numbers; the lower bytes in the file already take more memory than these."""
     if len(row) == count:
         return row
-    tops, whole = _inflated(path, row, count)
+    tops, whole = _inflate(path, row, count)
     if len(tops) != count or not whole:
         raise CorruptArtifact(f"{path} is corrupt: {len(row)} bytes are not the highest bytes of {count} numbers")
     return np.frombuffer(tops, dtype=np.uint8)
 
 
-def _inflated(path: Path, row: Array, most: int) -> tuple[bytes, bool]:
-    """What was compressed, up to one byte more than expected, and whether it ends just where the row does."""
+def _inflate(path: Path, row: Array, most: int) -> tuple[bytes, bool]:
+    """Decompress up to one byte more than expected, and tell whether the stream ends just where the row does."""
     stream = zlib.decompressobj()
     try:
         content = stream.decompress(row.data, most + 1)

@@ -1,4 +1,4 @@
-"""What a `.tamis` file says of itself, in whichever version, taken apart and checked. Nothing is taken on trust."""
+"""The header and description of a `.tamis` file of any version, parsed and checked: nothing in it is trusted."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Claim:
-    """What a file says of one of its tensors."""
+    """The description of one tensor of a file."""
 
     encoding: str
     shape: Shape
@@ -59,12 +59,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Part:
-    """What a file says of one part.
+    """The description of one part of a tensor.
 
     Attributes:
-        dtype, shape: of its numbers.
-        start: where they begin, which each version counts in its own way.
-        shared: whether these are the numbers of another part as well, for which they were counted already.
+        dtype, shape: those of its numbers.
+        start: where the numbers begin, which each version of the format counts in its own way.
+        shared: whether an earlier part has the same numbers, and counts their bytes.
     """
 
     dtype: torch.dtype
@@ -74,40 +74,40 @@ class Part:
 
     @property
     def entries(self) -> int:
-        """How many numbers it has."""
+        """The number of entries."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they take as they are."""
+        """The number of bytes that the entries take uncompressed."""
         return self.entries * self.dtype.itemsize
 
 
 class Data(Protocol):
-    """Where the numbers of parts lie."""
+    """The data of a file, from which the numbers of parts are read."""
 
-    def ready(self) -> None:
-        """Undo what all parts were compressed by, once; until then there are numbers of one byte alone."""
+    def inflate(self) -> None:
+        """Undo, once, the compression that all parts share; before, only parts of one-byte numbers can be read."""
 
     def numbers(self, part: Part) -> Tensor:
-        """Those of one part, possibly in the memory of the file's content."""
+        """Return the numbers of one part, possibly in the memory of the file's content."""
 
-    def taken(self, part: Part) -> int:
-        """How many bytes of the file they take."""
+    def count_stored_bytes(self, part: Part) -> int:
+        """Count the bytes of the file that a part takes."""
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a file says of itself: its writer's words, its tensors, and the parts of each."""
+    """The description in a file: what its writer stored about the tensors, the tensors, and the parts of each."""
 
     about: dict[str, Any]
     claims: dict[str, Claim]
     parts: dict[str, dict[str, Part]]
     data: Data
 
-    def encoded(self, name: str, begun: Mapping[str, Future[Array]]) -> Encoded:
-        """What is stored of a tensor, of which other threads have begun to read some parts."""
-        made: dict[tuple[torch.dtype, Shape, int], Tensor] = {}  # once, however often a forged file has a part
+    def encoded(self, name: str, pending: Mapping[str, Future[Array]]) -> Encoded:
+        """Return the stored parts of a tensor, some of which other threads may be reading already."""
+        made: dict[tuple[torch.dtype, Shape, int], Tensor] = {}  # a forged file may repeat a part
         stored: dict[str, Tensor] = {}
         for label, part in self.parts[name].items():
             place = (part.dtype, part.shape, part.start)
@@ -117,28 +117,28 @@ class Description:
         for label, numbers in stored.items():
             if numbers.dtype is torch.bool and (numbers.view(torch.uint8) > 1).any():
                 raise CorruptArtifact(f"has truth values other than 0 and 1 in its part {label!r:.200}")
-        return Encoded(stored, self.claims[name].parameters, begun)
+        return Encoded(stored, self.claims[name].parameters, pending)
 
-    def taken(self, name: str) -> int:
-        """How many bytes of the file a tensor takes."""
-        return sum(self.data.taken(part) for part in self.parts[name].values())
+    def count_stored_bytes(self, name: str) -> int:
+        """Count the bytes of the file that a tensor takes."""
+        return sum(self.data.count_stored_bytes(part) for part in self.parts[name].values())
 
 
 def longest_description(names: Iterable[str]) -> int:
-    """How many bytes what a file says of itself may have, if these are its tensors."""
+    """Compute how many bytes the description of a file with these tensors may have."""
     rooms = (ROOM_FOR_TENSOR + ROOM_FOR_CHARACTER * len(name) for name in names)
     return min(LONGEST_HEADER, ROOM_FOR_ABOUT + sum(rooms))
 
 
-def compact(content: Mapping[str, Any]) -> str:
-    """JSON of which the same content gives the same text."""
+def dump_json(content: Mapping[str, Any]) -> str:
+    """Write JSON so that the same content always gives the same text."""
     return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def parsed(path: Path, text: str | bytes) -> dict[str, Any]:
-    """A JSON object, each of whose objects has every key once."""
+def parse_json(path: Path, text: str | bytes) -> dict[str, Any]:
+    """Parse a JSON object, and refuse one in which a key occurs twice."""
     try:
-        content = json.loads(text, object_pairs_hook=_without_duplicates, parse_constant=_refused)
+        content = json.loads(text, object_pairs_hook=_refuse_duplicates, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise CorruptArtifact(f"{path} is corrupt: what it says of itself is not JSON: {error!s:.200}") from error
     if not isinstance(content, dict):
@@ -146,13 +146,13 @@ def parsed(path: Path, text: str | bytes) -> dict[str, Any]:
     return content
 
 
-def claim_of(path: Path, name: str, entry: Any) -> Claim:
-    """What the description says of one tensor."""
+def read_claim(path: Path, name: str, entry: Any) -> Claim:
+    """Read the description of one tensor."""
     if not isinstance(entry, dict):
         raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} is not described")
     parameters = dict(entry)
     encoding, shape, dtype = (parameters.pop(key, None) for key in ("encoding", "shape", "dtype"))
-    if not naturals(shape):
+    if not is_list_of_naturals(shape):
         raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} has the shape {shape!r:.80}")
     if not isinstance(dtype, str) or dtype not in BY_NAME:
         raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} has the dtype {dtype!r:.80}")
@@ -164,17 +164,17 @@ def claim_of(path: Path, name: str, entry: Any) -> Claim:
     return Claim(encoding, tuple(shape), BY_NAME[dtype], parameters)
 
 
-def part_of(path: Path, name: str, code: Any, shape: Any, start: int) -> Part:
-    """A part of this dtype, by its code, and shape, if there can be such a one."""
+def read_part(path: Path, name: str, code: Any, shape: Any, start: int) -> Part:
+    """Read a part's dtype code and shape, and refuse those that no tensor has."""
     if not isinstance(code, str) or code not in DTYPES:
         raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} has a dtype that tamis does not write, {code!r:.80}")
-    if not naturals(shape) or not possible(shape):
+    if not is_list_of_naturals(shape) or not is_possible_shape(shape):
         raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} has the shape {shape!s:.80}")
     return Part(DTYPES[code], tuple(shape), start)
 
 
-def entries_of(path: Path, entries: Mapping[str, Any], content: Array, data: int) -> dict[str, Part]:
-    """The entries of a safetensors header, in the order of their data, which they must fill from its first byte on.
+def read_entries(path: Path, entries: Mapping[str, Any], content: Array, data: int) -> dict[str, Part]:
+    """Read the entries of a safetensors header, which must cover the data without gaps from its first byte on.
 
     Args:
         path: for messages.
@@ -186,8 +186,8 @@ def entries_of(path: Path, entries: Mapping[str, Any], content: Array, data: int
     for name, entry in entries.items():
         if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} is not described as safetensors does")
-        part, offsets = part_of(path, name, entry["dtype"], entry["shape"], 0), entry["data_offsets"]
-        if not naturals(offsets) or len(offsets) != 2:
+        part, offsets = read_part(path, name, entry["dtype"], entry["shape"], 0), entry["data_offsets"]
+        if not is_list_of_naturals(offsets) or len(offsets) != 2:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} has the offsets {offsets!s:.80}")
         start, stop = offsets
         found.append((start, stop, name, Part(part.dtype, part.shape, start)))
@@ -202,22 +202,22 @@ def entries_of(path: Path, entries: Mapping[str, Any], content: Array, data: int
     return {name: part for _, _, name, part in found}
 
 
-def naturals(value: Any) -> bool:
-    """Whether this is a list of integers, none of them negative."""
+def is_list_of_naturals(value: Any) -> bool:
+    """Tell whether a value is a list of integers, none of them negative."""
     return isinstance(value, list) and all(type(number) is int and number >= 0 for number in value)
 
 
-def possible(shape: list[int]) -> bool:
-    """Whether torch can make a tensor of this shape, in which a length of 0 may stand beside any other."""
+def is_possible_shape(shape: list[int]) -> bool:
+    """Tell whether torch can make a tensor of this shape; a length of 0 does not excuse the others."""
     return len(shape) <= MOST_DIMENSIONS and math.prod(max(length, 1) for length in shape) <= MOST_ENTRIES
 
 
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         raise ValueError("a key stands twice in one object")
     return content
 
 
-def _refused(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no number")

@@ -1,4 +1,4 @@
-"""JSON files that a run keeps for itself: read back whole, or refused in one line."""
+"""JSON files that a run writes for itself: an object is read back, or refused with one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tamis.errors import CorruptArtifact
 
 
 def read_json_object(path: Path, advice: str) -> dict[str, Any]:
-    """The object in a JSON file.
+    """Read the object in a JSON file.
 
     Args:
         path: the file.

@@ -42,28 +42,28 @@ class Masks(Mapping[str, Tensor]):
 
     @property
     def total(self) -> int:
-        """How many entries the masks speak of."""
+        """The number of entries that have a mask."""
         return sum(mask.numel() for mask in self.values())
 
     @property
     def pruned(self) -> int:
-        """How many of them are pruned."""
+        """The number of pruned entries."""
         return self.total - sum(int(mask.count_nonzero()) for mask in self.values())
 
     @property
     def sparsity(self) -> float:
-        """The fraction of them that is pruned."""
+        """The fraction of entries that is pruned."""
         return self.pruned / self.total if self.total else 0.0
 
     def __and__(self, other: Mapping[str, Tensor]) -> Masks:
-        """What both keep; a parameter that only one of them masks is masked as that one says."""
+        """Keep what both masks keep; a parameter that only one of them masks is masked as that one says."""
         shared = {name: tuple(mask.shape) for name, mask in other.items() if name in self}
         Masks({name: self[name] for name in shared})._check(shared, "the other")
         both = {name: self[name] & other[name] if name in other else self[name] for name in self}
         return Masks({**both, **{name: mask for name, mask in other.items() if name not in self}})
 
     def zeroed(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A copy of a state_dict in which what is pruned is zero; tensors without a mask are passed on as they are.
+        """Copy a state_dict with pruned entries set to zero; tensors without a mask are passed on as they are.
 
         It goes by name: of tied parameters, only the one that is masked. `Compressed.state_dict` knows them all.
         """
@@ -155,14 +155,14 @@ class Hold:
                 param.grad.masked_fill_(self._pruned_on(param), 0)
 
     def _pruned_on(self, param: Tensor) -> Tensor:
-        """Where a parameter is pruned, on the device where it is now."""
+        """Return the pruned entries of a parameter as a mask, on the device where the parameter is now."""
         if self._pruned[param].device != param.device:
             self._pruned[param] = self._pruned[param].to(param.device)
         return self._pruned[param]
 
 
 def named_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
-    """Parameters under the names of the module inside DDP or torch.compile; tied ones under each of their names."""
+    """Return parameters by the names of the module inside DDP or torch.compile, tied ones under each of their names."""
     # By type: a user's own module may have one child that is called "module".
     while isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)) or hasattr(model, "_orig_mod"):
         model = next(model.children())

@@ -1,4 +1,4 @@
-"""Ways of telling one tensor in a message, of which the shortest is taken.
+"""The message of one tensor, sent in the shortest of several ways.
 
     constant    one number, which all entries are
     numbers     every entry
@@ -6,10 +6,10 @@
     table       the numbers that occur, at most 256, in the order of their bits, and for each entry which it is
     levels      an entry is the scale of its unit × a level, as `Codes` have it; where no level is 0, first which are
 
-Numbers are told by their bits. Of floating-point ones: how many bits of their mantissas are needed, so that a number
+Numbers are sent by their bits. Of floating-point ones: how many bits of their mantissas are needed, so that a number
 that a narrower type holds, or a power of two, takes fewer; signs; exponents, by how often each occurs; and mantissas.
 Of integers: the bits of the largest, each with its sign as the lowest bit, and all in so many bits. Equispaced levels,
-−1 + 2j/(M−1), are told by one bit and their number M.
+−1 + 2j/(M−1), are sent as one bit and their number M.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tamis.artifact.arithmetic import Coder, Outgoing, Receiver, Ruler, Sender
+from tamis.artifact.arithmetic import Coder, LengthMeter, MessageWriter, Receiver, Sender
 from tamis.artifact.codes import FLOORS, MOST_LEVELS, Codes
 from tamis.artifact.encodings.base import Array, bits, from_bits
 from tamis.errors import CorruptArtifact, InvalidInput
 
-Plan = Callable[[Outgoing], None]  # what a sender does to tell a tensor in one way
+Plan = Callable[[MessageWriter], None]  # writes a tensor in one of the ways
 # Bits of the exponent and of the mantissa.
 FIELDS = {
     torch.float64: (11, 52),
@@ -37,91 +37,93 @@ FIELDS = {
     torch.float8_e5m2: (5, 2),
 }
 WAYS = ("constant", "numbers", "sparse", "table", "levels")  # the last for types that `Codes` are made for
-MOST_DISTINCT = 256  # numbers in a table
-SAMPLE = 4096  # entries that are looked at first, to see whether the others need a look
-ALPHABETS = (2, 3, 4, 5, 7, 8, 15, 16)  # numbers of levels that are looked for in weights without codes
+MOST_DISTINCT = 256  # numbers in a table, at most
+SAMPLE = 4096  # entries to look at first: most tensors fail a test on these already
+ALPHABETS = (2, 3, 4, 5, 7, 8, 15, 16)  # numbers of levels to try for weights without codes
 
 
-def tell(sender: Sender, tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> None:
+def send_tensor(sender: Sender, tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> None:
     """Send a tensor that is not empty, in the shortest way.
 
     Args:
         sender: the message so far.
         tensor: contiguous, on the CPU.
-        codes: what it is made of, if it was quantized.
-        mask: what was kept of it, if it was pruned.
+        codes: its codes, if it was quantized.
+        mask: which entries are kept, if it was pruned.
     """
     plans = list(_plans(tensor, codes, mask))
-    way, plan = min(plans, key=lambda each: _measured(each[1])) if len(plans) > 1 else plans[0]
-    sender.choice(way, _ways(tensor.dtype))
+    way, plan = min(plans, key=lambda each: _measure(each[1])) if len(plans) > 1 else plans[0]
+    sender.choice(way, _count_ways(tensor.dtype))
     sender.mark("way")
     plan(sender)
 
 
-def told(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The tensor that `tell` sent."""
-    way = WAYS[receiver.choice(0, _ways(dtype))]
+def receive_tensor(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Receive the tensor that `send_tensor` sent."""
+    way = WAYS[receiver.choice(0, _count_ways(dtype))]
     count = math.prod(shape)
     if way == "levels":
-        return _told_levels(receiver, shape, dtype)
+        return _read_levels(receiver, shape, dtype)
     if way == "constant":
-        row = np.repeat(_told_numbers(receiver, 1, dtype), count)
+        row = np.repeat(_read_numbers(receiver, 1, dtype), count)
     elif way == "numbers":
-        row = _told_numbers(receiver, count, dtype)
+        row = _read_numbers(receiver, count, dtype)
     elif way == "sparse":
         nonzero = receiver.symbols(count, 2).view(np.bool_)
         row = np.zeros(count, dtype=np.uint64)
-        row[nonzero] = _told_numbers(receiver, int(np.count_nonzero(nonzero)), dtype)
+        row[nonzero] = _read_numbers(receiver, int(np.count_nonzero(nonzero)), dtype)
     else:
         number = receiver.choice(0, MOST_DISTINCT - 1) + 2
-        row = _told_numbers(receiver, number, dtype)[receiver.symbols(count, number)]
+        row = _read_numbers(receiver, number, dtype)[receiver.symbols(count, number)]
     return _tensor(row, shape, dtype)
 
 
-def _ways(dtype: torch.dtype) -> int:
+def _count_ways(dtype: torch.dtype) -> int:
     return len(WAYS) if dtype in FLOORS else len(WAYS) - 1
 
 
-def _measured(plan: Plan) -> float:
-    ruler = Ruler()
+def _measure(plan: Plan) -> float:
+    ruler = LengthMeter()
     plan(ruler)
     return ruler.bits
 
 
 def _plans(tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> Iterator[tuple[int, Plan]]:
-    """Ways of telling a tensor, each by its place in WAYS."""
+    """Yield the ways of sending a tensor, each with its place in WAYS."""
     row, dtype = _row(tensor), tensor.dtype
     distinct = _distinct(row)
     if distinct is not None and len(distinct) == 1:
-        yield 0, lambda out: _tell_numbers(out, distinct, dtype)
+        yield 0, lambda out: _write_numbers(out, distinct, dtype)
         return
-    yield 1, lambda out: _tell_numbers(out, row, dtype)
+    yield 1, lambda out: _write_numbers(out, row, dtype)
     if not row.all():
-        yield 2, lambda out: _tell_sparse(out, row, dtype)
+        yield 2, lambda out: _write_sparse(out, row, dtype)
     if distinct is not None:
-        yield 3, lambda out: _tell_table(out, distinct, row, dtype)
-    for found, kept in _as_levels(tensor, codes, mask):
-        yield 4, lambda out, found=found, kept=kept: _tell_levels(out, found, kept)  # type: ignore[misc]
+        yield 3, lambda out: _write_table(out, distinct, row, dtype)
+    for found, kept in _express_in_levels(tensor, codes, mask):
+        yield 4, lambda out, found=found, kept=kept: _write_levels(out, found, kept)  # type: ignore[misc]
 
 
 # -- rows of numbers -----------------------------------------------------------------------------------------------
 
 
 def _row(tensor: Tensor) -> Array:
-    """The bits of a tensor as unsigned integers."""
+    """Return the bits of a tensor as unsigned integers."""
     own: Array = bits(tensor)
     return own.view(f"u{own.itemsize}").astype(np.uint64)
 
 
 def _tensor(row: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The tensor of these bits."""
+    """Return the tensor with these bits."""
     own: Array = row.astype(f"u{dtype.itemsize}")
     if dtype is torch.bool and (own > 1).any():
         raise CorruptArtifact("has truth values other than 0 and 1")
     return from_bits(own.view(bits(torch.empty(0, dtype=dtype)).dtype), shape, dtype)
 
 
-def _tell_numbers(out: Outgoing, row: Array, dtype: torch.dtype, positive: bool = False, label: str = "values") -> None:
+def _write_numbers(
+    out: MessageWriter, row: Array, dtype: torch.dtype, positive: bool = False, label: str = "values"
+) -> None:
     if not dtype.is_floating_point:
         signed = _zigzag(row, 8 * dtype.itemsize)
         width = int(signed.max(initial=0)).bit_length()
@@ -140,7 +142,7 @@ def _tell_numbers(out: Outgoing, row: Array, dtype: torch.dtype, positive: bool 
     out.mark(label)
 
 
-def _told_numbers(receiver: Receiver, count: int, dtype: torch.dtype, positive: bool = False) -> Array:
+def _read_numbers(receiver: Receiver, count: int, dtype: torch.dtype, positive: bool = False) -> Array:
     if not dtype.is_floating_point:
         width = receiver.choice(0, 8 * dtype.itemsize + 1)
         return _unzigzag(receiver.fields(count, width))
@@ -153,7 +155,7 @@ def _told_numbers(receiver: Receiver, count: int, dtype: torch.dtype, positive: 
 
 
 def _zigzag(row: Array, width: int) -> Array:
-    """0, −1, 1, −2, … become 0, 1, 2, 3, …; of the bits of integers of so many bits."""
+    """Map signed integers 0, −1, 1, −2, … to 0, 1, 2, 3, …, so that small magnitudes take few bits."""
     signed = (row << np.uint64(64 - width)).view(np.int64) >> np.int64(64 - width)
     return (signed << np.int64(1) ^ signed >> np.int64(63)).view(np.uint64)
 
@@ -163,22 +165,22 @@ def _unzigzag(row: Array) -> Array:
     return found
 
 
-def _tell_sparse(out: Outgoing, row: Array, dtype: torch.dtype) -> None:
+def _write_sparse(out: MessageWriter, row: Array, dtype: torch.dtype) -> None:
     nonzero = row != 0
     out.symbols(nonzero.view(np.uint8), 2)
     out.mark("mask")
-    _tell_numbers(out, row[nonzero], dtype)
+    _write_numbers(out, row[nonzero], dtype)
 
 
-def _tell_table(out: Outgoing, distinct: Array, row: Array, dtype: torch.dtype) -> None:
+def _write_table(out: MessageWriter, distinct: Array, row: Array, dtype: torch.dtype) -> None:
     out.choice(len(distinct) - 2, MOST_DISTINCT - 1)
-    _tell_numbers(out, distinct, dtype, label="table")
+    _write_numbers(out, distinct, dtype, label="table")
     out.symbols(np.searchsorted(distinct, row).astype(np.uint8), len(distinct))
     out.mark("indices")
 
 
 def _distinct(row: Array) -> Array | None:
-    """The numbers that occur, ascending; None if they are too many for a table."""
+    """Return the numbers that occur, ascending; None if they are too many for a table."""
     for part in (row[:SAMPLE], row):
         found: Array = np.unique(part)
         if len(found) > MOST_DISTINCT:
@@ -189,17 +191,17 @@ def _distinct(row: Array) -> Array | None:
 # -- levels --------------------------------------------------------------------------------------------------------
 
 
-def _tell_levels(out: Outgoing, codes: Codes, kept: Array | None) -> None:
+def _write_levels(out: MessageWriter, codes: Codes, kept: Array | None) -> None:
     dtype, shape, indices = codes.levels.dtype, tuple(codes.indices.shape), codes.indices.reshape(-1).numpy()
     number = len(codes.levels)
     out.natural(number - 2)
     regular = np.array_equal(bits(codes.levels), bits(_equispaced(number, dtype)))
     out.choice(int(regular), 2)
     if not regular:
-        _tell_numbers(out, _row(codes.levels), dtype, label="levels")
+        _write_numbers(out, _row(codes.levels), dtype, label="levels")
     out.mark("levels")
     _code_units(out, shape, tuple(codes.scales.shape))
-    _tell_numbers(out, _row(codes.scales), dtype, positive=True, label="scales")
+    _write_numbers(out, _row(codes.scales), dtype, positive=True, label="scales")
     out.choice(int(kept is not None), 2)
     if kept is not None:
         out.symbols(kept.view(np.uint8), 2)
@@ -209,15 +211,15 @@ def _tell_levels(out: Outgoing, codes: Codes, kept: Array | None) -> None:
     out.mark("indices")
 
 
-def _told_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+def _read_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     number = receiver.natural(0) + 2
     if number > MOST_LEVELS:
         raise CorruptArtifact(f"has {number} levels")
     levels = _equispaced(number, dtype)
     if not receiver.choice(0, 2):
-        levels = _tensor(_told_numbers(receiver, number, dtype), (number,), dtype)
+        levels = _tensor(_read_numbers(receiver, number, dtype), (number,), dtype)
     units = _code_units(receiver, shape, shape)
-    scales = _tensor(_told_numbers(receiver, math.prod(units), dtype, positive=True), units, dtype)
+    scales = _tensor(_read_numbers(receiver, math.prod(units), dtype, positive=True), units, dtype)
     count, mask = math.prod(shape), None
     kept = receiver.symbols(count, 2).view(np.bool_) if receiver.choice(0, 2) else np.ones(count, dtype=np.bool_)
     indices = np.zeros(count, dtype=np.uint8 if number <= 256 else np.int32)
@@ -226,11 +228,11 @@ def _told_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype)
     try:
         return Codes(torch.from_numpy(indices).reshape(shape), levels, scales).values(mask)
     except InvalidInput as error:
-        raise CorruptArtifact(f"has codes that cannot be: {error}") from error
+        raise CorruptArtifact(f"has impossible codes: {error}") from error
 
 
 def _code_units(coder: Coder, shape: tuple[int, ...], units: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of scales: one for all, one along the first axis, or else a divisor of the length of each axis."""
+    """Code the shape of scales: one for all, one along the first axis, or else a divisor of each axis' length."""
     usual = _usual_units(shape)
     place = coder.choice(usual.index(units) if units in usual else 2, 3)
     if place < 2:
@@ -249,16 +251,18 @@ def _equispaced(number: int, dtype: torch.dtype) -> Tensor:
     return torch.tensor([(2 * j - steps) / steps for j in range(number)], dtype=torch.float64).to(dtype)
 
 
-def _as_levels(tensor: Tensor, codes: Codes | None, mask: Tensor | None) -> Iterator[tuple[Codes, Array | None]]:
-    """What a tensor is made of, as its codes say or as it looks, and what is kept where no level is zero."""
+def _express_in_levels(
+    tensor: Tensor, codes: Codes | None, mask: Tensor | None
+) -> Iterator[tuple[Codes, Array | None]]:
+    """Yield codes that give a tensor, its own or such as its values fit, and the kept entries if no level is zero."""
     if codes is not None:
-        yield _without_needless_mask(codes.to("cpu"), None if mask is None else mask.cpu())
+        yield _drop_needless_mask(codes.to("cpu"), None if mask is None else mask.cpu())
     elif tensor.dtype in FLOORS and tensor.isfinite().all():
-        yield from _looked_for(tensor)
+        yield from _find_levels(tensor)
 
 
-def _without_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Array | None]:
-    """A level of zero says of an entry what a mask would."""
+def _drop_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Array | None]:
+    """Turn pruned entries into a level of zero where there is one: the mask need not be sent then."""
     if mask is None:
         return codes, None
     zeros = np.flatnonzero(bits(codes.levels) == 0)
@@ -268,29 +272,29 @@ def _without_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Ar
     return Codes(indices, codes.levels, codes.scales), None
 
 
-def _looked_for(tensor: Tensor) -> Iterator[tuple[Codes, Array | None]]:
-    """Equispaced levels that a tensor without codes may be on, with one scale, or one for each row."""
+def _find_levels(tensor: Tensor) -> Iterator[tuple[Codes, Array | None]]:
+    """Find equispaced levels that a tensor without codes lies on, with one scale, or one for each row."""
     for units in _usual_units(tuple(tensor.shape))[: max(tensor.dim(), 1)]:
         rows = tensor.reshape(math.prod(units), -1)
-        some = rows[:1, :SAMPLE].contiguous()  # most weights show here already that they are on no such levels
+        some = rows[:1, :SAMPLE].contiguous()  # most weights fail already on these
         if len(some.unique()) > max(ALPHABETS):
             continue
         scales = rows.abs().amax(1)
         scales = scales.where(scales > 0, 1.0).reshape(units)
         for number in ALPHABETS:
-            if _on_levels(some, scales.reshape(-1, 1)[:1], number) is None:
+            if _match_levels(some, scales.reshape(-1, 1)[:1], number) is None:
                 continue
-            if (found := _on_levels(tensor, scales, number)) is not None:
+            if (found := _match_levels(tensor, scales, number)) is not None:
                 yield found
                 break
 
 
-def _on_levels(tensor: Tensor, scales: Tensor, number: int) -> tuple[Codes, Array | None] | None:
+def _match_levels(tensor: Tensor, scales: Tensor, number: int) -> tuple[Codes, Array | None] | None:
     levels = _equispaced(number, tensor.dtype)
     nearest = ((tensor / scales + 1) * ((number - 1) / 2)).round().clamp(0, number - 1)
     try:
         codes = Codes(nearest.to(torch.uint8), levels, scales)
-    except InvalidInput:  # products that are infinite
+    except InvalidInput:  # a product overflows
         return None
     kept = None if number % 2 else tensor != 0
     if not np.array_equal(bits(codes.values(kept)), bits(tensor)):

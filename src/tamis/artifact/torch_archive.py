@@ -1,4 +1,4 @@
-"""Reading what `torch.save` wrote, and noticing where it has changed since."""
+"""Archives of `torch.save`: read them, and notice where they have changed since."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _entries(path: Path) -> list[zipfile.ZipInfo]:
 
 
 def load_archive(path: Path, device: str | torch.device = "cpu") -> Any:
-    """Plain values and tensors of a file of `torch.save`, if every part of it has the checksum that it was given.
+    """Load plain values and tensors from a file of `torch.save`, after checking the checksum of every part.
 
     Raises:
         CorruptArtifact: a part has another one.

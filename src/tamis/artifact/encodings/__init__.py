@@ -22,7 +22,7 @@ ENCODINGS: dict[str, Encoding] = {
 
 
 def shortest(decoded: Decoded) -> tuple[str, Encoded]:
-    """The name and result of the encoding with the fewest bytes; among equals, of the one registered first."""
+    """Return the name and result of the encoding with the fewest bytes; among equals, the one registered first."""
     entropy = ENCODINGS[Entropy.name].encode(decoded)
     if entropy is not None:  # it accepts only what it makes shorter than the others do
         return Entropy.name, entropy

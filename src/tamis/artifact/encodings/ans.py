@@ -38,7 +38,7 @@ BLOCK = 1 << 16  # symbols at a time: each becomes an integer of four bytes, of 
 
 
 def frequencies(weights: Sequence[int]) -> Array:
-    """Whole frequencies that sum to 2²⁴, in proportion to weights; what has a weight has a frequency of at least 1.
+    """Compute whole frequencies that sum to 2²⁴, in proportion to weights, and at least 1 where the weight is not 0.
 
     f_s = 1 + ⌊w_s (2²⁴ − S) / Σw⌋ for the S weights that are not 0. What is missing to 2²⁴ goes to the largest weight,
     the first of them.
@@ -57,8 +57,8 @@ def frequencies(weights: Sequence[int]) -> Array:
     return np.array(shares, dtype=np.int64)
 
 
-def compressed(symbols: Array, freqs: Array) -> Array:
-    """The words of a row of symbols, uint32.
+def compress(symbols: Array, freqs: Array) -> Array:
+    """Compress a row of symbols to words, uint32.
 
     Args:
         symbols: small integers, each of a frequency that is not 0.
@@ -74,7 +74,7 @@ def compressed(symbols: Array, freqs: Array) -> Array:
     ranks = (np.cumsum(freqs > 0) - 1).astype(np.int32)
     blocks = (ranks[symbols[start : start + BLOCK]] for start in reversed(range(0, len(symbols), BLOCK)))
     if (library := _library()) is None:
-        return _compressed_slowly(blocks, shares)
+        return _compress_slowly(blocks, shares)
     coder, model = library.stream.stack.AnsCoder(_words(START)), _model(library, shares)
     for block in blocks:
         coder.encode_reverse(block, model)
@@ -83,15 +83,15 @@ def compressed(symbols: Array, freqs: Array) -> Array:
 
 
 def most_words(count: int) -> int:
-    """How many words so many symbols can take: none has a frequency below 1, and the state takes two words."""
+    """Bound the words that so many symbols can take: no frequency is below 1, and the state takes two words."""
     return 3 + count * (PRECISION + 1) // 32
 
 
-def decompressed(words: Array, freqs: Array, count: int) -> Array:
-    """The symbols of a row of words, uint8 or, where there are more than 256 of them, int32.
+def decompress(words: Array, freqs: Array, count: int) -> Array:
+    """Decompress a row of words to symbols, uint8 or, where there are more than 256 of them, int32.
 
     Args:
-        words: uint32, as `compressed` gives them. Others raise CorruptArtifact.
+        words: uint32, as `compress` gives them. Others raise CorruptArtifact.
         freqs: of each symbol.
         count: of the symbols.
     """
@@ -101,7 +101,7 @@ def decompressed(words: Array, freqs: Array, count: int) -> Array:
     if len(shares) == 1:
         symbols[:] = used[0]
         sound = len(words) == 0
-    elif not _ended(words):
+    elif not _ends_in_state(words):
         sound = False
     elif (extension := dispatch.native()) is not None:
         sound = extension.ans_decompress(np.ascontiguousarray(words), freqs.astype(np.uint32), symbols)
@@ -115,16 +115,16 @@ def decompress_digits(words: Array, freqs: Array, lookup: Array, digits: Array) 
     """Write the digits that the symbols of a row of words stand for, one symbol's after the other's.
 
     Args:
-        words, freqs: as `decompressed` takes them.
+        words, freqs: as `decompress` takes them.
         lookup: the digits of each symbol, at most eight, (symbols, digits), uint8.
         digits: those of as many symbols as the words must be, uint8.
     """
     extension, count = dispatch.native(), len(digits) // lookup.shape[1]
     if extension is None or freqs.max() == TOTAL:  # one symbol alone takes no words
-        _look_up(decompressed(words, freqs, count), lookup, digits.reshape(-1, lookup.shape[1]))
+        _look_up(decompress(words, freqs, count), lookup, digits.reshape(-1, lookup.shape[1]))
         return
     check_length(len(words), count)
-    sound = _ended(words) and extension.ans_decompress_digits(
+    sound = _ends_in_state(words) and extension.ans_decompress_digits(
         np.ascontiguousarray(words), freqs.astype(np.uint32), lookup, digits
     )
     _check_sound(sound, count)
@@ -136,8 +136,8 @@ def check_length(words: int, count: int) -> None:
         raise CorruptArtifact(f"has an entropy-coded row of {words} words for {count} symbols")
 
 
-def _ended(words: Array) -> bool:
-    """Whether the last words are a state, which is 2³² or more."""
+def _ends_in_state(words: Array) -> bool:
+    """Tell whether the last two words can be a state, which is 2³² or more."""
     return len(words) >= 2 and words[-1] != 0
 
 
@@ -153,7 +153,7 @@ def _look_up(symbols: Array, lookup: Array, digits: Array) -> None:
 
 
 def _decompress(words: Array, shares: Array, used: Array, symbols: Array) -> bool:
-    """Write the symbols of words, and say whether the words are theirs."""
+    """Write the symbols of words, and tell whether the words are exactly those of so many symbols."""
     library, places = _library(), [slice(start, start + BLOCK) for start in range(0, len(symbols), BLOCK)]
     if library is None:
         return _decompress_slowly(words.tolist(), shares, used, symbols)
@@ -177,7 +177,7 @@ def _words(state: int) -> Array:
 
 
 def _model(library: ModuleType, shares: Array) -> object:
-    """The library's model of exactly these frequencies.
+    """Make the library's model of exactly these frequencies.
 
     It adds 1 to each of the numbers that it is given, after scaling them to 2²⁴ less their count. They sum to that
     already, and are integers that floating-point numbers hold, as are their sums: nothing is rounded.
@@ -185,7 +185,7 @@ def _model(library: ModuleType, shares: Array) -> object:
     return library.stream.model.Categorical((shares - 1).astype(np.float64), perfect=False)
 
 
-def _compressed_slowly(blocks: Iterator[Array], shares: Array) -> Array:
+def _compress_slowly(blocks: Iterator[Array], shares: Array) -> Array:
     share, first = shares.tolist(), [0, *accumulate(shares.tolist())]
     state, words = START, []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""What an encoding is, and the bits it works on."""
+"""The interface of an encoding, and the bits that it works on."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tamis.errors import CorruptArtifact
 
 Array = NDArray[Any]
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by width in bytes
-BLOCK = 1 << 16  # entries that are looked at at a time: what is made of them stays in the cache
+BLOCK = 1 << 16  # entries to compare at a time: intermediate results stay in the cache
 
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A tensor with what belongs to it.
+    """A tensor with its mask and its codes.
 
     Attributes:
         tensor: contiguous, on the CPU.
         mask: which of its entries are kept; the bits of all others are zero. None: it has no mask.
-        codes: what it is where it is kept, if it is quantized. None: it is not.
+        codes: the codes of its kept entries, if it is quantized. None: it is not.
     """
 
     tensor: Tensor
@@ -37,22 +37,22 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Encoded:
-    """What a file holds of one tensor.
+    """The stored parts of one tensor.
 
     Attributes:
         parts: tensors, by names made of the letters a to z.
         parameters: whatever else is needed to decode them, as JSON; not under 'name', 'parts', 'encoding', 'shape' or
             'dtype'.
-        begun: what another thread reads of some parts, by their names.
+        pending: the parts that other threads are reading already, by their names.
     """
 
     parts: dict[str, Tensor]
     parameters: dict[str, Any] = field(default_factory=dict)
-    begun: Mapping[str, Future[Array]] = field(default_factory=dict)
+    pending: Mapping[str, Future[Array]] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
-        """The size of the parts."""
+        """The size of the parts in bytes."""
         return sum(part.nbytes for part in self.parts.values())
 
     def require(self, parts: Collection[str], parameters: Collection[str] = ()) -> None:
@@ -72,46 +72,47 @@ class Encoding(ABC):
 
     @abstractmethod
     def encode(self, decoded: Decoded) -> Encoded | None:
-        """What to store, or None if this encoding is not for this tensor, its mask or its codes."""
+        """Return what to store, or None if this encoding is not for this tensor, its mask or its codes."""
 
     @abstractmethod
     def decode(self, stored: Encoded, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
-        """The tensor, its mask and its codes, contiguous, and in memory of their own, which the parts are not.
+        """Return the tensor, its mask and its codes, contiguous and in memory that is not that of the parts.
 
         Shape and dtype are those of the model that is loaded. Nothing else can be relied on: check that the parts
         fit them before allocating anything larger than the parts or the tensor, and raise `CorruptArtifact` if not,
         saying how ("has ...", "is ..."); the reader puts the names of file and tensor before it.
         """
 
-    def ahead(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
-        """What reads a part of this name, a row of bytes, before `decode` begins and in another thread; None: nothing.
+    def prefetch(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
+        """Return a function that reads the part of this name in another thread before `decode`; None: nothing.
 
-        It is for parts that take long and need no other. It is made where the result is waited for, and should make the
-        memory for that then: the memory of a thread that soon ends is all new. `decode` finds it in `stored.begun`.
+        It is for parts, rows of bytes, that take long and need no other one. Allocate the memory of the result here,
+        not in the function: a thread that soon ends would allocate all of it anew. `decode` finds the result in
+        `stored.pending`.
         """
         return None
 
 
 def bits(tensor: Tensor) -> Array:
-    """The bits of a contiguous tensor as a flat array of integers: memory is shared, and no number is interpreted."""
+    """View the bits of a contiguous tensor as a flat array of integers; the memory is shared."""
     array: Array = tensor.reshape(-1).view(INTEGERS[tensor.itemsize]).numpy()
     return array
 
 
 def from_bits(array: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The tensor with these bits, as `bits` gives them."""
+    """Return the tensor with these bits, as `bits` gives them."""
     return torch.from_numpy(array).view(dtype).reshape(shape)
 
 
 def zero_bits(tensor: Tensor, where: Tensor) -> bool:
-    """Whether entries are exactly +0.0 (or 0, or False) wherever a boolean tensor says so."""
+    """Tell whether entries are exactly +0.0 (or 0, or False) wherever a boolean tensor is True."""
     row, places = bits(tensor), where.reshape(-1).numpy()
     blocks = (slice(start, start + BLOCK) for start in range(0, len(row), BLOCK))
     return not any(((row[block] != 0) & places[block]).any() for block in blocks)
 
 
 def flat_bytes(part: Tensor, name: str) -> Array:
-    """A part that must be a vector of bytes."""
+    """Return a part as an array; raise CorruptArtifact unless it is a row of bytes."""
     if part.dtype is not torch.uint8 or part.dim() != 1:
         raise CorruptArtifact(f"has a part '{name}' of {part.dtype} and shape {tuple(part.shape)}, not a row of bytes")
     array: Array = part.numpy()

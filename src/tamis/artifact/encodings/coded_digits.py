@@ -73,7 +73,7 @@ def from_row(row: Array, count: int, base: int, out: Array | None = None) -> Arr
     table, words = _parted(row, base, -(-count // size))
     freqs = ans.frequencies(_weights(table, base))
     if size == 1:
-        return ans.decompressed(words, freqs, count)
+        return ans.decompress(words, freqs, count)
     digits = room(count, base) if out is None else out
     ans.decompress_digits(words, freqs, _digits_of_symbols(base), digits)
     if (digits[count:] != int(np.argmax(table))).any():
@@ -89,7 +89,7 @@ def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int)
     freqs = ans.frequencies(_weights(table, base))
     if head + (1 - SLACK) * _bits(tally, freqs) / 8 - 16 > room:
         return None
-    words = ans.compressed(filled, freqs)
+    words = ans.compress(filled, freqs)
     if head + words.nbytes > room:
         return None
     start = [*(len(table) - 1).to_bytes(2, "little"), width]

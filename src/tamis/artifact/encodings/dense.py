@@ -1,4 +1,4 @@
-"""A tensor as it is."""
+"""The dense encoding: a tensor as it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tamis.errors import CorruptArtifact
 
 
 class Dense(Encoding):
-    """One part, `values`: the tensor itself."""
+    """Store one part, `values`: the tensor itself."""
 
     name = "dense"
 

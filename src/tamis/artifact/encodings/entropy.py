@@ -12,8 +12,8 @@ from torch import Tensor
 from tamis.artifact.codes import Codes
 from tamis.artifact.encodings import coded_digits, packing, positions
 from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes, from_bits
-from tamis.artifact.encodings.levels import kept_indices, levels_and_scales, quantized, read_levels, read_scales
-from tamis.artifact.encodings.sparse import expanded, kept_values
+from tamis.artifact.encodings.levels import decode_codes, kept_indices, levels_and_scales, read_levels, read_scales
+from tamis.artifact.encodings.sparse import expand_values, kept_values
 from tamis.errors import CorruptArtifact
 
 WORTHWHILE = 16  # bytes that must be saved: other names of parts can make the header as much longer
@@ -46,7 +46,7 @@ class Entropy(Encoding):
         where = "codedmask" if "codedmask" in stored.parts else positions.part_among(stored.parts)
         if "values" in stored.parts:
             stored.require({"values", "codedmask"})
-            return expanded(stored.parts["values"], _kept(stored, "codedmask", math.prod(shape)), shape, dtype)
+            return expand_values(stored.parts["values"], _kept(stored, "codedmask", math.prod(shape)), shape, dtype)
         name = "codedindices" if "codedindices" in stored.parts else "codes"
         stored.require({name, "levels", "scales"} | ({where} if where else set()))
         levels, scales = read_levels(stored.parts["levels"], dtype), read_scales(stored.parts["scales"], shape, dtype)
@@ -54,9 +54,9 @@ class Entropy(Encoding):
         count = math.prod(shape) if kept is None else int(np.count_nonzero(kept))
         unpack = coded_digits.from_row if name == "codedindices" else packing.unpack
         indices = unpack(flat_bytes(stored.parts[name], name), count, len(levels))
-        return quantized(indices, levels, scales, kept, shape)
+        return decode_codes(indices, levels, scales, kept, shape)
 
-    def ahead(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
+    def prefetch(self, name: str, entries: int) -> Callable[[Tensor], Array] | None:
         if name != "codedmask":
             return None
         room = coded_digits.room(entries, 2)
@@ -86,8 +86,8 @@ def _indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]
 
 
 def _kept(stored: Encoded, name: str, entries: int) -> Array:
-    if name in stored.begun:
-        return stored.begun[name].result()
+    if name in stored.pending:
+        return stored.pending[name].result()
     part = stored.parts[name]
     return _mask(part, entries) if name == "codedmask" else positions.from_part(part, name, entries)
 

@@ -1,4 +1,4 @@
-"""A quantized tensor: the indices of its levels, packed; the levels; the scales; and what is kept, if it has a mask."""
+"""The levels encoding: a quantized tensor as packed indices, levels, scales, and the positions that a mask keeps."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from torch import Tensor
 from tamis.artifact.codes import FEWEST_LEVELS, MOST_LEVELS, Codes, divides
 from tamis.artifact.encodings import packing, positions
 from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, flat_bytes
-from tamis.artifact.encodings.narrow_types import narrowed_or_same, widened
+from tamis.artifact.encodings.narrow_float import narrow_if_possible, widen_dtype
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.kernels import expand
 
 
 class Levels(Encoding):
-    """Three parts: `codes`, the packed indices of the kept entries in C order; `levels` and `scales`, narrowed.
+    """Store three parts: `codes`, the packed indices of the kept entries in C order; `levels` and `scales`, narrowed.
 
     A tensor with a mask has a fourth, as in `sparse`: the positions of what is kept.
     """
@@ -39,47 +39,47 @@ class Levels(Encoding):
         packed, entries = flat_bytes(stored.parts["codes"], "codes"), math.prod(shape)
         kept = positions.from_part(stored.parts[coding], coding, entries) if coding else None
         count = entries if kept is None else int(np.count_nonzero(kept))
-        return quantized(packing.unpack(packed, count, len(levels)), levels, scales, kept, shape)
+        return decode_codes(packing.unpack(packed, count, len(levels)), levels, scales, kept, shape)
 
 
 def kept_indices(codes: Codes, mask: Tensor | None) -> Array:
-    """The indices in a row, of the kept entries where there is a mask."""
+    """Return the indices in a row, only of the kept entries where there is a mask."""
     indices: Array = codes.indices.reshape(-1).numpy()
     return indices if mask is None else indices.take(np.flatnonzero(mask.reshape(-1).numpy()))
 
 
 def levels_and_scales(codes: Codes) -> dict[str, Tensor]:
-    """Two parts, narrowed where possible."""
+    """Make the parts `levels` and `scales`, narrowed where possible."""
     return {
-        "levels": narrowed_or_same(codes.levels.contiguous()),
-        "scales": narrowed_or_same(codes.scales.contiguous()),
+        "levels": narrow_if_possible(codes.levels.contiguous()),
+        "scales": narrow_if_possible(codes.scales.contiguous()),
     }
 
 
 def read_levels(part: Tensor, dtype: torch.dtype) -> Tensor:
-    """Levels in the tensor's dtype; whether they ascend is for `quantized` to see."""
+    """Read levels in the tensor's dtype; `decode_codes` checks that they ascend."""
     if part.dim() != 1 or not FEWEST_LEVELS <= len(part) <= MOST_LEVELS:
         raise CorruptArtifact(
             f"has levels of shape {tuple(part.shape)}, not {FEWEST_LEVELS} to {MOST_LEVELS} of them in a row"
         )
-    return widened(part, dtype).clone()
+    return widen_dtype(part, dtype).clone()
 
 
 def read_scales(part: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Only what fits the shape is widened: it takes no more memory than the tensor."""
+    """Read scales, and widen them only if they fit the shape: they take no more memory than the tensor."""
     if not divides(tuple(part.shape), shape):
         raise CorruptArtifact(f"has scales of shape {tuple(part.shape)}, which does not divide {shape}")
-    return widened(part, dtype).clone()
+    return widen_dtype(part, dtype).clone()
 
 
-def quantized(indices: Array, levels: Tensor, scales: Tensor, kept: Array | None, shape: tuple[int, ...]) -> Decoded:
-    """The tensor of indices in a row, of the kept entries where there is a flat mask."""
+def decode_codes(indices: Array, levels: Tensor, scales: Tensor, kept: Array | None, shape: tuple[int, ...]) -> Decoded:
+    """Make the tensor from a row of indices, those of the kept entries where there is a flat mask."""
     mask = None if kept is None else torch.from_numpy(kept).reshape(shape)
     placed = indices if kept is None else expand(indices, kept)
     try:
         codes = Codes(torch.from_numpy(placed).reshape(shape), levels, scales)
     except InvalidInput as error:
-        raise CorruptArtifact(f"has codes that cannot be: {error}") from error
+        raise CorruptArtifact(f"has impossible codes: {error}") from error
     if not np.array_equal(bits(codes.levels), bits(levels)):
         raise CorruptArtifact("has a level of −0.0")
     return Decoded(codes.values(mask), mask, codes)

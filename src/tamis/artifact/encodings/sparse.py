@@ -1,4 +1,4 @@
-"""The kept entries of a masked tensor, and where they stand."""
+"""The sparse encoding: the kept entries of a masked tensor, and their positions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from tamis.artifact.encodings import positions
 from tamis.artifact.encodings.base import Array, Decoded, Encoded, Encoding, bits, from_bits
-from tamis.artifact.encodings.narrow_types import narrowed_or_same, widened
+from tamis.artifact.encodings.narrow_float import narrow_if_possible, widen_dtype
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.kernels import expand
 
 
 class Sparse(Encoding):
-    """Two parts: `values`, narrowed where possible, in C order; and their positions, named after their coding."""
+    """Store two parts: `values`, narrowed where possible, in C order; and their positions, named after their coding."""
 
     name = "sparse"
 
@@ -29,21 +29,21 @@ class Sparse(Encoding):
         coding = positions.part_among(stored.parts) or "bitmask"
         stored.require({"values", coding})
         mask = positions.from_part(stored.parts[coding], coding, math.prod(shape))
-        return expanded(stored.parts["values"], mask, shape, dtype)
+        return expand_values(stored.parts["values"], mask, shape, dtype)
 
 
 def kept_values(tensor: Tensor, mask: Tensor) -> Tensor:
-    """The entries where a mask is true in a row, narrowed where possible."""
+    """Return the kept entries in a row, narrowed where possible."""
     values = bits(tensor).take(np.flatnonzero(mask.reshape(-1).numpy()))
-    return narrowed_or_same(from_bits(values, values.shape, tensor.dtype))
+    return narrow_if_possible(from_bits(values, values.shape, tensor.dtype))
 
 
-def expanded(values: Tensor, mask: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
-    """The tensor and its mask, of a row of values and a flat mask."""
+def expand_values(values: Tensor, mask: Array, shape: tuple[int, ...], dtype: torch.dtype) -> Decoded:
+    """Make the tensor and its mask from a row of values and a flat mask."""
     if values.dim() != 1:
         raise CorruptArtifact(f"has values of shape {tuple(values.shape)}, not in a row")
     try:
-        tensor = expand(bits(widened(values, dtype)), mask)
+        tensor = expand(bits(widen_dtype(values, dtype)), mask)
     except InvalidInput as error:
         raise CorruptArtifact(f"has another number of values than of kept entries ({error})") from error
     return Decoded(from_bits(tensor, shape, dtype), torch.from_numpy(mask).reshape(shape))
