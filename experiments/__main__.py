@@ -68,9 +68,14 @@ def show(found: Sequence[Experiment], as_json: bool) -> None:
     console().print("\nrun one  python -m experiments NAME [--only PART] [--full] [--json]")
 
 
-if __name__ == "__main__":
+def run_program(arguments: Sequence[str]) -> None:
+    """Run `main` as a program does: an error of tamis is one line on stderr and an exit status."""
     try:
-        main(sys.argv[1:])
+        main(arguments)
     except TamisError as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2 if isinstance(error, InvalidInput) else 1) from error
+
+
+if __name__ == "__main__":
+    run_program(sys.argv[1:])

@@ -26,7 +26,7 @@ def an_architecture() -> Architecture:
     )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(shapes=st.dictionaries(st.text(max_size=5), SHAPES, min_size=1, max_size=4), seed=st.integers(0, 2**32))
 def test_masks_survive_a_file(
     shapes: dict[str, tuple[int, ...]], seed: int, tmp_path_factory: pytest.TempPathFactory

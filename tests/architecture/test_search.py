@@ -126,7 +126,7 @@ def test_the_search_beats_chance_where_few_connections_are_left() -> None:
         runs = [
             transfer(model, architecture, data, replace(settings, seed=seed), test=test, progress=False)
             for architecture in architectures
-            for seed in (1, 2)
+            for seed in (1,)
         ]
         return sum(run.history[-1].reported_accuracy for run in runs) / len(runs)
 

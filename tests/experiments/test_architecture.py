@@ -2,9 +2,8 @@
 
 import json
 import math
-import os
-import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from experiments import RESULTS, architecture, architecture_figure_1, architecture_transfer
+from experiments import architecture, architecture_figure_1, architecture_transfer
 from experiments.architecture import CIFAR100, FASHION, FULL, HALVES, PAPER_TABLE, PARTS, SHORT, main, study_of
 from experiments.architecture_figure_1 import PRINTED, Plan, descend, figure_1, loss, minimised, zeros_and_ones
 from experiments.architecture_transfer import (
@@ -267,12 +266,10 @@ def test_differences_within_chance_are_not_claimed() -> None:
     )
 
 
-def test_missing_data_ends_the_program_with_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(RESULTS.parents[1]), "TAMIS_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "experiments", "architecture", "--only", CIFAR100, "--cifar100", "./mine"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: there is no") and done.stderr.count("\n") == 1
+def test_missing_data_ends_the_program_with_one_line(failing_program: Callable[..., tuple[object, str, str]]) -> None:
+    status, _, said = failing_program("architecture", "--only", CIFAR100, "--cifar100", "./mine")
+    assert status == 1
+    assert said.startswith("error: there is no") and said.count("\n") == 1
 
 
 @pytest.mark.slow

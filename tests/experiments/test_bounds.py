@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -433,13 +431,12 @@ def test_every_part_is_run_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert run("table-7.1", True, tmp_path)["plan"] == FULL_IMAGENET
 
 
-def test_missing_networks_end_the_program_with_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(RESULTS.parents[1])}
-    command = [sys.executable, "-m", "experiments", "bounds", "--only", "table-7.2", "--models", "nowhere"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: there is no 'resnet20_cifar10.safetensors' in 'nowhere'")
-    assert done.stderr.count("\n") == 1
+def test_missing_networks_end_the_program_with_one_line(
+    failing_program: Callable[..., tuple[object, str, str]],
+) -> None:
+    status, _, said = failing_program("bounds", "--only", "table-7.2", "--models", "nowhere")
+    assert status == 1
+    assert said.startswith("error: there is no 'resnet20_cifar10.safetensors' in 'nowhere'") and said.count("\n") == 1
 
 
 @pytest.mark.slow

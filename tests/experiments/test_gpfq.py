@@ -2,9 +2,7 @@
 
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -392,12 +390,10 @@ def test_a_panel_of_the_table_has_the_papers_curves() -> None:
     assert theirs[0] == (2, pytest.approx(74.87)) and "GPFQ, the paper's" in panels[0].dashed
 
 
-def test_missing_data_ends_the_program_with_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(RESULTS.parents[1]), "TAMIS_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "experiments", "gpfq", "--only", "table-1"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: there is no dataset 'cifar10:train'") and done.stderr.count("\n") == 1
+def test_missing_data_ends_the_program_with_one_line(failing_program: Callable[..., tuple[object, str, str]]) -> None:
+    status, _, said = failing_program("gpfq", "--only", "table-1")
+    assert status == 1
+    assert said.startswith("error: there is no dataset 'cifar10:train'") and said.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -14,7 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from experiments import RESULTS, online
+from experiments import online
 from experiments.online import (
     FIXED,
     FULL,
@@ -190,12 +188,10 @@ def test_without_matplotlib_figures_are_stored_all_the_same(
     assert [path.name for path in tmp_path.iterdir()] == ["online_short.json"]
 
 
-@pytest.mark.slow
-def test_missing_data_end_the_program_with_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(RESULTS.parents[1]), "TAMIS_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "experiments", "online", "--only", "mnist"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1
+def test_missing_data_end_the_program_with_one_line(failing_program: Callable[..., tuple[object, str, str]]) -> None:
+    status, _, said = failing_program("online", "--only", "mnist")
+    assert status == 1
+    assert said.startswith("error: ") and said.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """The thesis' pruning experiment, on a tiny scale: its figures, its tables, what it stores; and what was stored."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -37,8 +35,8 @@ TINY = Plan(
     Settings(epochs=3, batch=20, learning_rate=0.05),
     rewind=1,
     levels=(0.4, 0.8),
-    data="digits:train[:200]",
-    test="digits:test[:100]",
+    data="digits:train[:120]",
+    test="digits:test[:60]",
     model="digits_cnn",
 )
 FINAL = "classifier.weight"
@@ -86,8 +84,9 @@ def weights(net: tamis.Network) -> dict[str, Tensor]:
 
 def smallest(scores: Mapping[str, Tensor], count: int) -> set[tuple[str, int]]:
     """The name and place of the `count` smallest scores."""
-    every = [(float(value), name, place) for name in scores for place, value in enumerate(scores[name].flatten())]
-    return {(name, place) for _, name, place in sorted(every)[:count]}
+    every = [(name, place) for name in sorted(scores) for place in range(scores[name].numel())]
+    order = torch.cat([scores[name].flatten() for name in sorted(scores)]).argsort(stable=True)
+    return {every[number] for number in order[:count].tolist()}
 
 
 def pruned_by(method: str, level: float, net: tamis.Network) -> set[tuple[str, int]]:
@@ -236,7 +235,7 @@ def in_per_cent(ours: Mapping[str, float], theirs: Sequence[float] = ()) -> list
 def test_the_tables_show_the_thesis_beside_ours(study: Study, capsys: pytest.CaptureFixture[str]) -> None:
     show([study], TINY)
     about, overlaps, retrained, at_once, verdict = capsys.readouterr().out.strip().split("\n\n")
-    assert about == "In parentheses: the thesis, ResNet-18 on ImageNet. Ours: digits_cnn on digits:train[:200]."
+    assert about == "In parentheses: the thesis, ResNet-18 on ImageNet. Ours: digits_cnn on digits:train[:120]."
     assert overlaps.splitlines()[1].split() == ["10%", "20%", "40%", "60%", "80%"]
     for name, ours in study["overlap with MP"].items():
         assert row_of(overlaps, name) == in_per_cent(ours, THESIS_OVERLAP.get(name, ()))
@@ -355,12 +354,10 @@ def test_wrong_options_are_refused(
     assert message in capsys.readouterr().err
 
 
-def test_missing_data_ends_the_program_with_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(RESULTS.parents[1]), "TAMIS_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "experiments", "phi-pruning"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: there is no dataset 'cifar10:train'") and done.stderr.count("\n") == 1
+def test_missing_data_ends_the_program_with_one_line(failing_program: Callable[..., tuple[object, str, str]]) -> None:
+    status, _, said = failing_program("phi-pruning")
+    assert status == 1
+    assert said.startswith("error: there is no dataset 'cifar10:train'") and said.count("\n") == 1
 
 
 # -- what was stored -----------------------------------------------------------------------------------------------

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -15,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from experiments import RESULTS, xnor
+from experiments import xnor
 from experiments.xnor import FORMS, FULL, PARTS, REAL, ROWS, SHORT, SPARSE, Job, Plan, in_order, main, network
 from tamis.binary import binarize, binary_layers
 from tamis.training import Settings
@@ -120,12 +118,10 @@ def test_rows_are_sorted_as_the_table_has_them() -> None:
     assert [row["row"] for row in in_order([{"row": name} for name in ROWS[::-1]])] == list(ROWS)
 
 
-def test_missing_data_ends_the_program_with_one_line(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(RESULTS.parents[1]), "TAMIS_DATA": str(tmp_path)}
-    command = [sys.executable, "-m", "experiments", "xnor", "--only", "mnist"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: there is no dataset 'mnist:train'") and done.stderr.count("\n") == 1
+def test_missing_data_ends_the_program_with_one_line(failing_program: Callable[..., tuple[object, str, str]]) -> None:
+    status, _, said = failing_program("xnor", "--only", "mnist")
+    assert status == 1
+    assert said.startswith("error: there is no dataset 'mnist:train'") and said.count("\n") == 1
 
 
 @pytest.mark.slow
