@@ -46,7 +46,7 @@ def figures() -> dict[str, Any]:
     data = load_data(CALIBRATION)
     net = tamis.trace(model.eval(), torch.zeros(1, 3, 32, 32))
     small = tamis.quantize(net, data, levels=LEVELS)
-    plain = tamis.Compressed(small.network.replaced(seen=NOTHING_SEEN), small.masks, small.recipe, small.codes)
+    plain = tamis.Compressed(small.network.replace(seen=NOTHING_SEEN), small.masks, small.recipe, small.codes)
     with tempfile.TemporaryDirectory() as folder:
         small.save(Path(folder) / "small.tamis")
         seen = tamis.load(Path(folder) / "small.tamis", net).seen

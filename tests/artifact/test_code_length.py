@@ -349,7 +349,7 @@ def test_the_same_network_gives_the_same_message(convolutional: tuple[tamis.Netw
     net, data = convolutional
     small = tamis.quantize(net, data, levels=4, method="msq", progress=False)
     assert message(small).data == message(small).data
-    shuffled = small.network.replaced(params=dict(reversed(small.params.items())))
+    shuffled = small.network.replace(params=dict(reversed(small.params.items())))
     assert message(Compressed(shuffled, small.masks, codes=small.codes)).data == message(small).data
 
 

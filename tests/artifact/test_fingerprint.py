@@ -109,7 +109,7 @@ def test_the_device_does_not_count() -> None:
         replace(node, kwargs={**node.kwargs, "device": torch.device("cuda:1")}) if "device" in node.kwargs else node
         for node in net.nodes
     )
-    assert moved != net.nodes and fingerprint(net.replaced(nodes=moved)) == fingerprint(net) != DEFAULT
+    assert moved != net.nodes and fingerprint(net.replace(nodes=moved)) == fingerprint(net) != DEFAULT
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))

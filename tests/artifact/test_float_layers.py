@@ -56,5 +56,5 @@ def test_pruning_leaves_other_things(net: tamis.Network) -> None:
 
 def test_nothing_and_what_nobody_reads(net: tamis.Network) -> None:
     assert untouched(net, net.params) == () and sentences(()) == []
-    alone = net.replaced(params={**net.params, "lonely": torch.zeros(2)}, trainable=net.trainable | {"lonely"})
+    alone = net.replace(params={**net.params, "lonely": torch.zeros(2)}, trainable=net.trainable | {"lonely"})
     assert untouched(alone, net.params)[0].reason == "nothing in the network reads it"

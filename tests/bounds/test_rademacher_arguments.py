@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tamis.bounds.rademacher_arguments import checked_log_norm, checked_sigma, sigma_of_box
+from tamis.bounds.rademacher_arguments import resolve_log_norm, resolve_sigma, sigma_of_box
 from tamis.errors import InvalidInput
 
 
@@ -23,19 +23,19 @@ def test_the_sigma_of_a_box_is_large_enough_for_both_theorems(n: int, radius: fl
 
 
 def test_errors() -> None:
-    assert checked_log_norm(2.0, None) == pytest.approx(math.log(2)) and checked_log_norm(None, 3.0) == 3.0
-    assert checked_log_norm(0.0, None) == -math.inf and checked_sigma(1) == 1.0
+    assert resolve_log_norm(2.0, None) == pytest.approx(math.log(2)) and resolve_log_norm(None, 3.0) == 3.0
+    assert resolve_log_norm(0.0, None) == -math.inf and resolve_sigma(1) == 1.0
     with pytest.raises(InvalidInput, match=r"one of the two: got path_norm = 1\.0 and log_path_norm = 2\.0"):
-        checked_log_norm(1.0, 2.0)
+        resolve_log_norm(1.0, 2.0)
     with pytest.raises(InvalidInput, match="path_norm = None and log_path_norm = None"):
-        checked_log_norm(None, None)
+        resolve_log_norm(None, None)
     with pytest.raises(InvalidInput, match="got inf: pass log_path_norm instead"):
-        checked_log_norm(math.inf, None)
+        resolve_log_norm(math.inf, None)
     with pytest.raises(InvalidInput, match="log_path_norm = nan"):
-        checked_log_norm(None, math.nan)
+        resolve_log_norm(None, math.nan)
     for sigma in (None, 0.0, -1.0, math.inf):
         with pytest.raises(InvalidInput, match=f"got sigma = {sigma}"):
-            checked_sigma(sigma)
+            resolve_sigma(sigma)
     with pytest.raises(InvalidInput, match="n = 0"):
         sigma_of_box(0, 1.0)
     with pytest.raises(InvalidInput, match="radius = -2"):

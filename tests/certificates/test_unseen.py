@@ -36,7 +36,7 @@ def random_digests(count: int, seed: int) -> np.ndarray:
 
 def forgetful(net: tamis.Network) -> tamis.Network:
     """As it would be if it had been trained elsewhere."""
-    return net.replaced(seen=NOTHING_SEEN)
+    return net.replace(seen=NOTHING_SEEN)
 
 
 # -- what the file was made with ---------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def test_a_note_is_given_where_half_of_what_made_a_file_would_pass(net: tamis.Ne
     """Half of 200 samples, drawn at random 400 times: one hit among 100 refuses them, where up to 10 are remembered."""
     digests = random_digests(200, 0)
     seen = SeenSamples.of(digests, "calibration").first(remembered)
-    note = recognition_note(Compressed(net.replaced(seen=seen)), 100)
+    note = recognition_note(Compressed(net.replace(seen=seen)), 100)
     generator, passed = np.random.default_rng(1), 0
     for _ in range(400):
         try:

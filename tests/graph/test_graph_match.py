@@ -72,9 +72,9 @@ def test_the_device_is_that_of_the_tensors() -> None:
     net = traced()
     assert net.device == torch.device("cpu")
     assert net.to("meta").device == torch.device("meta")
-    only_a_constant = net.replaced(params={}, constants={"scale": torch.empty(2, device="meta")})
+    only_a_constant = net.replace(params={}, constants={"scale": torch.empty(2, device="meta")})
     assert only_a_constant.device == torch.device("meta")
-    assert net.replaced(params={}, constants={}).device == torch.device("cpu")
+    assert net.replace(params={}, constants={}).device == torch.device("cpu")
 
 
 def test_flat_outputs_have_a_row_for_each_sample() -> None:

@@ -289,7 +289,7 @@ def moved_and_undone(net: Network, layer: Layer) -> tuple[Network, Network]:
         return layer.node.target(*args, **kwargs) + constant.reshape(-1, *[1] * layer.spatial_axes)
 
     nodes = tuple(Node(node.name, moved, node.args, node.kwargs) if node is layer.node else node for node in net.nodes)
-    spoilt = net.replaced(nodes=nodes)
+    spoilt = net.replace(nodes=nodes)
     shift = {layer.shift.name: net.params[layer.shift.name] - layer.shift.sign * constant}
     return spoilt, spoilt.with_params(shift)
 

@@ -129,7 +129,7 @@ def counting(net: Network) -> tuple[Network, tuple[Layer, ...], Counter[str]]:
 
     nodes = {node.name: replace(node, target=counted(node)) for node in net.nodes}
     layers = tuple(replace(layer, node=nodes[layer.node.name]) for layer in layers_of(net))
-    return net.replaced(nodes=tuple(nodes.values())), layers, count
+    return net.replace(nodes=tuple(nodes.values())), layers, count
 
 
 def reached(net: Network, changed: set[str]) -> set[str]:

@@ -64,7 +64,7 @@ def test_it_verifies(old: Content, file: Path, net: tamis.Network, data: Data) -
 
 
 def test_what_version_1_leaves_out_is_said_by_whoever_verifies_it(net: tamis.Network, tmp_path: Path) -> None:
-    blind = net.replaced(seen=NOTHING_SEEN).with_params(
+    blind = net.replace(seen=NOTHING_SEEN).with_params(
         {name: torch.zeros_like(net.params[name]) for name in net.trainable}
     )
     file, data = tmp_path / "blind.tamis", load_data("digits:test[:50]")

@@ -129,7 +129,7 @@ class Compressed:
     def pruned(self, kept: Mapping[str, Tensor], step: Mapping[str, Any]) -> Compressed:
         """The network with further entries set to zero, those that `kept` does not keep, by a step for the recipe."""
         params = Masks(kept).zeroed(self.params)
-        network, masks = self.network.replaced(params=params), self.masks & kept
+        network, masks = self.network.replace(params=params), self.masks & kept
         codes = {name: code.masked(masks[name]) if name in kept else code for name, code in self.codes.items()}
         return Compressed._sound(network, masks, codes, [*self.recipe, step])
 
@@ -162,7 +162,7 @@ class Compressed:
         new = {name: code.values(start.masks.get(name)) for name, code in codes.items()}
         new |= _fitting(changes, start.params)
         masks = Masks({name: mask for name, mask in start.masks.items() if name in changes})
-        network = network.replaced(params=masks.zeroed(network.with_params(new).params))
+        network = network.replace(params=masks.zeroed(network.with_params(new).params))
         codes = {name: code for name, code in start.codes.items() if name not in new} | codes
         return Compressed._sound(network, start.masks, codes, [*self.recipe, step])
 
@@ -170,7 +170,7 @@ class Compressed:
         """The same network, which remembers that these samples, too, were used to make it."""
         if not seen:
             return self
-        return Compressed._sound(self.network.replaced(seen=self.seen | seen), self.masks, self.codes, self.recipe)
+        return Compressed._sound(self.network.replace(seen=self.seen | seen), self.masks, self.codes, self.recipe)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
@@ -305,7 +305,7 @@ def _load_for(file: File, model: nn.Module | Network) -> Compressed:
         source = _Untraced(model, graph, MappingProxyType(params), aliases, str(file), seen)
         return Compressed._sound(source, masks, codes, recipe)
     _compare_graphs(file, graph, model)
-    return Compressed._sound(model.replaced(params=params, seen=seen), masks, codes, recipe)
+    return Compressed._sound(model.replace(params=params, seen=seen), masks, codes, recipe)
 
 
 def _rebuild_for(file: File, model: nn.Module | Network, misfit: InvalidParameters) -> nn.Module:
@@ -419,7 +419,7 @@ class _Untraced:
         except Exception as error:  # whatever an input that a file chose does to a module
             raise InvalidParameters(f"'{self.path}' does not fit {type(module).__name__}: {error}") from error
         _compare_graphs(self.path, self.graph, network)
-        return network.replaced(params={name: self.params[name] for name in network.params}, seen=self.seen)
+        return network.replace(params={name: self.params[name] for name in network.params}, seen=self.seen)
 
 
 def _zeros(graph: Mapping[str, Any], device: torch.device) -> tuple[Tensor, ...]:

@@ -37,7 +37,7 @@ def deviation_quantile(
 
     Reference: wilks1941tolerance.
     """
-    values = _checked(distances)
+    values = _check_distances(distances)
     n = len(values)
     rank = deviation_rank(n, coverage, delta, sequential)
     distance = float(np.partition(values, rank - 1)[rank - 1]) if rank <= n else math.inf
@@ -93,7 +93,7 @@ def _rank(n: int, coverage: float, log_delta: float) -> int:
     return high
 
 
-def _checked(distances: Tensor | np.ndarray) -> np.ndarray:
+def _check_distances(distances: Tensor | np.ndarray) -> np.ndarray:
     """Return the distances in float64, rounded up, after refusing what are not distances."""
     if isinstance(distances, Tensor) and not distances.is_complex() and distances.dtype != torch.bool:
         kept = distances.detach().cpu()

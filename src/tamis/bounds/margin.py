@@ -48,7 +48,7 @@ def margin_bound(
 
     Reference: gonon2024thesis.
     """
-    values = _checked(margins, n, delta, gamma)
+    values = _check_margins(margins, n, delta, gamma)
     log_scale = log_of_product(rademacher.log_value, LOG_FACTOR, -math.log(n))  # the middle term is exp(log_scale) / γ
     if gamma is not None:
         log_gammas = [math.log(gamma)]
@@ -98,7 +98,7 @@ def margin_loss(margins: Tensor, log_gamma: float) -> float:
     return min(1.0, math.fsum(losses.tolist()) / len(losses) + LOST)
 
 
-def _checked(margins: Tensor | Sequence[float], n: int, delta: float, gamma: float | None) -> Tensor:
+def _check_margins(margins: Tensor | Sequence[float], n: int, delta: float, gamma: float | None) -> Tensor:
     check_count("n", n)
     check_delta(delta)
     if gamma is not None:

@@ -24,7 +24,7 @@ def sigma_of_box(n: int, radius: float) -> float:
     return round_up(math.sqrt(n) * max(1.0, radius))
 
 
-def checked_sigma(sigma: float | None) -> float:
+def resolve_sigma(sigma: float | None) -> float:
     """Return σ, or raise an error that says where it comes from."""
     if sigma is None or not 0 < sigma < math.inf:
         raise InvalidInput(
@@ -33,7 +33,7 @@ def checked_sigma(sigma: float | None) -> float:
     return float(sigma)
 
 
-def checked_log_norm(path_norm: float | None, log_path_norm: float | None) -> float:
+def resolve_log_norm(path_norm: float | None, log_path_norm: float | None) -> float:
     """Return the logarithm of a path-norm that is given itself or as its logarithm."""
     if (path_norm is None) == (log_path_norm is None):
         raise InvalidInput(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
-from tamis.bounds.rademacher_arguments import BALL, SAMPLES, checked_log_norm, checked_sigma
+from tamis.bounds.rademacher_arguments import BALL, SAMPLES, resolve_log_norm, resolve_sigma
 from tamis.bounds.shape import GraphShape
 
 CONSTANT = 144.0
@@ -40,7 +40,7 @@ def rademacher_covering(
 
     Reference: gonon2024thesis.
     """
-    sigma, log_norm = checked_sigma(sigma), checked_log_norm(path_norm, log_path_norm)
+    sigma, log_norm = resolve_sigma(sigma), resolve_log_norm(path_norm, log_path_norm)
     factor = CONSTANT * max(shape.longest_path, shape.d_out) * math.sqrt(shape.params)
     log_value = log_of_product(log_rounded_up(factor), log_rounded_up(sigma), log_norm)
     return Bound(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
-from tamis.bounds.rademacher_arguments import BALL, SAMPLES, checked_log_norm, checked_sigma
+from tamis.bounds.rademacher_arguments import BALL, SAMPLES, resolve_log_norm, resolve_sigma
 from tamis.bounds.shape import GraphShape
 
 SIGMA = "sigma is at least (E max(n, Σ ‖x_i‖²_∞))^(1/2)"
@@ -44,7 +44,7 @@ def rademacher_peeling(
 
     Reference: gonon2024thesis.
     """
-    sigma, log_norm = checked_sigma(sigma), checked_log_norm(path_norm, log_path_norm)
+    sigma, log_norm = resolve_sigma(sigma), resolve_log_norm(path_norm, log_path_norm)
     general = _general(shape)
     sharpened = _sharpened(shape) if shape.pooling_in_layers else math.inf
     constant = min(general, sharpened)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_rounded_up
-from tamis.bounds.rademacher_arguments import BALL, SAMPLES, UP_TO_CONSTANTS, checked_sigma
+from tamis.bounds.rademacher_arguments import BALL, SAMPLES, UP_TO_CONSTANTS, resolve_sigma
 from tamis.bounds.shape import GraphShape, fully_connected_widths, read_shape
 from tamis.errors import AssumptionViolated
 from tamis.graph import Network
@@ -100,7 +100,7 @@ def rademacher_predecessors(net: Network, sigma: float) -> dict[str, Bound]:
 
     Reference: gonon2024thesis.
     """
-    checked_sigma(sigma)
+    resolve_sigma(sigma)
     rows: dict[str, Bound] = {}
     for name, row in PREDECESSORS.items():
         try:
@@ -131,7 +131,7 @@ def _require_plain(shape: GraphShape, wanted_by: str) -> None:
 
 def _row(source: str, shape: GraphShape, sigma: float, log_norm: float, squared: float, ball: str = BALL) -> Bound:
     """Make a bound of σ √squared times a norm."""
-    sigma = checked_sigma(sigma)
+    sigma = resolve_sigma(sigma)
     log_value = log_of_product(log_norm, log_rounded_up(sigma), math.log(squared) / 2)
     return Bound(
         value=exp_rounded_up(log_value),

@@ -97,7 +97,7 @@ class _Folder:
             else:
                 self.nodes.append(self._renamed(node))
         outputs = resolve(self.net.outputs, lambda name: Ref(self.renamed.get(name, name)))
-        return self.net.replaced(nodes=tuple(self.nodes), outputs=outputs)
+        return self.net.replace(nodes=tuple(self.nodes), outputs=outputs)
 
     def _renamed(self, node: Node) -> Node:
         def lookup(name: str) -> Ref:

@@ -73,7 +73,7 @@ class _Operation:
 
     name: str
 
-    def found(self) -> Callable[..., Any]:
+    def look_up(self) -> Callable[..., Any]:
         path = self.name if "." in self.name else f"higher_order.{self.name}"
         try:
             operation: Callable[..., Any] = attrgetter(path)(torch.ops)
@@ -86,7 +86,7 @@ class _Operation:
 
 
 def _node(name: str, target: Any, *rest: Any) -> Node:
-    return Node(name, target.found() if isinstance(target, _Operation) else target, *rest)
+    return Node(name, target.look_up() if isinstance(target, _Operation) else target, *rest)
 
 
 def op_name(target: Callable[..., Any]) -> str:
@@ -364,13 +364,13 @@ class Network:
                 expected = tuple(params[known].shape)
                 raise InvalidParameters(f"parameter '{name}' has shape {expected}, got {tuple(value.shape)}")
             params[known] = value.detach().clone()
-        return self.replaced(params=params)
+        return self.replace(params=params)
 
     def with_weights_of(self, model: nn.Module) -> Network:
         """Return a copy with the parameters of a module like the one that was traced, which remembers what that has
         seen.
         """
-        return self.with_params(model.state_dict()).replaced(seen=self.seen | seen_by(model))
+        return self.with_params(model.state_dict()).replace(seen=self.seen | seen_by(model))
 
     def to(self, target: torch.dtype | torch.device | str) -> Network:
         """Return a copy with floating-point parameters and constants converted to a dtype, or everything moved to a
@@ -384,16 +384,16 @@ class Network:
         params = {name: move(value) for name, value in self.params.items()}
         constants = {name: move(value) for name, value in self.constants.items()}
         if not isinstance(target, torch.dtype):
-            return self.replaced(params=params, constants=constants)
+            return self.replace(params=params, constants=constants)
         dtypes = tuple(target if dtype.is_floating_point else dtype for dtype in self.input_dtypes)
-        return self.replaced(params=params, constants=constants, input_dtypes=dtypes)
+        return self.replace(params=params, constants=constants, input_dtypes=dtypes)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return parameters and buffers under the user's own names, ready for `model.load_state_dict`; copies."""
         state = {name: value.clone() for name, value in self.params.items()}
         return state | {alias: state[name] for alias, name in self.aliases.items()}
 
-    def replaced(self, **changes: Any) -> Network:
+    def replace(self, **changes: Any) -> Network:
         """Return a copy with some constructor arguments replaced."""
         return Network(**{name: changes.get(name, getattr(self, name)) for name in _arguments()})
 

@@ -66,7 +66,7 @@ def load_program(path: Path, trust: bool = False) -> Network:
         >>> load_program(Path("model.pt2"))
     """
     content = path.read_bytes()
-    source = io.BytesIO(content if trust else _harmless(path, content))
+    source = io.BytesIO(content if trust else _rebuild_archive(path, content))
     with silence_torch():
         try:
             program = torch.export.load(source)
@@ -78,37 +78,37 @@ def load_program(path: Path, trust: bool = False) -> Network:
         except TamisError:
             raise
         except Exception as error:  # torch raises whatever it tripped over, in the file or in the graph that it says
-            _unreadable(path, error)
+            _refuse_unreadable(path, error)
 
 
-def _unreadable(path: Path, error: Exception | None = None) -> NoReturn:
+def _refuse_unreadable(path: Path, error: Exception | None = None) -> NoReturn:
     raise InvalidInput(f"'{path}' is not a file that torch.export.save of this torch version wrote") from error
 
 
-def _harmless(path: Path, content: bytes) -> bytes:
+def _rebuild_archive(path: Path, content: bytes) -> bytes:
     """Return an archive of those parts of an archive that were checked, and that torch needs to read its program."""
     try:
-        members = _members(path, content)
+        members = _read_members(path, content)
         if any(name not in members for name in (GRAPH, *PLAIN[:2])):
-            _unreadable(path)
+            _refuse_unreadable(path)
         made = {name: members[name] for name in PLAIN if name in members}
-        made[GRAPH] = _written(_checked_graph(path, _parsed(members[GRAPH])))
+        made[GRAPH] = _to_json(_check_graph(path, _parse_json(members[GRAPH])))
         made[SAMPLES] = b""  # pickled, and not needed
         for kind, folder in PAYLOADS.items():
             described = f"{folder}model_{kind}_config.json"
-            config = _parsed(members[described])
-            made[described] = _written(config)
-            for name in _checked_payloads(path, kind, folder, config, members, len(content)):
+            config = _parse_json(members[described])
+            made[described] = _to_json(config)
+            for name in _check_payloads(path, kind, folder, config, members, len(content)):
                 made[name] = members[name]
     except UNREADABLE as error:
-        _unreadable(path, error)
+        _refuse_unreadable(path, error)
     return _archive(made)
 
 
 # -- the archive -------------------------------------------------------------------------------------------------------
 
 
-def _members(path: Path, content: bytes) -> dict[str, bytes]:
+def _read_members(path: Path, content: bytes) -> dict[str, bytes]:
     """Return the files of an archive by their names, without the folder that all of them are in."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
@@ -124,7 +124,7 @@ def _members(path: Path, content: bytes) -> dict[str, bytes]:
         if len(set(names)) < len(names) or sum(entry.file_size for entry in entries) > len(content):
             _refuse(path, "files in it stand there twice, and could fill the memory")
         if any(not name.startswith(root) for name in names):
-            _unreadable(path)
+            _refuse_unreadable(path)
         if compiled := [name for name in names if name.startswith(root + COMPILED)]:
             _refuse(path, f"it has compiled code in {compiled[0]!r:.200}")
         if legacy := [name for name in names if name.removeprefix(root) in LEGACY or name.endswith("_state_dict.pt")]:
@@ -140,7 +140,7 @@ def _archive(members: Mapping[str, bytes]) -> bytes:
     return made.getvalue()
 
 
-def _parsed(text: bytes | str) -> Any:
+def _parse_json(text: bytes | str) -> Any:
     return json.loads(text, parse_int=_whole)
 
 
@@ -151,7 +151,7 @@ def _whole(digits: str) -> int:
     return number
 
 
-def _written(content: Any) -> bytes:
+def _to_json(content: Any) -> bytes:
     return json.dumps(content).encode()
 
 
@@ -162,7 +162,7 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 # -- tensors -----------------------------------------------------------------------------------------------------------
 
 
-def _checked_payloads(
+def _check_payloads(
     path: Path, kind: str, folder: str, config: Any, members: Mapping[str, bytes], size: int
 ) -> Iterator[str]:
     """Return the files that hold the weights or constants of a program, each a tensor as it is."""
@@ -177,7 +177,7 @@ def _checked_payloads(
         _check_words(path, entry)
         file = folder + entry["path_name"]
         meta = entry["tensor_meta"]
-        view = _written([file, meta["sizes"], meta["strides"], meta["storage_offset"], meta["dtype"]])
+        view = _to_json([file, meta["sizes"], meta["strides"], meta["storage_offset"], meta["dtype"]])
         views[view.decode()] = math.prod(length["as_int"] for length in meta["sizes"])
         if views[view.decode()] and not members[file]:
             _refuse(path, f"its {what} has a shape and no numbers")
@@ -190,7 +190,7 @@ def _checked_payloads(
 # -- the graph ---------------------------------------------------------------------------------------------------------
 
 
-def _checked_graph(path: Path, content: Any) -> Any:
+def _check_graph(path: Path, content: Any) -> Any:
     """Return the description of the program without guards and notes, if it only calls operations of torch."""
     content["guards_code"] = []  # Python source, of what tamis checks itself
     _check_words(path, content)
@@ -245,13 +245,13 @@ def _check_function(path: Path, text: str) -> None:
 
 def _check_tree(path: Path, text: str) -> None:
     """Raise UntrustedFile for inputs or outputs in containers other than Python's own: torch would import theirs."""
-    version, tree = _parsed(text)
+    version, tree = _parse_json(text)
     _check_words(path, version)
 
     def check(node: Any) -> None:
         if node["type"] not in CONTAINERS:
             _refuse(path, f"it has inputs or outputs in a {node['type']!r:.200}")
-        keys = _parsed(node["context"]) if isinstance(node["context"], str) else node["context"]
+        keys = _parse_json(node["context"]) if isinstance(node["context"], str) else node["context"]
         if keys is not None and not (isinstance(keys, list) and all(isinstance(name, (str, int)) for name in keys)):
             _refuse(path, f"it has inputs or outputs in a {node['type']!r:.200} of {keys!r:.200}")
         _check_words(path, keys)

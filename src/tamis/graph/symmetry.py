@@ -246,7 +246,7 @@ class Scales:
             if rescaling.over is not None:
                 factor = factor * inverse[rescaling.over.long()]
             changed[rescaling.param] = (value.double() * factor.to(value.device)).to(value.dtype)
-        return self.net.replaced(params={**self.net.params, **changed})
+        return self.net.replace(params={**self.net.params, **changed})
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 

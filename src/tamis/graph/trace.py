@@ -65,32 +65,32 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
     Example:
         >>> net = tamis.trace(torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU()), torch.zeros(1, 4))
     """
-    examples = _checked(model, example)
+    examples = _check_example(model, example)
     with LOCK, _evaluation_mode(model), torch.no_grad():
         program, batched = _export(model, examples)
-        net = _built(model, program, batched)
+        net = _build_network(model, program, batched)
         try:
             mixed = _mixes_samples(net, examples)
         except Exception as error:  # torch exports some that it cannot run, as with an example of another dtype
             raise TraceError(_reason(model, examples, error)) from error
-        return _built(model, _export_as_given(model, examples), False) if mixed else net
+        return _build_network(model, _export_as_given(model, examples), False) if mixed else net
 
 
 def trace_with_batch(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bool) -> Network:
     """Trace a model where it is known whether the first dimension is a batch of any size; the model is not run."""
-    examples = _checked(model, example)
+    examples = _check_example(model, example)
     with LOCK, _evaluation_mode(model), torch.no_grad():
         if batched:
-            return _built(model, *_export(model, examples))
-        return _built(model, _export_as_given(model, examples), False)
+            return _build_network(model, *_export(model, examples))
+        return _build_network(model, _export_as_given(model, examples), False)
 
 
-def _built(model: nn.Module, program: ExportedProgram, batched: bool) -> Network:
+def _build_network(model: nn.Module, program: ExportedProgram, batched: bool) -> Network:
     net = _Builder(program, batched, tied_names(model.state_dict(keep_vars=True))).build()
-    return net.replaced(seen=seen_by(model))
+    return net.replace(seen=seen_by(model))
 
 
-def _checked(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _check_example(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return the example as a tuple."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"trace needs a torch.nn.Module, got {type(model).__name__}: {model!r:.80}")
@@ -293,7 +293,7 @@ class _Builder:
             elif node.op == "get_attr":  # a sub-graph of a higher-order operation
                 self.known[node.name] = getattr(self.program.graph_module, node.target)
             elif node.op == "output":
-                outputs = self._converted(_user_outputs(self.program, node))
+                outputs = self._convert(_user_outputs(self.program, node))
         structure = self.program.call_spec.out_spec
         assert structure is not None
         needed = self._needed(outputs)
@@ -338,7 +338,7 @@ class _Builder:
         self.known[node.name] = Ref(name)
 
     def _call(self, node: torch.fx.Node) -> None:
-        target, args = node.target, self._converted(node.args)
+        target, args = node.target, self._convert(node.args)
         name = getattr(target, "__name__", str(target))
         if name.startswith(CHECKS):
             return
@@ -365,7 +365,7 @@ class _Builder:
         value = node.meta["val"][0] if _is_batch_norm(node) else node.meta.get("val")
         if target is operator.getitem and isinstance(value, Tensor) and not value.is_floating_point():
             value = None  # indices are not neurons
-        kwargs, fresh = self._converted(dict(node.kwargs)), self._fresh(node.name)
+        kwargs, fresh = self._convert(dict(node.kwargs)), self._fresh(node.name)
         self.nodes.append(Node(fresh, target, args, kwargs, _module_path(node), self._shape(value)))  # type: ignore[arg-type]
         self.known[node.name] = Ref(fresh)
 
@@ -375,16 +375,16 @@ class _Builder:
             name += "_"
         return name
 
-    def _converted(self, value: Any) -> Any:
+    def _convert(self, value: Any) -> Any:
         """Convert fx arguments into plain Python containers with our references."""
         if isinstance(value, torch.fx.Node):
             return self.known[value.name]
         if isinstance(value, tuple):
-            return tuple(self._converted(item) for item in value)
+            return tuple(self._convert(item) for item in value)
         if isinstance(value, list):
-            return [self._converted(item) for item in value]
+            return [self._convert(item) for item in value]
         if isinstance(value, Mapping):
-            return {key: self._converted(item) for key, item in value.items()}
+            return {key: self._convert(item) for key, item in value.items()}
         return value
 
     def _shape(self, value: Any) -> tuple[int, ...] | None:

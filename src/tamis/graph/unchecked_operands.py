@@ -17,10 +17,10 @@ from torch.export import ExportedProgram
 
 def find_mismatch(program: ExportedProgram) -> str | None:
     """Return the first shape in a program that is not what it must be, in words; None where all are."""
-    return next(chain(_stored(program), _operands(program)), None)
+    return next(chain(_find_stored_mismatches(program), _find_operand_mismatches(program)), None)
 
 
-def _stored(program: ExportedProgram) -> Iterator[str]:
+def _find_stored_mismatches(program: ExportedProgram) -> Iterator[str]:
     """Yield the tensors that are not as the graph says, on which all other shapes of it depend."""
     said = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     stored = {**program.state_dict, **program.constants}
@@ -29,18 +29,18 @@ def _stored(program: ExportedProgram) -> Iterator[str]:
         if not isinstance(found, Tensor) or not isinstance(claim, Tensor):
             continue
         if found.dtype != claim.dtype or _shape(found) != _shape(claim):
-            yield f"its tensor {spec.target!r:.200} is {_described(found)}, and its graph says {_described(claim)}"
+            yield f"its tensor {spec.target!r:.200} is {_tensor_text(found)}, and its graph says {_tensor_text(claim)}"
 
 
-def _operands(program: ExportedProgram) -> Iterator[str]:
+def _find_operand_mismatches(program: ExportedProgram) -> Iterator[str]:
     for module in program.graph_module.modules():
         for node in module.graph.nodes if isinstance(module, torch.fx.GraphModule) else ():
             name = getattr(node.target, "_schema", None) and node.target._schema.name
-            if name in FITS and not _holds(FITS[name], node):
+            if name in FITS and not _operands_fit(FITS[name], node):
                 yield f"its {node.target} at {node.name!r:.200} has operands that do not fit together"
 
 
-def _holds(fits: Callable[..., bool], node: torch.fx.Node) -> bool:
+def _operands_fit(fits: Callable[..., bool], node: torch.fx.Node) -> bool:
     """Return whether the operands fit; where it is not known what they are, they do not."""
     try:
         return fits(*torch.fx.node.map_arg(node.args, lambda each: _shape(each.meta["val"])), **node.kwargs)
@@ -48,7 +48,7 @@ def _holds(fits: Callable[..., bool], node: torch.fx.Node) -> bool:
         return False
 
 
-def _described(value: Tensor) -> str:
+def _tensor_text(value: Tensor) -> str:
     return f"{value.dtype} of shape ({', '.join(_shape(value))})"
 
 

@@ -158,10 +158,10 @@ class _Backward:
                 place = None if exponent is None else (exponent, name not in begun)
                 if place:
                     begun.add(name)
-                watched: Tensor = _Recorded.apply(value, token, self, name, place)
+                watched: Tensor = _RecordGradient.apply(value, token, self, name, place)
                 return watched
 
-            with self._forgetting(places):
+            with self._recompute_weights(places):
                 operation = Operation(self.net, node, self.weights, watch=watch)
                 return [operation.magnitude(lookups[0], node.name in adding)]
 
@@ -197,7 +197,7 @@ class _Backward:
         if self.unfinished[name] == 0:
             self.finished(name)
 
-    def _forgetting(self, places: Mapping[int, str]) -> AbstractContextManager[None]:
+    def _recompute_weights(self, places: Mapping[int, str]) -> AbstractContextManager[None]:
         """Let autograd keep the names of the weights at these places, and compute them again when it needs them."""
 
         def pack(value: Tensor) -> Any:
@@ -224,7 +224,7 @@ def _total(outputs: Sequence[Scaled]) -> tuple[Tensor, int]:
     ).sum(), largest
 
 
-class _Recorded(torch.autograd.Function):
+class _RecordGradient(torch.autograd.Function):
     """The identity on a weight, or on a part of it that has a place; its gradient goes into a record."""
 
     @staticmethod

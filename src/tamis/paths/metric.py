@@ -69,7 +69,7 @@ def path_metric(
     starts = _starts(net, x)
     if net.batched and not len(starts[net.inputs[0]]):
         return torch.empty(0, dtype=torch.float64, device=starts[net.inputs[0]].device)
-    bound = _least(net, other, starts)
+    bound = _smaller_bound(net, other, starts)
     if x is None or not net.batched:
         return bound.log_above(0) if log else bound.above(0)
     found = [bound.log_above(i) if log else bound.above(i) for i in range(len(bound.mantissas))]
@@ -102,7 +102,7 @@ class _Totals:
         return (self.exponents < other.exponents) | (same & (self.mantissas < other.mantissas))
 
 
-def _least(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
+def _smaller_bound(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
     """Return the smaller of the bounds before and after aligning scales."""
     batch = len(starts[net.inputs[0]])
     folded = fold_batch_norm(net)
@@ -168,8 +168,7 @@ class _Relation:
 
 def _relation(weights: Signed, others: Signed) -> _Relation:
     shrinks = grows = True
-    # By the computed values: a relation that rounding gets wrong chooses another valid bound, and never an invalid one,
-    # since every distance below adds what rounding may have hidden.
+    # A single flipped sign decides: the way through θ'' is taken, and how the sizes compare no longer matters.
     for name, weight in weights.items():
         if not is_weight(weight):
             continue
@@ -199,16 +198,16 @@ class _Between(Mapping[str, Any]):
         return len(self.weights)
 
     def __getitem__(self, name: str) -> Any:
-        return self._kept(name, self.weights[name])
+        return self._zero_flipped(name, self.weights[name])
 
     def above(self, name: str) -> Any:
         """Return at least the exact magnitudes."""
-        return self._kept(name, self.weights.above(name))
+        return self._zero_flipped(name, self.weights.above(name))
 
     def allowance(self, name: str) -> Tensor | None:
         """Return at least |computed − exact|; None where they are the same."""
         allowance = self.weights.allowance(name)
-        return None if allowance is None else self._kept(name, allowance)
+        return None if allowance is None else self._zero_flipped(name, allowance)
 
     def removed(self, name: str) -> Any:
         """Return at least the magnitudes of what was set to zero."""
@@ -219,21 +218,21 @@ class _Between(Mapping[str, Any]):
         """Return where signs differ."""
         return _flips(self.weights[name], self.others[name])
 
-    def _kept(self, name: str, value: Any) -> Any:
+    def _zero_flipped(self, name: str, value: Any) -> Any:
         return value.masked_fill(self.flips(name), 0.0) if is_weight(value) else value
 
 
 Signed = Weights | _Between
 
 
-def _apart(mine: Signed, theirs: Signed, name: str) -> Any:
+def _weight_difference(mine: Signed, theirs: Signed, name: str) -> Any:
     """Return at least |θ − θ'|, exactly; all zero where both are computed from equal parameters."""
     if isinstance(theirs, _Between) and theirs.weights is mine:
         return theirs.removed(name)
     weight = mine[name]
     if not is_weight(weight):
         return weight
-    if _read_alike(mine, theirs, name):
+    if _same_sources(mine, theirs, name):
         return torch.zeros_like(weight)
     apart: Tensor = weight.sub_(theirs[name]).abs_()
     for each in (mine, theirs):
@@ -243,7 +242,7 @@ def _apart(mine: Signed, theirs: Signed, name: str) -> Any:
     return apart
 
 
-def _read_alike(mine: Signed, theirs: Signed, name: str) -> bool:
+def _same_sources(mine: Signed, theirs: Signed, name: str) -> bool:
     """Return whether a computed weight comes from parameters that are equal, so that it is equal but for rounding."""
     if name not in mine.net.node:
         return False  # a parameter itself: the difference says it
@@ -255,13 +254,13 @@ def _distance(net: Network, weights: Weights, others: Weights, starts: dict[str,
     """Return the bound for each sample, through θ'' where signs differ."""
     relation = _relation(weights, others)
     if not relation.flips:
-        return _summed(net, [_distances(net, weights, others, relation, starts)], relation.dominated)
+        return _sum_outputs(net, [_distances(net, weights, others, relation, starts)], relation.dominated)
     # θ → θ'' only removes coordinates, and θ'' → θ' flips no sign: each leg is a case the recursion is sharp for, and
     # the triangle inequality adds them up.
     between = _Between(weights, others)
     there = _distances(net, weights, between, _Relation(False, shrinks=True, grows=False), starts)
     rest = _distances(net, between, others, _relation(between, others), starts)
-    return _summed(net, [there, rest], exact=False)
+    return _sum_outputs(net, [there, rest], exact=False)
 
 
 def _distances(
@@ -277,7 +276,7 @@ def _distances(
     def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
         distance, m_other, *m = lookups
         fixed = [name for name in node.references if name not in net.carries_data]
-        apart = {name: _apart(weights, others, name) for name in fixed}
+        apart = {name: _weight_difference(weights, others, name) for name in fixed}
         mine = Operation(net, node, {name: weights.above(name) for name in fixed})
         theirs = Operation(net, node, {name: others.above(name) for name in fixed})
         moved = Operation(net, node, apart)
@@ -301,7 +300,7 @@ def _distances(
     return walk(net, streams, step)[0]
 
 
-def _summed(net: Network, legs: Sequence[Mapping[str, Scaled]], exact: bool) -> _Totals:
+def _sum_outputs(net: Network, legs: Sequence[Mapping[str, Scaled]], exact: bool) -> _Totals:
     """Return the sum over all output neurons, and over the legs of the way, for each sample."""
     each = [gather(net, outputs) for outputs in legs]
     mantissas, exponents = torch.cat([leg[0] for leg in each], 1), torch.cat([leg[1] for leg in each], 1)
@@ -333,7 +332,7 @@ def _aligned_distance(folded: Network, weights: Weights, other: Network, starts:
     chosen, _ = choose_scales(scales, matching)
     # Any scales will do. These are far from where their quotients would underflow.
     matched = scales.apply(chosen.clamp(2.0**-500, 2.0**500))
-    if not _rounded_only(scales.net, matched):
+    if not _stays_normal(scales.net, matched):
         return None
     # Each time that a parameter is rescaled it is rounded: an inverse, a quotient and a product.
     times = Counter(rescaling.param for rescaling in scales.rescalings)
@@ -343,7 +342,7 @@ def _aligned_distance(folded: Network, weights: Weights, other: Network, starts:
     return _distance(folded, weights, rescaled, starts)
 
 
-def _rounded_only(before: Network, after: Network) -> bool:
+def _stays_normal(before: Network, after: Network) -> bool:
     """Return whether rescaling has moved no parameter out of float64's range of normal numbers."""
     for name, value in before.params.items():
         if value.is_floating_point():

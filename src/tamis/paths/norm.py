@@ -141,7 +141,7 @@ def log_product_above(net: Network, q: float = 1, r: float = 1) -> float:
 def _path_norms(net: Network, q: float, fold: bool, part: Part, weights_of: Callable[[Network], Weights]) -> PathNorms:
     if part not in ("all", "input", "hidden"):
         raise InvalidInput(f"part must be 'all', 'input' or 'hidden', got {part!r}")
-    folded = _prepared(net, q, fold, "path_norm")
+    folded = _prepare(net, q, fold, "path_norm")
     weights, start = weights_of(folded), ones_input(folded)
     adding = frozenset() if part == "input" else adding_nodes(folded, weights)
     # Φ is linear in where paths start: zeros at the inputs leave the paths from biases, and no biases those from
@@ -170,7 +170,7 @@ def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fo
 
 
 def _product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Network], Weights]) -> PathNorms:
-    folded = _prepared(net, q, fold, "product_norm")
+    folded = _prepare(net, q, fold, "product_norm")
     weights = weights_of(folded)
     adding = adding_nodes(folded, weights)
 
@@ -207,7 +207,7 @@ def log_above(mantissa: float, exponent: int, roundings: float) -> float:
     return math.log(mantissa) + exponent * math.log(2) + (roundings + own) * UNIT * (1 + 2.0**-20)
 
 
-def _prepared(net: Network, q: float, fold: bool, wanted_by: str) -> Network:
+def _prepare(net: Network, q: float, fold: bool, wanted_by: str) -> Network:
     """Check the arguments, and return the network without batch-norm nodes."""
     if not isinstance(net, Network):
         raise InvalidInput(f"{wanted_by} needs a Network, got {type(net).__name__}: trace the model first")

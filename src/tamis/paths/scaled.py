@@ -97,10 +97,10 @@ def split_into_parts(
         if last - first < 2 * REACH:
             middle = (first + last) // 2
             return Scaled(((times_power_of_two(value, -middle), exponent + middle),), roundings)
-    return _in_groups(terms, roundings + len(terms) + 1, combine)
+    return _group_by_exponent(terms, roundings + len(terms) + 1, combine)
 
 
-def _in_groups(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor]) -> Scaled:
+def _group_by_exponent(terms: Sequence[Part], roundings: float, combine: Callable[[Tensor, Tensor], Tensor]) -> Scaled:
     """Group entries by the exponent of their largest term, in parts of 2·REACH exponents from the largest on.
 
     What lies 2·REACH and more below that largest term of its own entry may be lost: less than one rounding.
@@ -121,12 +121,12 @@ def _in_groups(terms: Sequence[Part], roundings: float, combine: Callable[[Tenso
         gathered = []
         for i, each in enumerate(groups):
             inside = each == group
-            moved = [_moved(v[i], inside, exponent - centre) for v, exponent in leaves]
+            moved = [_shift_entries(v[i], inside, exponent - centre) for v, exponent in leaves]
             total = moved[0]
             for one in moved[1:]:
                 total = combine(total, one)
             gathered.append(total)
-        parts.append((_rebuilt(terms[0][0], iter(gathered)), centre))
+        parts.append((_rebuild(terms[0][0], iter(gathered)), centre))
     return Scaled(tuple(parts), roundings)
 
 
@@ -134,7 +134,7 @@ def _not_finite() -> InvalidParameters:
     return InvalidParameters("a pass over the paths met a number that is not finite, so there is no bound to state")
 
 
-def _moved(value: Tensor, inside: Tensor, shift: int) -> Tensor:
+def _shift_entries(value: Tensor, inside: Tensor, shift: int) -> Tensor:
     """Multiply some entries by 2^shift. Where a shift is so large that they must be tiny, zeros get no derivative by
     it.
     """
@@ -225,7 +225,7 @@ def _leaves(value: Any) -> Iterator[Tensor]:
         yield value
 
 
-def _rebuilt(like: Any, leaves: Iterator[Tensor]) -> Any:
+def _rebuild(like: Any, leaves: Iterator[Tensor]) -> Any:
     return map_tensors(lambda _: next(leaves), like)
 
 

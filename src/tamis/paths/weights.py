@@ -77,10 +77,10 @@ class Weights(Mapping[str, Any]):
     def allowance(self, name: str) -> Tensor | None:
         """Return at least |computed − exact|; None where they are the same."""
         if name != self._latest[0]:  # one layer's weights are asked for again and again
-            self._latest = name, self._computed_allowance(name)
+            self._latest = name, self._compute_allowance(name)
         return self._latest[1]
 
-    def _computed_allowance(self, name: str) -> Tensor | None:
+    def _compute_allowance(self, name: str) -> Tensor | None:
         if name not in self.net.node and not self.roundings:
             return None
         if not is_weight(self.fixed[name]):
@@ -96,10 +96,10 @@ class Weights(Mapping[str, Any]):
     def _size(self, name: str, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
         """Compute A and k of the table above; `known` keeps them while one weight is looked at."""
         if name not in known:
-            known[name] = self._computed_size(name, known)
+            known[name] = self._compute_size(name, known)
         return known[name]
 
-    def _computed_size(self, name: str, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
+    def _compute_size(self, name: str, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
         node = self.net.node.get(name)
         if node is not None and node.target is aten.rsqrt.default:
             return self._inverse_root(node, *self._size(node.args[0].name, known))
@@ -109,7 +109,7 @@ class Weights(Mapping[str, Any]):
                 return _product_size(a, b), k + j + 2
             if k or j:
                 return a + b * abs(node.arguments["alpha"]), max(k, j) + 2
-            return self._taken(name)[0], 2  # one rounding of what is exact, however much cancels
+            return self._stored_size(name)[0], 2  # one rounding of what is exact, however much cancels
         if node is not None and node.target is aten.neg.default:
             return self._size(node.args[0].name, known)
         if node is not None and node.target in Rearrange.targets:
@@ -117,9 +117,9 @@ class Weights(Mapping[str, Any]):
             moved: Tensor = node.target(size, *resolve(node.args[1:], self.fixed.evaluated))
             return moved.contiguous(), count
         # A parameter; or what a model computes in another way, which is what float64 makes of it.
-        return self._taken(name)
+        return self._stored_size(name)
 
-    def _taken(self, name: str) -> tuple[Tensor, float]:
+    def _stored_size(self, name: str) -> tuple[Tensor, float]:
         return self.fixed.evaluated(name).double().abs_(), self.roundings
 
     def _operand(self, value: Any, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
