@@ -112,7 +112,7 @@ def test_the_device_does_not_count() -> None:
     assert moved != net.nodes and fingerprint(net.replace(nodes=moved)) == fingerprint(net) != DEFAULT
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 @given(dags(), st.integers(0, 2**20))
 def test_random_graphs(dag: Dag, seed: int) -> None:
     net = tamis.trace(dag, dag.example())

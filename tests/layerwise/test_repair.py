@@ -24,7 +24,7 @@ from tamis.layerwise.layers import Layer, find_layers
 from tamis.training import Settings, evaluate, load_data, train
 from tamis.training.models import digits_cnn
 
-slow_tracing = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+slow_tracing = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Mixed(nn.Module):

@@ -25,7 +25,7 @@ from tamis.training import Team
 from tamis.training.models import MODELS, example_input
 
 TEAM = Team(torch.device("cpu"))
-slow_tracing = settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck))
+slow_tracing = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class Coarse:
