@@ -131,7 +131,7 @@ def test_any_name_of_a_tied_parameter(tmp_path: Path) -> None:
     assert not small.changed({"out.weight": torch.ones(7, 4)}, {}, STEP).codes
     with pytest.raises(InvalidParameters, match=r"'out\.weight' and another name of the same tied parameter"):
         small.changed({}, {"embedding.weight": codes, "out.weight": codes}, STEP)
-    with pytest.raises(InvalidParameters, match=r"embedding\.weight: there are codes and new values"):
+    with pytest.raises(InvalidParameters, match=r"embedding\.weight: there are both codes and new values"):
         small.changed({"out.weight": torch.ones(7, 4)}, {"embedding.weight": codes}, STEP)
 
 

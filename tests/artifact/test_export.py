@@ -282,7 +282,7 @@ def test_what_onnx_does_not_know_is_refused_with_its_reason(tmp_path: Path) -> N
             return torch.special.bessel_j0(x)
 
     net = tamis.trace(Unknown(), torch.zeros(2, 3))
-    with pytest.raises(TamisError, match=r"was not written: the network cannot be told in ONNX"):
+    with pytest.raises(TamisError, match=r"was not written: the network cannot be written as ONNX"):
         module_of_export.export(net, tmp_path / "x.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import tamis
 from tamis.artifact import File, fingerprint_of_values, format, rebuilds_layers
-from tamis.artifact.compressed import _graph
+from tamis.artifact.compressed import _describe_graph
 from tamis.artifact.rebuild import REBUILDERS, rebuild_layers
 from tamis.binary import binarize, pack_network
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
@@ -151,7 +151,7 @@ def test_inputs_that_nobody_can_make_are_refused(
     factored: nn.Module, factored_net: tamis.Network, dtype: str, tmp_path: Path
 ) -> None:
     inputs = [{"shape": [1, 1, 8, 8], "dtype": dtype}]
-    about = {"graph": {**_graph(factored_net), "inputs": inputs}, "recipe": [{"step": "kronecker"}]}
+    about = {"graph": {**_describe_graph(factored_net), "inputs": inputs}, "recipe": [{"step": "kronecker"}]}
     format.write(tmp_path / "forged.tamis", factored_net.params, {}, about)
     with pytest.raises(CorruptArtifact, match="does not describe its graph and recipe"):
         tamis.load(tmp_path / "forged.tamis", factored)

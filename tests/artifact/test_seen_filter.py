@@ -40,16 +40,16 @@ def traced(width: int = 64) -> tamis.Network:
 def test_any_set_of_cells_is_read_back(cells: set[int], data: st.DataObject) -> None:
     limit = data.draw(st.integers(max(cells) + 1, CELLS))
     seen = SeenSamples(np.array(sorted(cells)), limit, ("training", "search"))
-    assert same(seen_filter.read("file", seen_filter.written(seen)), seen)
+    assert same(seen_filter.read("file", seen_filter.encode(seen)), seen)
 
 
 @pytest.mark.parametrize("count", [1, 10, 1000, 50_000])
 def test_a_sample_takes_as_many_bits_as_the_code_promises(count: int) -> None:
     seen = seen_of(count)
-    bits = 8 * (len(base64.b64decode(seen_filter.written(seen))) - seen_filter.HEAD) / count
+    bits = 8 * (len(base64.b64decode(seen_filter.encode(seen))) - seen_filter.HEAD) / count
     least = np.log2(CELLS / count) + 1.44
     assert bits < least + (0.3 if count >= 1000 else 9)
-    assert same(seen_filter.read("file", seen_filter.written(seen)), seen)
+    assert same(seen_filter.read("file", seen_filter.encode(seen)), seen)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class Architecture:
         """Write the masks, and no weight, to a file, which appears whole or not at all."""
         plain = self._content()
         room = len(plain) // seen_filter.PART_OF_FILE
-        text = seen_filter.fitted(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
+        text = seen_filter.encode_within(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
         content = plain if text is None else self._content({"seen": text})
         with replace_file(path) as part:
             part.write_bytes(content + hashlib.sha256(content).digest())

@@ -34,7 +34,7 @@ INPUTS = (*REALS, *WHOLE, torch.complex64, torch.complex128)  # dtypes of inputs
 
 
 class Compressed:
-    """A small network. Nothing in it changes; a transform returns a new one.
+    """A small network, which never changes: a transform returns a new one.
 
     Attributes:
         params: parameters and buffers by name, zero where they are pruned.
@@ -58,8 +58,8 @@ class Compressed:
     ) -> None:
         kept = Masks({name: mask.clone() for name, mask in Masks(masks or {}).items()})
         kept.check_zeros(network.params)
-        own = {name: code.clone() for name, code in _under_first_names(network, codes or {}).items()}
-        own = _canonical(own, network.params, kept)
+        own = {name: code.clone() for name, code in _by_first_name(network, codes or {}).items()}
+        own = _canonical_codes(own, network.params, kept)
         _check_values(network.params, kept, own)
         self._set(network, kept, own, recipe)
 
@@ -71,7 +71,7 @@ class Compressed:
         codes: Mapping[str, Codes],
         recipe: Iterable[Mapping[str, Any]],
     ) -> Compressed:
-        """Without copies, and without a look at every weight: for new masks and codes, and values that follow them."""
+        """Make one without copies and without checking every weight, of masks, codes and values that fit already."""
         made = cls.__new__(cls)
         made._set(source, masks, codes, recipe)
         return made
@@ -93,7 +93,7 @@ class Compressed:
         return self  # nothing in it changes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """With the network, traced if it was not yet: the user's module may be of a class that cannot be pickled."""
+        """Pickle the traced network: the user's module may be of a class that cannot be pickled."""
         return Compressed._sound, (self.network, self.masks, dict(self.codes), self.recipe)
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class Compressed:
 
     @cached_property
     def network(self) -> Network:
-        """The small network. Of a file that was loaded for a module, the module is traced when this is first asked for.
+        """Return the small network. A module that a file was loaded for is traced when this is first asked for.
 
         Raises:
             InvalidParameters: the module, as it is then, computes something else than the network that was saved.
@@ -113,21 +113,21 @@ class Compressed:
 
     @property
     def aliases(self) -> Mapping[str, str]:
-        """Further names of tied parameters, to the name that `params` has them under."""
+        """Return the further names of tied parameters, with the name that `params` has them under."""
         return self._source.aliases
 
     @property
     def seen(self) -> SeenSamples:
-        """The samples that it was made with, as far as that is known."""
+        """Return the samples that it was made with, as far as that is known."""
         return self._source.seen
 
     @cached_property
     def nbytes(self) -> int:
-        """How many bytes `save` writes."""
+        """Return how many bytes `save` writes."""
         return format.size(self.params, self.masks, self._about, self.codes, self.seen)
 
     def pruned(self, kept: Mapping[str, Tensor], step: Mapping[str, Any]) -> Compressed:
-        """The network with further entries set to zero, those that `kept` does not keep, by a step for the recipe."""
+        """Return the network with further entries set to zero, where `kept` is False, by a step for the recipe."""
         params = Masks(kept).zeroed(self.params)
         network, masks = self.network.replace(params=params), self.masks & kept
         codes = {name: code.masked(masks[name]) if name in kept else code for name, code in self.codes.items()}
@@ -140,7 +140,7 @@ class Compressed:
         step: Mapping[str, Any],
         kept: Mapping[str, Tensor] | None = None,
     ) -> Compressed:
-        """The network with parameters changed, quantized and pruned further, by a step for the recipe.
+        """Return the network with parameters changed, quantized and pruned further, by a step for the recipe.
 
         What is pruned is zero. A parameter that is changed here without codes has none afterwards.
 
@@ -155,25 +155,25 @@ class Compressed:
         """
         start = self.pruned(kept, step) if kept else self
         network = start.network
-        codes, changes = _under_first_names(network, codes), _under_first_names(network, changes)
+        codes, changes = _by_first_name(network, codes), _by_first_name(network, changes)
         if both := [name for name in codes if name in changes]:
-            raise InvalidParameters(f"{listed(both)}: there are codes and new values; one of the two must go")
-        codes = _canonical(codes, start.params, start.masks)
+            raise InvalidParameters(f"{listed(both)}: there are both codes and new values; pass one of the two")
+        codes = _canonical_codes(codes, start.params, start.masks)
         new = {name: code.values(start.masks.get(name)) for name, code in codes.items()}
-        new |= _fitting(changes, start.params)
+        new |= _move_changes(changes, start.params)
         masks = Masks({name: mask for name, mask in start.masks.items() if name in changes})
         network = network.replace(params=masks.zeroed(network.with_params(new).params))
         codes = {name: code for name, code in start.codes.items() if name not in new} | codes
         return Compressed._sound(network, start.masks, codes, [*self.recipe, step])
 
     def having_seen(self, seen: SeenSamples) -> Compressed:
-        """The same network, which remembers that these samples, too, were used to make it."""
+        """Return the same network, which remembers that these samples, too, were used to make it."""
         if not seen:
             return self
         return Compressed._sound(self.network.replace(seen=self.seen | seen), self.masks, self.codes, self.recipe)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers under the user's own names, pruned weights as plain zeros; copies."""
+        """Return copies of all parameters and buffers under the user's own names, pruned weights as plain zeros."""
         state = {name: value.clone() for name, value in self.params.items()}
         return state | {alias: state[name] for alias, name in self.aliases.items()}
 
@@ -202,14 +202,14 @@ class Compressed:
     def _fill(self, module: nn.Module) -> None:
         """Load the small network's weights into a module of our own; one without weights takes ours."""
         extra = {name: value for name, value in module.state_dict().items() if not isinstance(value, Tensor)}
-        module.load_state_dict(self.state_dict() | extra, assign=_is_unmade(module))  # get_extra_state's stays its own
+        module.load_state_dict(self.state_dict() | extra, assign=_is_on_meta(module))  # get_extra_state's stays its own
 
     def _rebuild(self, model: nn.Module) -> nn.Module:
         device = next((value.device for value in model.parameters()), torch.device("cpu"))
-        return rebuild_layers(model, self.recipe, _zeros(self._about["graph"], device), repr(self))
+        return rebuild_layers(model, self.recipe, _zero_inputs(self._about["graph"], device), repr(self))
 
     def to_module(self) -> nn.Module:
-        """The small network as a plain module of its own, for which neither tamis nor the user's model is needed.
+        """Return the small network as a plain module, for which neither tamis nor the user's model is needed.
 
         Its state_dict has the user's own names; it computes what `network` does, in evaluation mode.
         """
@@ -228,25 +228,28 @@ class Compressed:
         self.nbytes = format.write(path, self.params, self.masks, self._about, self.codes, self.seen)
 
     def summary(self) -> str:
-        """What became of each pruned or quantized parameter, and of the whole, in a table and in words."""
+        """Describe what became of each pruned or quantized parameter, and of the whole, in a table and in words."""
         return summary_of(self.params, self.masks, self.codes, self.recipe, self.nbytes, self.untouched)
 
     @cached_property
     def untouched(self) -> tuple[Untouched, ...]:
-        """The layers whose parameters are neither pruned nor quantized, and why."""
+        """Return the layers whose parameters are neither pruned nor quantized, and why."""
         return untouched(self.network, self.masks.keys() | self.codes.keys())
 
     @cached_property
     def _about(self) -> dict[str, Any]:
-        """What the file says beside its tensors."""
+        """Return what the file says beside its tensors."""
         source = self._source
-        return {"graph": _graph(source) if isinstance(source, Network) else source.graph, "recipe": list(self.recipe)}
+        return {
+            "graph": _describe_graph(source) if isinstance(source, Network) else source.graph,
+            "recipe": list(self.recipe),
+        }
 
 
 def compressed_of(
     net: Network | Compressed | nn.Module, example: Tensor | tuple[Tensor, ...] | None, call: str
 ) -> Compressed:
-    """What a transform begins with, of whatever it was given; `call` is its name, for messages."""
+    """Return what a transform begins with, of whatever it was given; `call` is its name, for messages."""
     if isinstance(net, Compressed):
         return net
     if isinstance(net, nn.Module):
@@ -299,7 +302,7 @@ def _load_for(file: File, model: nn.Module | Network) -> Compressed:
     params = {name: contents.tensors[name].to(place) for name, place in places.items()}  # in the model's order
     masks = Masks({name: mask.to(places[name]) for name, mask in contents.masks.items()})
     codes = {name: code.to(places[name]) for name, code in contents.codes.items()}
-    graph, recipe = _checked_about(file, contents.about)
+    graph, recipe = _parse_about(file, contents.about)
     seen = seen_filter.read(file, contents.about.get("seen"))
     if isinstance(model, nn.Module):
         source = _Untraced(model, graph, MappingProxyType(params), aliases, str(file), seen)
@@ -316,7 +319,7 @@ def _rebuild_for(file: File, model: nn.Module | Network, misfit: InvalidParamete
     """
     own, _ = _tensors_of(model)
     try:
-        graph, recipe = _checked_about(file, format.about(file, own))
+        graph, recipe = _parse_about(file, format.about(file, own))
     except TamisError:  # what is wrong with the file is less than that it is for another model
         raise misfit from None
     if not rebuilds_layers(recipe):
@@ -326,14 +329,14 @@ def _rebuild_for(file: File, model: nn.Module | Network, misfit: InvalidParamete
             f"{misfit}. Layers of it were rebuilt, and a traced network has none to rebuild: pass the module that "
             f"'{file}' was made of"
         ) from misfit
-    example = _zeros(graph, next((value.device for value in own.values()), torch.device("cpu")))
+    example = _zero_inputs(graph, next((value.device for value in own.values()), torch.device("cpu")))
     if (rebuilt := rebuild_layers(model, recipe, example, f"'{file}'")) is model:
         raise misfit
     return rebuilt
 
 
-def _under_first_names(net: Network, values: Mapping[str, T]) -> dict[str, T]:
-    """What is given by any of the names of tied parameters, by the name that the network has them under."""
+def _by_first_name(net: Network, values: Mapping[str, T]) -> dict[str, T]:
+    """Key values by the name that the network has a parameter under, whichever of its names they were given by."""
     result: dict[str, T] = {}
     for name, value in values.items():
         first = net.aliases.get(name, name)
@@ -345,10 +348,10 @@ def _under_first_names(net: Network, values: Mapping[str, T]) -> dict[str, T]:
     return result
 
 
-def _canonical(
+def _canonical_codes(
     codes: Mapping[str, Codes], params: Mapping[str, Tensor], masks: Mapping[str, Tensor]
 ) -> dict[str, Codes]:
-    """Codes where the parameters are, with the index 0 for what is pruned, so that equal networks have equal codes."""
+    """Move codes to their parameters, and give what is pruned the index 0: equal networks have equal codes."""
     for name, code in codes.items():
         shape, dtype = tuple(params[name].shape), params[name].dtype
         if code.levels.dtype is not dtype or tuple(code.indices.shape) != shape:
@@ -374,8 +377,8 @@ def _check_values(params: Mapping[str, Tensor], masks: Mapping[str, Tensor], cod
             )
 
 
-def _fitting(changes: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """New values where the parameters are; Network.with_params checks their shapes."""
+def _move_changes(changes: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Move new values to their parameters; Network.with_params checks their shapes."""
     for name, value in changes.items():
         if value.dtype is not params[name].dtype:
             raise InvalidParameters(
@@ -385,7 +388,7 @@ def _fitting(changes: Mapping[str, Tensor], params: Mapping[str, Tensor]) -> dic
 
 
 def _tensors_of(model: nn.Module | Network) -> tuple[Mapping[str, Tensor], Mapping[str, str]]:
-    """Parameters and buffers as a Network has them: tied ones once, under the first name; and their other names."""
+    """Return parameters and buffers as a Network has them, tied ones under their first name, and the other names."""
     if isinstance(model, Network):
         return model.params, model.aliases
     state = {name: value for name, value in model.state_dict(keep_vars=True).items() if isinstance(value, Tensor)}
@@ -393,8 +396,8 @@ def _tensors_of(model: nn.Module | Network) -> tuple[Mapping[str, Tensor], Mappi
     return {name: value.detach() for name, value in state.items() if name not in tied}, tied
 
 
-def _is_unmade(module: nn.Module) -> bool:
-    """Whether it was made on the device "meta", without numbers."""
+def _is_on_meta(module: nn.Module) -> bool:
+    """Return whether a module was made on the device "meta", without numbers."""
     return any(isinstance(value, Tensor) and value.is_meta for value in module.state_dict().values())
 
 
@@ -412,25 +415,25 @@ class _Untraced:
     def traced(self) -> Network:
         device = next((value.device for value in self.params.values()), torch.device("cpu"))
         module = self.model
-        if _is_unmade(module):
+        if _is_on_meta(module):
             module = deepcopy(module).to_empty(device=device)
         try:
-            network = trace_with_batch(module, _zeros(self.graph, device), self.graph["batched"])
+            network = trace_with_batch(module, _zero_inputs(self.graph, device), self.graph["batched"])
         except Exception as error:  # whatever an input that a file chose does to a module
             raise InvalidParameters(f"'{self.path}' does not fit {type(module).__name__}: {error}") from error
         _compare_graphs(self.path, self.graph, network)
         return network.replace(params={name: self.params[name] for name in network.params}, seen=self.seen)
 
 
-def _zeros(graph: Mapping[str, Any], device: torch.device) -> tuple[Tensor, ...]:
-    """Inputs as the file describes them."""
+def _zero_inputs(graph: Mapping[str, Any], device: torch.device) -> tuple[Tensor, ...]:
+    """Make inputs of zeros, of the shapes and dtypes that a file states."""
     return tuple(
         torch.zeros(item["shape"], dtype=getattr(torch, item["dtype"]), device=device) for item in graph["inputs"]
     )
 
 
-def _graph(net: Network) -> dict[str, Any]:
-    """What a file needs to say of a graph: its fingerprint, and the inputs to trace it with."""
+def _describe_graph(net: Network) -> dict[str, Any]:
+    """Return what a file says of a graph: its fingerprint, and the inputs to trace it with."""
     inputs = [
         {"shape": list(shape), "dtype": str(dtype).removeprefix("torch.")}
         for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True)
@@ -447,8 +450,8 @@ def _compare_graphs(path: str | Path | File, graph: Mapping[str, Any], net: Netw
         )
 
 
-def _checked_about(path: str | Path | File, about: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The parts of a file's metadata, if they are what `save` writes."""
+def _parse_about(path: str | Path | File, about: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the graph and the recipe of a file's metadata, if they are what `save` writes."""
     graph: Any = about.get("graph") if isinstance(about, dict) else None
     recipe: Any = about.get("recipe") if isinstance(about, dict) else None
     inputs: Any = graph.get("inputs") if isinstance(graph, dict) else None

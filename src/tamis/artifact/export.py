@@ -24,7 +24,7 @@ BATCHES = (1, 3)  # that an .onnx file of a batched network is tried with
 
 
 def to_module(net: Network) -> fx.GraphModule:
-    """The network as a module that runs without tamis, on any batch that the network takes.
+    """Return the network as a module that runs without tamis, on any batch that the network takes.
 
     Parameters and buffers are copies, under the user's own names in its state_dict, tied ones tied. It computes what
     the network does, in evaluation mode whatever its mode is; it can be trained, moved, copied and pickled.
@@ -91,7 +91,7 @@ def _program(net: Network) -> ExportedProgram:
 
 
 def example_inputs(net: Network, batch: int, seed: int = 0) -> tuple[Tensor, ...]:
-    """Random inputs that the network takes: normal numbers, and of integers 0 and 1."""
+    """Draw random inputs that the network takes: normal numbers, and 0 and 1 for integers."""
     generator = torch.Generator().manual_seed(seed)
     inputs = []
     for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True):
@@ -109,7 +109,7 @@ def _graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
     known: dict[str, fx.Node] = {name: graph.placeholder(name) for name in net.inputs}
 
     def argument(value: Any) -> Any:
-        """An argument of ours as one of fx."""
+        """Return an argument of ours as one of fx."""
         if isinstance(value, Ref):
             if value.name not in known:
                 known[value.name] = graph.get_attr(places.get(value.name, value.name))
@@ -133,7 +133,7 @@ def _graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
 
 
 def _arranged(outputs: list[Any], net: Network) -> Any:
-    """Outputs in the containers that the model returned them in."""
+    """Put outputs into the containers that the model returned them in."""
     whole = pytree.tree_unflatten(outputs, net.output_structure)
     for container in _containers(whole):
         if not isinstance(container, CONTAINERS):
@@ -178,7 +178,7 @@ def _at(module: nn.Module, path: str) -> Tensor:
 
 
 def _free_name(module: nn.Module, name: str) -> str:
-    """A name without dots that nothing in a module has yet."""
+    """Return a name without dots that nothing in a module has yet."""
     name = name.replace(".", "_")
     while hasattr(module, name):
         name += "_"
@@ -209,7 +209,7 @@ def _write_onnx(net: Network, program: ExportedProgram, part: Path, path: Path) 
         session = onnxruntime.InferenceSession(part.read_bytes(), providers=["CPUExecutionProvider"])
     except Exception as error:  # torch and onnxruntime have many kinds of their own
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise TamisError(f"'{path}' was not written: the network cannot be told in ONNX ({reason:.300})") from error
+        raise TamisError(f"'{path}' was not written: the network cannot be written as ONNX ({reason:.300})") from error
     _check_onnx(net, session, path)
 
 

@@ -36,10 +36,10 @@ class File:
 
     @classmethod
     def read(cls, path: str | Path | File) -> File:
-        """All bytes of a file that begins as ours do. One of another kind is not read any further.
+        """Read all bytes of a file that begins as ours do; of a file of another kind, nothing more is read.
 
         Raises:
-            CorruptArtifact: it begins otherwise.
+            CorruptArtifact: the file is no `.tamis` file.
         """
         if isinstance(path, File):
             return path
@@ -57,10 +57,10 @@ class File:
 
     @cached_property
     def sha256(self) -> str:
-        """Of all bytes, in hexadecimal digits."""
+        """Return the sha256 of all bytes, in hexadecimal digits."""
         return hashlib.sha256(self.content.data).hexdigest()
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it has."""
+        """Return how many bytes it has."""
         return len(self.content)

@@ -12,7 +12,7 @@ from tamis.graph import Network, graph_lines
 
 
 def fingerprint(net: Network) -> str:
-    """The sha256 of a graph: its operations and how they are wired, shapes, names of parameters, and constants.
+    """Compute the sha256 of a graph: operations and how they are wired, shapes, names of parameters, constants.
 
     Values of parameters, names of nodes and the device do not count. Equal fingerprints and equal parameters mean
     equal outputs.
@@ -28,7 +28,7 @@ def fingerprint(net: Network) -> str:
 
 
 def fingerprint_of_values(tensors: Mapping[str, Tensor]) -> str:
-    """The sha256 of named tensors: names, dtypes, shapes and every bit; the device does not count."""
+    """Compute the sha256 of named tensors: names, dtypes, shapes and every bit; the device does not count."""
     digest = hashlib.sha256()
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())

@@ -42,7 +42,7 @@ class Untouched:
 
 
 def untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, ...]:
-    """The trainable floats of a network beside those that were treated, in its order.
+    """List the trainable floats of a network beside those that were treated, in its order.
 
     Args:
         net: the network.
@@ -62,7 +62,7 @@ def untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, ...]:
 
 
 def sentences(found: Collection[Untouched]) -> list[str]:
-    """One line for each reason: how many weights of which layers."""
+    """Write one line for each reason: how many weights of which layers."""
     by_reason: dict[str, list[Untouched]] = {}
     for each in found:
         by_reason.setdefault(each.reason, []).append(each)

@@ -33,7 +33,7 @@ from tamis.artifact.header import (
     read_entries,
     read_part,
 )
-from tamis.artifact.seen_filter import PART_OF_FILE, fitted
+from tamis.artifact.seen_filter import PART_OF_FILE, encode_within
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.graph import NOTHING_SEEN, SeenSamples
 from tamis.kernels import dispatch
@@ -117,7 +117,7 @@ def pack_file(
 
     plain = ready(about)
     room = plain.nbytes // (PART_OF_FILE - 1)  # of the file with it, a fiftieth
-    text = fitted(seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, room)
+    text = encode_within(seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, room)
     return plain if text is None else ready({**about, "seen": text})
 
 

@@ -23,8 +23,8 @@ LONGEST = 2**19  # characters: half of what a description may take for all that 
 HEAD = 11  # bytes: purposes, low bits, limit (5), samples (4)
 
 
-def fitted(seen: SeenSamples, growth: Callable[[str], int], room: int) -> str | None:
-    """As much of it as there is room for; None if there is none for a single sample.
+def encode_within(seen: SeenSamples, growth: Callable[[str], int], room: int) -> str | None:
+    """Write as many of the samples as there is room for; return None if there is none for a single one.
 
     Args:
         seen: the samples.
@@ -32,7 +32,7 @@ def fitted(seen: SeenSamples, growth: Callable[[str], int], room: int) -> str | 
         room: how many it may.
     """
     while seen:
-        text = written(seen)
+        text = encode(seen)
         excess = max(growth(text) / max(room, 1), len(text) / LONGEST)
         if excess <= 1:
             return text
@@ -40,11 +40,11 @@ def fitted(seen: SeenSamples, growth: Callable[[str], int], room: int) -> str | 
     return None
 
 
-def written(seen: SeenSamples) -> str:
-    """The text: base64 of a head, all unary quotients of gaps, and all their low bits.
+def encode(seen: SeenSamples) -> str:
+    """Write all samples as a text: base64 of a head, all unary quotients of gaps, and all their low bits.
 
     Example:
-        >>> read("small.tamis", written(seen)).count(digests) == seen.count(digests)
+        >>> read("small.tamis", encode(seen)).count(digests) == seen.count(digests)
         True
     """
     gaps = np.diff(seen.cells, prepend=-1) - 1
@@ -62,10 +62,10 @@ def written(seen: SeenSamples) -> str:
 
 
 def read(path: str | Path | File, text: Any) -> SeenSamples:
-    """What `written` wrote; a file without it has seen nothing that it knows of.
+    """Read what `encode` wrote; a file without it has seen nothing that it knows of.
 
     Raises:
-        CorruptArtifact: it is something else, or longer.
+        CorruptArtifact: the text is something else, or too long.
     """
     if text is None:
         return NOTHING_SEEN
@@ -80,7 +80,7 @@ def read(path: str | Path | File, text: Any) -> SeenSamples:
 
 
 def _read(content: bytes) -> SeenSamples:
-    """Nothing is taken on trust: whatever is not as `written` writes it is a ValueError."""
+    """Take nothing on trust: whatever `encode` would not have written is a ValueError."""
     head, bits = content[:HEAD], np.unpackbits(np.frombuffer(content[HEAD:], dtype=np.uint8))
     if len(head) < HEAD or head[0] >= 1 << len(PURPOSES) or head[1] > CELL_BITS:
         raise ValueError("its head cannot be")
@@ -104,7 +104,7 @@ def _read(content: bytes) -> SeenSamples:
 
 
 def _best_low_bits(gaps: Array) -> int:
-    """How many low bits of each gap to write as they are, so that the whole is shortest."""
+    """Return how many low bits of each gap to write as they are, so that the whole is shortest."""
     guess = int(math.log2(max(1.0, float(gaps.mean()))))
     around = range(max(0, guess - 1), min(CELL_BITS, guess + 1) + 1)
     return min(around, key=lambda low: len(gaps) * low + int((gaps >> low).sum()))

@@ -24,7 +24,7 @@ def summary_of(
     nbytes: int,
     left: Sequence[Untouched] = (),
 ) -> str:
-    """A row for each pruned or quantized parameter, the totals, and what stayed float.
+    """Write a row for each pruned or quantized parameter, the totals, and what stayed float.
 
     Columns that would be empty are left out. The error is what the last step of the recipe says of the layer, under
     "layers", the parameter's name and "error".
@@ -45,12 +45,12 @@ def summary_of(
 
 
 def weights_of(codes: Mapping[str, Codes]) -> int:
-    """How many entries are quantized."""
+    """Count the entries that are quantized."""
     return sum(code.indices.numel() for code in codes.values())
 
 
 def errors_of(recipe: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The error of each layer, as the last of these steps that speaks of it says.
+    """Return the error of each layer, as the last of these steps that speaks of it says.
 
     A recipe may come from a file and say anything: only numbers are taken.
 

@@ -21,12 +21,12 @@ def save_weights(model: nn.Module, path: str | Path) -> None:
     What the module has seen stands in the metadata of the file, as much of it as fits into 2% of the weights' bytes.
     """
     room = sum(value.nbytes for value in model.state_dict().values()) // seen_filter.PART_OF_FILE
-    text = seen_filter.fitted(seen_by(model), len, room)
+    text = seen_filter.encode_within(seen_by(model), len, room)
     with replace_file(path) as part:
         save_model(model, str(part), None if text is None else {SEEN: text})
 
 
 def seen_in(path: str | Path) -> SeenSamples:
-    """What a `.safetensors` file says that its weights have seen."""
+    """Read which samples the weights of a `.safetensors` file were trained on."""
     with safe_open(path, "pt") as file:
         return seen_filter.read(path, (file.metadata() or {}).get(SEEN))

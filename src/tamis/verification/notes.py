@@ -1,4 +1,4 @@
-"""What a reader of a certificate should know of its data and its original before its claims, if there is any of it."""
+"""Notes: what a reader of a certificate should know of its data and its original before the claims."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOUBT = 0.01  # the probability that a network which only guesses is taken for o
 
 
 def notes_of(content: Mapping[str, Any]) -> list[str]:
-    """Notes that follow from what a certificate says of its data, and so can be made again by whoever has it."""
+    """Write the notes that follow from what a certificate says of its data: a verifier can write them again."""
     notes = [
         INITIALISED if content["network"]["just_initialised"] else None,
         _guessing(content),
@@ -45,7 +45,7 @@ def _guessing(content: Mapping[str, Any]) -> str | None:
 
 
 def guessing_note(right: int, guessed: int, given: int) -> str | None:
-    """Whether the original may as well answer the most frequent class each time, as an untrained one does.
+    """Write a note where the original may as well answer the most frequent class each time, as an untrained one.
 
     Args:
         right: on how many samples the original is right.

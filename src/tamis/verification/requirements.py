@@ -18,7 +18,7 @@ WORDS = {"accuracy_change": "accuracy lost", "disagreement": "different answers"
 
 
 def parse_rate(value: Any, called: str) -> float:
-    """A rate from 0 to 1, as people write it: 0.01, "0.01", "1%" or "1pt", a percentage point.
+    """Read a rate from 0 to 1, as people write it: 0.01, "0.01", "1%" or "1pt", a percentage point.
 
     Example:
         >>> parse_rate("1 pt", "--max-accuracy-drop"), parse_rate(0.02, "max_disagreement")
@@ -31,7 +31,7 @@ def parse_rate(value: Any, called: str) -> float:
 
 
 def required_bounds(**requirements: Any) -> dict[str, float]:
-    """The largest bound that each claim may have, by its name, from arguments of which some are None."""
+    """Return the largest bound that each claim may have, by its name, from arguments of which some are None."""
     return {REQUIRED[name]: parse_rate(value, name) for name, value in requirements.items() if value is not None}
 
 
@@ -45,7 +45,7 @@ def refuse_without_classes(net: Network, **requirements: Any) -> None:
 
 
 def requirement_of_labels(max_accuracy_drop: Any) -> str | None:
-    """The requirement that data without labels cannot be held against, as the user wrote it; None if there is none."""
+    """Return the requirement that needs labels, as the user wrote it; None if there is none."""
     return None if max_accuracy_drop is None else _written("max_accuracy_drop", max_accuracy_drop)
 
 
@@ -54,13 +54,13 @@ def _written(name: str, value: Any) -> str:
 
 
 def judge(asked: Mapping[str, float], claims: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Whether the certified bounds, and not what was measured, are as small as required; all of them must be there."""
+    """Judge whether the certified bounds, not what was measured, are as small as required; all must be there."""
     bounds = {claim["claim"]: claim["value"] for claim in claims}
     return [{"claim": claim, "at_most": most, "holds": bounds[claim] <= most} for claim, most in asked.items()]
 
 
 def is_judgement_of(requirements: Sequence[Mapping[str, Any]], claims: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether requirements are such as `judge` gives for claims; a file may say anything."""
+    """Return whether requirements are what `judge` gives for claims; a file may say anything."""
     bounds = {claim["claim"]: claim["value"] for claim in claims}
     asked = {each["claim"]: each["at_most"] for each in requirements}
     if any(claim not in REQUIRED.values() or bounds.get(claim) is None for claim in asked):
@@ -69,12 +69,12 @@ def is_judgement_of(requirements: Sequence[Mapping[str, Any]], claims: Sequence[
 
 
 def verdict(requirements: Sequence[Mapping[str, Any]]) -> bool | None:
-    """Whether all of them hold; None where nothing was required."""
+    """Return whether all requirements hold; None where nothing was required."""
     return all(each["holds"] for each in requirements) if requirements else None
 
 
 def describe_requirement(requirement: Mapping[str, Any], claims: Sequence[Mapping[str, Any]]) -> str:
-    """What was required, and what is certified; bounds are rounded up, so that "at most" stays true.
+    """Write what was required, and what is certified; bounds are rounded up, so that "at most" stays true.
 
     Example:
         >>> requirement = {"claim": "disagreement", "at_most": 0.02, "holds": True}

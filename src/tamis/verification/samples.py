@@ -30,12 +30,12 @@ class Batch(NamedTuple):
 
     @property
     def samples(self) -> int:
-        """How many."""
+        """Return how many samples there are."""
         return len(self.inputs[0])
 
 
 def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs") -> Iterator[Batch]:
-    """Batches for a network, checked, on the CPU or wherever they are.
+    """Iterate over checked batches for a network, on the CPU or wherever they are.
 
     Args:
         inputs: a tensor or array (for a network of several inputs a tuple of them); a dataset, as `load_data` gives it,
@@ -57,14 +57,14 @@ def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs"
         )
     count = 0
     for count, batch in enumerate(_batches(inputs, labels, net, called), 1):
-        yield _checked(batch, net, f"{called}, batch {count}")
+        yield _check_batch(batch, net, f"{called}, batch {count}")
     if count == 0:
         raise InvalidInput(f"{called}: there is no data, not one batch came")
 
 
 def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable[Batch]:
     if isinstance(inputs, (str, Path)):
-        inputs = _load(str(inputs))
+        inputs = _load_named(str(inputs))
     if hasattr(inputs, "batch") and hasattr(inputs, "labels"):
         own = inputs.labels if getattr(inputs, "has_labels", True) else None
         return _of_data(inputs, own if labels is None else labels, called)
@@ -83,9 +83,9 @@ def _batches(inputs: Inputs, labels: Any, net: Network, called: str) -> Iterable
 
 
 def first_input(inputs: Inputs) -> tuple[Tensor, ...] | None:
-    """The first input, in a batch of one, where it can be had without going through the data."""
+    """Return the first input, in a batch of one, where it can be had without going through the data."""
     if isinstance(inputs, (str, Path)):
-        inputs = _load(str(inputs))
+        inputs = _load_named(str(inputs))
     if hasattr(inputs, "example"):
         return (inputs.example,)
     items = inputs if isinstance(inputs, tuple) else (inputs,)
@@ -95,7 +95,7 @@ def first_input(inputs: Inputs) -> tuple[Tensor, ...] | None:
 
 
 def name_of(inputs: Inputs) -> str:
-    """What the user calls the data: the name of the dataset or of its file, or else what kind of thing it is."""
+    """Return what the user calls the data: the name of the dataset or of its file, or else the kind of object."""
     if isinstance(inputs, tuple) and inputs:
         return name_of(inputs[0])
     kind = type(inputs).__name__
@@ -103,7 +103,7 @@ def name_of(inputs: Inputs) -> str:
 
 
 def quote_name(inputs: Inputs, argument: str, called: str | None = None) -> str:
-    """How messages call the data: by the name that the user has for it, in quotes, or else by its argument."""
+    """Return what messages call the data: the user's own name for it, in quotes, or else the argument's."""
     name = called or _own_name(inputs)
     return f"'{name}'" if name else argument
 
@@ -113,9 +113,13 @@ def _own_name(inputs: Inputs) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def _load(spec: str) -> Any:
-    """A dataset by name, with or without labels."""
-    from tamis.training import load_data  # whoever verifies a certificate on tensors needs nothing of that room
+def _load_named(spec: str) -> Any:
+    """Load a dataset by name, with or without labels.
+
+    The only import of this package that goes beyond what it judges by: names of data sets are `training`'s to know,
+    and whoever verifies on tensors, arrays or loaders never comes here.
+    """
+    from tamis.training import load_data
 
     return load_data(spec, labelled=False)
 
@@ -147,7 +151,7 @@ def _of_loader(batch: Any, net: Network, called: str) -> Batch:
 
 
 def as_tensor(value: Tensor | np.ndarray, called: str) -> Tensor:
-    """A tensor of numbers; arrays of any layout and byte order are copied where torch could not take them."""
+    """Return a tensor of numbers; arrays are copied where torch cannot take their layout or byte order."""
     if isinstance(value, Tensor):
         return value
     if not isinstance(value, np.ndarray):
@@ -174,8 +178,8 @@ def _labels(labels: Any, samples: int, called: str) -> Tensor | None:
     return torch.from_numpy(values.astype(np.int64))
 
 
-def _checked(batch: Batch, net: Network, called: str) -> Batch:
-    """The batch as the network takes it."""
+def _check_batch(batch: Batch, net: Network, called: str) -> Batch:
+    """Check a batch, and return it as the network takes it."""
     try:
         net.check_inputs(batch.inputs)
     except InvalidInput as error:
@@ -206,7 +210,7 @@ class Fingerprint:
         self._labels = hashlib.sha256()
 
     def add(self, batch: Batch) -> None:
-        """Go on with these samples."""
+        """Add the samples of a batch."""
         if not self._digests:
             self._digests = [hashlib.sha256(f"{v.dtype} {tuple(v.shape[1:])}\n".encode()) for v in batch.inputs]
         for digest, value in zip(self._digests, batch.inputs, strict=True):
@@ -216,13 +220,13 @@ class Fingerprint:
 
     @property
     def inputs(self) -> str:
-        """Of the inputs."""
+        """Return the sha256 of the inputs."""
         digests = [digest.hexdigest() for digest in self._digests]
         return digests[0] if len(digests) == 1 else hashlib.sha256(" ".join(digests).encode()).hexdigest()
 
     @property
     def labels(self) -> str:
-        """Of the labels."""
+        """Return the sha256 of the labels."""
         return self._labels.hexdigest()
 
 

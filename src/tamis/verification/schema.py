@@ -1,4 +1,4 @@
-"""What a certificate must look like before anybody reads it: every field, its type and its range."""
+"""The form of certificates: every field, its type and its range, checked before anything is read."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ Check = Callable[[Any], bool]
 
 
 def is_count(least: int = 0, most: int = 2**60) -> Check:
-    """A whole number in a range."""
+    """Return a check for whole numbers of a range."""
     return lambda value: type(value) is int and least <= value <= most
 
 
 def is_real(value: Any) -> bool:
-    """A number that float64 holds with room to spare."""
+    """Return whether a value is a number that float64 holds with room to spare."""
     return type(value) in (int, float) and abs(value) <= LARGEST_FLOAT
 
 
 def is_positive(value: Any) -> bool:
-    """A float of at least 0."""
+    """Return whether a value is a float of at least 0."""
     return type(value) is float and 0 <= value <= LARGEST_FLOAT
 
 
 def is_share(least: float) -> Check:
-    """A float below 1, and not too small."""
+    """Return a check for floats below 1 that are not too small."""
     return lambda value: type(value) is float and least <= value < 1
 
 
 def is_text(value: Any) -> bool:
-    """Printable: no line of its own, no escape codes."""
+    """Return whether a value is printable text: without line breaks, without escape codes."""
     return type(value) is str and value.isprintable()
 
 
 def printable(text: str) -> str:
-    """A name or a command as a certificate may hold it, whatever characters it has.
+    """Replace the characters of a name or a command that a certificate may not hold.
 
     Example:
         >>> printable("two\\nlines")
@@ -54,32 +54,32 @@ def printable(text: str) -> str:
 
 
 def is_digest(value: Any) -> bool:
-    """A sha256 in hexadecimal digits."""
+    """Return whether a value is a sha256 in hexadecimal digits."""
     return type(value) is str and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def is_source(value: Any) -> bool:
-    """A citation key, and a place in that work."""
+    """Return whether a value is a citation key, and a place in that work."""
     return is_text(value) and value.split(",")[0] in CITATIONS
 
 
 def maybe(check: Check) -> Check:
-    """The same, or null."""
+    """Return a check that takes null as well."""
     return lambda value: value is None or check(value)
 
 
 def listed(check: Check) -> Check:
-    """A list of such."""
+    """Return a check for lists of such values."""
     return lambda value: type(value) is list and all(map(check, value))
 
 
 def named(check: Check) -> Check:
-    """An object with such under any names."""
+    """Return a check for objects with such values under any names."""
     return lambda value: type(value) is dict and all(map(is_text, value)) and all(map(check, value.values()))
 
 
 def fields(checks: Mapping[str, Check], optional: tuple[str, ...] = ()) -> Check:
-    """An object with exactly these fields."""
+    """Return a check for objects with exactly these fields."""
 
     def check(value: Any) -> bool:
         return type(value) is dict and not wrong_fields(value, checks, optional)
@@ -88,18 +88,18 @@ def fields(checks: Mapping[str, Check], optional: tuple[str, ...] = ()) -> Check
 
 
 def wrong_fields(value: Mapping[str, Any], checks: Mapping[str, Check], optional: tuple[str, ...] = ()) -> list[str]:
-    """The fields that are missing, unknown, or not what they must be."""
+    """List the fields that are missing, unknown, or not what they must be."""
     missing = [name for name in checks if name not in value and name not in optional]
     return missing + [name for name, item in value.items() if name not in checks or not checks[name](item)]
 
 
 def is_rate(value: Any) -> bool:
-    """A float from 0 to 1."""
+    """Return whether a value is a float from 0 to 1."""
     return type(value) is float and 0 <= value <= 1
 
 
 def is_flag(value: Any) -> bool:
-    """True or False."""
+    """Return whether a value is True or False."""
     return type(value) is bool
 
 
@@ -178,5 +178,5 @@ def check_form(content: Any, called: str) -> None:
 
 
 def finite(value: float) -> float | None:
-    """A number as a certificate can hold it; None for one that is too large."""
+    """Return a number as a certificate can hold it; None for one that is too large."""
     return float(value) if abs(value) <= LARGEST_FLOAT else None

@@ -31,6 +31,6 @@ VERSION_1: tuple[Kind, ...] = (AccuracyChangeOfVersion1(), GeneralizationOfVersi
 
 
 def kinds_of(version: int) -> tuple[Kind, ...]:
-    """The kinds of claims that certificates of a version have, in their order."""
+    """Return the kinds of claims that certificates of a version have, in their order."""
     before = {kind.name: kind for kind in VERSION_1} if version == 1 else {}
     return tuple(before.get(kind.name, kind) for kind in KINDS)

@@ -75,7 +75,7 @@ class Boxes(Kind):
 
 
 def _written(log_bound: float) -> float | None:
-    """As a certificate has it: None is the logarithm of zero, and so cannot be that of an infinite bound."""
+    """Return a logarithm as a certificate has it: None is that of zero, and so cannot be that of infinity."""
     return None if log_bound == -math.inf else min(log_bound, ENDLESS)
 
 

@@ -28,7 +28,7 @@ class Deviation(Kind):
         return {name: (least[name], most[name]) for name in self.numbers}
 
     def _at(self, case: Case, delta: float, width: float) -> Numbers:
-        """The distance that counts, with so many times the rounding of outputs added; what is zero stays zero."""
+        """Measure the distance that counts, with so many times the rounding of outputs added; zero stays zero."""
         assert case.held_out is not None
         settings, distances = case.settings, case.held_out.largest_distances()
         distance = deviation_quantile(distances, settings.coverage, delta, settings.sequential).value

@@ -79,7 +79,7 @@ class PathMetric(Kind):
 
 @torch.inference_mode()
 def _usual_outputs(net: Network, small: Network, radius: float) -> float:
-    """The largest ‖R_θ(x)‖₁ + ‖R_θ'(x)‖₁ of a few random inputs with entries between −radius and radius."""
+    """Return the largest ‖R_θ(x)‖₁ + ‖R_θ'(x)‖₁ of some random inputs with entries between −radius and radius."""
     generator = torch.Generator().manual_seed(0)
 
     def drawn(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
