@@ -17,7 +17,7 @@ LARGE = ["resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19
 QUICK = [name for name in MODELS if name not in LARGE]
 # One of each structure is enough: the others differ by the number of blocks only.
 LARGE_REPRESENTATIVES = ["resnet50", "vgg11", "vit_s16"]
-DEEPER = {"resnet32", "resnet44", "resnet56", "resnet34"}  # than resnet20 and resnet18, of the same blocks
+DEEPER = ("resnet32", "resnet44", "resnet56", "resnet34")  # than resnet20 and resnet18, of the same blocks
 QUICK_AND_LARGE = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE_REPRESENTATIVES)]
 
 # Those of torchvision, of timm (vit_s16) and of the CIFAR checkpoints; for the small models, pinned against accidents.
