@@ -1,4 +1,5 @@
 # Two commands: `make demo` shows tamis at work, `make test` runs every check but the slow ones (.ci/run adds those).
+# `make test ONLY=quantization` runs the tests of one package, tests/quantization.
 # Each first installs what it needs into .venv, and again whenever the dependencies or the C++ change.
 
 PYTHON ?= python3
@@ -11,11 +12,16 @@ NATIVE := CMakeLists.txt $(wildcard src/tamis/kernels/cpu/*.cpp src/tamis/kernel
 demo: $(INSTALLED)
 	@.venv/bin/tamis demo
 
+ifdef ONLY
+test: $(INSTALLED)
+	.venv/bin/pytest tests/$(ONLY)
+else
 test: $(INSTALLED)
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/pytest
+endif
 
 docs: $(INSTALLED)
 	.venv/bin/sphinx-build -q -W --keep-going -b html docs out/docs
