@@ -49,7 +49,7 @@ import sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from test_iterative import LONG, pruned, small_mlp
+from test_iterative_pruning import LONG, pruned, small_mlp
 linger = lambda now: time.sleep(now.figures["round"])
 pruned(Path(sys.argv[1]), small_mlp(), settings=LONG, progress=linger)
 """

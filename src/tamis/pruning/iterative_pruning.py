@@ -83,7 +83,8 @@ def prune_iteratively(
     if not (type(rewind) is int and 0 <= rewind < settings.epochs):
         raise InvalidInput(f"rewind={rewind!r} must be an epoch from 0 to {settings.epochs - 1}")
     rule: dict[str, Any] = {"by": by, "scope": scope, "halve_final": halve_final}
-    prune(_traced(model, data), amount, **rule)  # what cannot be pruned so is refused now, not after a training
+    network = trace(deepcopy(model).cpu(), data.example.cpu())  # training changes its weights, not its graph
+    prune(network, amount, **rule)  # what cannot be pruned so is refused now, not after a training
     folder, team = Path(directory), join_team(training_device(model, device))
     finished: list[Round] = []
     total = settings.epochs + rounds * (settings.epochs - rewind)
@@ -102,16 +103,14 @@ def prune_iteratively(
                 rewound.load_state_dict(load_epoch_weights(folder / "round_0", rewind))
                 trained = train(rewound, data, settings, masks=small.masks, first_epoch=rewind, **common)
             step = {"step": "train", "data": data.name, **settings.in_effect, "first_epoch": rewind if small else 0}
-            finished.append(_round(number, trained, small, _traced(trained.model, data), step, place))
+            compressed = _with_weights(network, trained.model, small, step)
+            accuracy = trained.history[-1].reported_accuracy
+            path = place / "network.tamis"
+            finished.append(Round(number, compressed.masks.sparsity, accuracy, trained, compressed, path))
             if team.leads:
                 finished[-1].compressed.save(finished[-1].path)
             team.wait()
     return tuple(finished)
-
-
-def _traced(model: nn.Module, data: Data) -> Network:
-    """A copy of the model on the CPU as a graph."""
-    return trace(deepcopy(model).cpu(), data.example.cpu())
 
 
 def _pruned(before: Compressed, rule: dict[str, Any], place: Path, team: Team) -> Compressed:
@@ -142,16 +141,7 @@ def _listener(
     return lambda now: report(start + now.done, round=number, accuracy=now.figures["accuracy"], sparsity=sparsity)
 
 
-def _round(
-    number: int, trained: Trained, small: Compressed | None, network: Network, step: dict[str, Any], place: Path
-) -> Round:
-    """A trained network with the masks that were held, and how it went."""
+def _with_weights(network: Network, model: nn.Module, small: Compressed | None, step: dict[str, Any]) -> Compressed:
+    """Return the network with the weights that training gave it and the masks that it held."""
     masks, recipe = (small.masks, small.recipe) if small else (Masks({}), ())
-    return Round(
-        number,
-        masks.sparsity,
-        trained.history[-1].reported_accuracy,
-        trained,
-        Compressed(network, masks, [*recipe, step]),
-        place / "network.tamis",
-    )
+    return Compressed(network.with_weights_of(deepcopy(model).cpu()), masks, [*recipe, step])
