@@ -76,9 +76,17 @@ def kind_or_none(tensor: Tensor | None) -> TensorKind | None:
 
 def kinds_of(operands: Operands[Tensor]) -> Operands[TensorKind]:
     """Return what is checked of the tensors, by which a call is looked up."""
-    x, weight, scales, *vectors = operands
-    # `map` and not generators: this runs in every call, and a generator takes twice as long.
-    return Operands(kind_of(x), kind_of(weight), tuple(map(kind_of, scales)), *map(kind_or_none, vectors))
+    x, weight, scales, thresholds, flips, out_thresholds, out_flips = operands
+    # Written out, since this runs in every call: a small layer takes no longer than a generator does.
+    return Operands(
+        kind_of(x),
+        kind_of(weight),
+        tuple(map(kind_of, scales)),
+        kind_or_none(thresholds),
+        kind_or_none(flips),
+        kind_or_none(out_thresholds),
+        kind_or_none(out_flips),
+    )
 
 
 def describe(kind: TensorKind) -> str:
