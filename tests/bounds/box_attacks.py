@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.bounds.interval import Interval
-from tamis.bounds.interval_pointwise import POINTWISE
 from tamis.graph import Node, Ref
+from tamis.graph.ops import REGISTRY, Op
 
 aten = torch.ops.aten
 EVALUATION = 1e-12  # what evaluating a small network may round, relative to its outputs
@@ -190,6 +190,7 @@ CALLS = {  # further arguments of functions of one neuron
     aten.hardtanh.default: [(), (-0.5, 0.0)],
     aten.elu.default: [(), (0.5, 2.0, 1.5), (3.0,)],
 }
+POINTWISE = [target for target, op in REGISTRY.items() if type(op).function is not Op.function]
 FUNCTIONS = [Node("f", target, (Ref("x"), *more)) for target in POINTWISE for more in CALLS.get(target, [()])]
 
 

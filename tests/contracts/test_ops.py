@@ -14,7 +14,7 @@ import tamis
 from tamis.errors import UnsupportedOp
 from tamis.graph import fold_batch_norm
 from tamis.graph.network import op_name
-from tamis.graph.ops import REGISTRY, Capability, capability
+from tamis.graph.ops import REGISTRY, Capability, Opaque, capability
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")
 
@@ -50,13 +50,13 @@ def one_sample(net: tamis.Network, x: torch.Tensor) -> torch.Tensor:
 
 
 def test_every_registered_operation_has_a_specimen() -> None:
-    assert set(REGISTRY) == set(SPECIMENS)
+    assert {target for target, op in REGISTRY.items() if not isinstance(op, Opaque)} == set(SPECIMENS)
 
 
 def test_tracing_keeps_the_operation_and_its_values(target: Any) -> None:
     net, x = traced(target)
     assert any(node.target is target for node in net.nodes)
-    assert torch.equal(net(x), SPECIMENS[target].module()(x))
+    torch.testing.assert_close(net(x), SPECIMENS[target].module()(x), rtol=1e-12, atol=1e-12)
 
 
 def test_capability(target: Any) -> None:

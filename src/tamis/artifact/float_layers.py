@@ -7,21 +7,10 @@ from dataclasses import dataclass
 
 from tamis.errors import listed
 from tamis.graph import Network, Node
-from tamis.graph.ops import AddMM, Conv, Linear, MatMul, describe
+from tamis.graph.ops import describe
 
-LAYERS = (Linear, Conv, AddMM, MatMul)
 BIAS = "a bias, one number per output: these few stay floats unless biases are asked for"
 NOT_CHOSEN = "nothing chose it: an option left it out, or the method found nothing to gain there"
-READERS = {  # the beginning of an operation's name, and why what it reads stays as it is
-    "aten.embedding": "an embedding: a table that is looked up, where no layer multiplies by it",
-    "aten.lstm": "of an LSTM, whose steps torch keeps in one operation",
-    "aten.gru": "of a GRU, whose steps torch keeps in one operation",
-    "aten.rnn": "of a recurrent layer, whose steps torch keeps in one operation",
-    "aten.batch_norm": "of a normalization: a few numbers per channel",
-    "aten.layer_norm": "of a normalization: a few numbers per channel",
-    "aten.group_norm": "of a normalization: a few numbers per channel",
-    "aten.instance_norm": "of a normalization: a few numbers per channel",
-}
 
 
 @dataclass(frozen=True)
@@ -77,15 +66,15 @@ def _reason(net: Network, name: str) -> str:
     if not readers:
         return "nothing in the network reads it"
     node = readers[0]
-    for beginning, reason in READERS.items():
-        if node.op.startswith(beginning):
-            return reason
-    if not isinstance(describe(node), LAYERS):
+    op = describe(node)
+    if op.untouched:
+        return op.untouched
+    if op.layer(node) is None:
         return f"'{node.op.removesuffix('.default')}' reads it, which is no linear or convolution layer"
     return BIAS if _is_bias(node, name) else NOT_CHOSEN
 
 
 def _is_bias(node: Node, name: str) -> bool:
-    arguments = node.arguments
-    bias = arguments.get("self") if isinstance(describe(node), AddMM) else arguments.get("bias")
+    names = describe(node).layer(node)
+    bias = node.arguments.get(names.bias) if names and names.bias else None
     return getattr(bias, "name", None) == name

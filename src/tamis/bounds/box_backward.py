@@ -15,11 +15,10 @@ from tamis.bounds.box_maxima import Winners, handed_on, winners
 from tamis.bounds.directed_rounding import EPS, FAINT, SAFE, SMALLEST, least, times_up
 from tamis.bounds.interval import Interval
 from tamis.bounds.interval_affine import (
-    Kind,
     adds,
     applied,
     indicators,
-    kind_of,
+    interval_rule,
     least_factor,
     lost_by_underflow,
     multiplies,
@@ -29,7 +28,7 @@ from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.joint_interval import Joint, Pair, Sizes
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.graph import Node
-from tamis.graph.ops import rearrange
+from tamis.graph.ops import IntervalRule, describe
 
 AT_A_TIME = 20_000_000  # entries of the coefficients of one tensor
 
@@ -141,25 +140,25 @@ class Backward:
         def carry(name: str, index: int = 0, **parts: Tensor | None) -> None:
             carried.setdefault(name, {}).setdefault(index, Coefficients()).add(**parts)
 
-        kind = self._kind(node)
-        if node.target in rearrange.Pick.targets:
+        rule = self._rule(node)
+        if describe(node).picks_result:
             source = self.pair.net.node[node.args[0].name]
-            if self._kind(source) is Kind.SELECTING:  # the other result is indices
+            if self._rule(source) is IntervalRule.SELECTING:  # the other result is indices
                 return self._selecting(source, node, results[0], carry)
             carry(source.name, node.args[1], a=results[0].a, c=results[0].c)
             return 0.0
-        if kind is Kind.SELECTING:
+        if rule is IntervalRule.SELECTING:
             return self._selecting(node, node, results[0], carry)
-        if kind is Kind.POINTWISE:
+        if rule is IntervalRule.POINTWISE:
             return self._pointwise(node, results[0], carry)
         return self._affine(node, results, carry)
 
-    def _kind(self, node: Node) -> Kind:
-        return kind_of(self.pair.net, node, "linear_relaxation")
+    def _rule(self, node: Node) -> IntervalRule:
+        return interval_rule(self.pair.net, node, "linear_relaxation")
 
     def _affine(self, node: Node, results: dict[int, Coefficients], carry: Callable[..., None]) -> Any:
         net, pair, wide = self.pair.net, self.pair, self._wide[1]
-        if self._kind(node) is Kind.MOVING and any(name in pair.inexact for name in node.references):
+        if self._rule(node) is IntervalRule.MOVING and any(name in pair.inexact for name in node.references):
             return self._constant(node, results[0])  # what it moves there is an interval, not a number
         changes, wide_changes = pair.changes(node), wide.changes(node)
         a, c = ([getattr(results.get(i), part, None) for i in range(max(results) + 1)] for part in ("a", "c"))
@@ -191,7 +190,7 @@ class Backward:
         shapes = {name: self._shape(name) for name in node.references if name in net.carries_data}
         for name, moved in transposed(net, node, weights.values, shapes, rows).items():
             carry(name, **{part: moved})
-        if self._kind(node) is Kind.MOVING or least(rows_met[0]) * least_factor(net, node, weights) >= SAFE:
+        if self._rule(node) is IntervalRule.MOVING or least(rows_met[0]) * least_factor(net, node, weights) >= SAFE:
             return 0.0
         met = transposed(net, node, indicators(net, node, weights), shapes, [(rows_met[0] != 0).double()])
         lost = lost_by_underflow(net, node, weights, self._widest)

@@ -11,17 +11,7 @@ from torch import Tensor
 
 from tamis.bounds.joint_interval import Joint
 from tamis.graph import Network, Node
-from tamis.graph.ops import Call, describe, pool
-
-aten = torch.ops.aten
-MAXIMA = (
-    *pool.MaxPool.targets,
-    *pool.AdaptiveMaxPool.targets,
-    aten.amax.default,
-    aten.max.dim,
-    aten.max.default,
-    aten.maximum.default,
-)
+from tamis.graph.ops import Call, describe
 
 
 @dataclass(frozen=True)
@@ -37,9 +27,11 @@ def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | No
 
     None where that is not looked into: for another operation, one with something fixed, or windows that overlap.
     """
-    if node.target not in MAXIMA or any(name not in net.carries_data for name in node.references):
+    if any(name not in net.carries_data for name in node.references):
         return None
     x: dict[str, Joint] = {name: values[name] for name in node.references}
+    if describe(node).ranks(Call(node, lambda name: x[name].mine.low, tuple(x))) != [("largest", 1)]:
+        return None
     counts = _gradient(node, {name: each.mine.low for name, each in x.items()}, summed=True)
     if any(bool((count > 1).any()) for count in counts.values()):
         return None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import torch
-
 from tamis.errors import InvalidInput
 from tamis.graph import Network, fold_batch_norm, is_shape_arithmetic
-from tamis.graph.ops import Rearrange
+from tamis.graph.ops import Entrywise, describe
 
-aten = torch.ops.aten
-ENTRYWISE = (aten.neg.default, aten.div.Tensor, aten.div.Scalar, *Rearrange.targets)
-PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar)
+# What makes a tensor proportional to its first argument, entry by entry, where the others depend on no parameter.
+PROPORTIONAL = (Entrywise.NEGATION, Entrywise.QUOTIENT, Entrywise.RESHAPE, Entrywise.MOVE)
 
 
 def path_coordinates(net: Network) -> frozenset[str]:
@@ -44,10 +41,11 @@ class _Survey:
         if node is None or is_shape_arithmetic(node.target):
             return frozenset()
         sides = [self.factors_of(source) for source in node.references]
-        if node.target in PRODUCTS:
+        entrywise = describe(node).entrywise(node)
+        if entrywise is Entrywise.PRODUCT:
             self.pairs += [(a, b) for i, a in enumerate(sides) for b in sides[:i] if a and b]
             return frozenset().union(*sides)
-        if node.target in ENTRYWISE and sides[1:] == [frozenset()] * len(sides[1:]):
+        if entrywise in PROPORTIONAL and sides[1:] == [frozenset()] * len(sides[1:]):
             return sides[0] if sides else frozenset()
         self.others.update(source for name in node.references for source in self.net.trainable_sources(name))
         return frozenset()

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from tamis.bounds.directed_rounding import down, up
-from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnified, rounding, size_of
+from tamis.bounds.interval_affine import applied, around, interval_rule, magnified, rounding, size_of
 from tamis.bounds.interval_pointwise import function_of
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
 from tamis.graph import Network, Node, fold_batch_norm
-from tamis.graph.ops import rearrange
+from tamis.graph.ops import IntervalRule, describe
 from tamis.paths import Weights
 
 
@@ -128,10 +128,10 @@ def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
 
 def step(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
     """One node's interval, a list of them where it has several results."""
-    kind = kind_of(net, node, "interval")
-    if kind is Kind.AFFINE:
+    rule = interval_rule(net, node, "interval")
+    if rule is IntervalRule.AFFINE:
         return affine(net, node, data, weights)[0]
-    if kind is Kind.POINTWISE:
+    if rule is IntervalRule.POINTWISE:
         x = data(node.arguments["self"].name)
         return Interval(*function_of(node).extremes(x.low, x.high))
     return ends(net, node, data, weights)
@@ -149,7 +149,7 @@ def affine(
 
 def ends(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
     """An operation that never decreases in any argument, on both ends."""
-    if node.target in rearrange.Pick.targets:
+    if describe(node).picks_result:
         return data(node.args[0].name)[node.args[1]]
     fixed = [name for name in node.references if name not in net.carries_data]
     low, high = ({name: weights.end(name, sign) for name in fixed} for sign in (-1, 1))

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tamis.bounds.directed_rounding import EPS, SAFE, SMALLEST, least
-from tamis.bounds.interval_pointwise import pointwise_of
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import UnsupportedOp
 from tamis.graph import Network, Node, Ref, references_in
-from tamis.graph.ops import (
-    Call,
-    Capability,
-    capability,
-    conv,
-    describe,
-    linear,
-    merge,
-    order,
-    pointwise,
-    pool,
-    rearrange,
-    upsample,
-)
+from tamis.graph.ops import Call, IntervalRule, describe
 from tamis.paths import is_weight
 
 Lookup = Callable[[str], Any]
@@ -36,54 +21,13 @@ Values = Mapping[str, Any]
 LOST_UNIT = 2.0**-48  # rounding(…) is at least this: what is lost for other reasons is counted in units of it
 
 
-class Kind(Enum):
-    """How an operation treats intervals."""
-
-    AFFINE = "affine"
-    MOVING = "moving"
-    """Each result is a copy of one argument's entry, or fixed: views, slices, padding, concatenation."""
-    SELECTING = "selecting"
-    """Each result is an order statistic of several entries: pooling by maximum, sorting."""
-    POINTWISE = "pointwise"
-
-
-FAMILIES: dict[type, Kind] = {
-    linear.Linear: Kind.AFFINE,
-    linear.MatMul: Kind.AFFINE,
-    linear.AddMM: Kind.AFFINE,
-    linear.Einsum: Kind.AFFINE,
-    conv.Conv: Kind.AFFINE,
-    conv.ConvTranspose: Kind.AFFINE,
-    merge.Add: Kind.AFFINE,
-    merge.Multiply: Kind.AFFINE,
-    merge.Divide: Kind.AFFINE,
-    pool.AvgPool: Kind.AFFINE,
-    pool.AdaptiveAvgPool: Kind.AFFINE,
-    pool.Reduce: Kind.AFFINE,
-    upsample.Upsample: Kind.AFFINE,
-    pointwise.Negate: Kind.AFFINE,
-    merge.Join: Kind.MOVING,
-    rearrange.Rearrange: Kind.MOVING,
-    rearrange.Pad: Kind.MOVING,
-    rearrange.Pick: Kind.MOVING,
-    merge.Maximum: Kind.SELECTING,
-    pool.MaxPool: Kind.SELECTING,
-    pool.AdaptiveMaxPool: Kind.SELECTING,
-    order.Order: Kind.SELECTING,
-}
-
-
-def kind_of(net: Network, node: Node, wanted_by: str) -> Kind:
-    """How a node treats intervals; UnsupportedOp where nobody knows."""
-    if pointwise_of(node) is not None:
-        return Kind.POINTWISE
-    kind = FAMILIES.get(type(describe(node)))
-    # Padding with any number, and the maximum with a fixed tensor, are no trouble here.
-    lenient = isinstance(describe(node), (rearrange.Pad, merge.Maximum))
-    if kind is None or (not lenient and capability(net, node) is not Capability.HOMOGENEOUS):
+def interval_rule(net: Network, node: Node, wanted_by: str) -> IntervalRule:
+    """Return how intervals pass through a node; UnsupportedOp where nobody knows."""
+    rule = describe(node).interval_rule(Call(node, lambda name: None, net.carries_data))
+    if rule is None:
         needed = "affine operations, monotone ones and maxima"
         raise UnsupportedOp(wanted_by, needed, node.op.removesuffix(".default"), node.module)
-    return kind
+    return rule
 
 
 def applied(net: Network, node: Node, data: Lookup, weights: Values, bias: bool = True) -> Any:
@@ -210,14 +154,11 @@ def rounding(net: Network, node: Node, weights: Values) -> float:
 
 def _terms(net: Network, node: Node, weights: Values) -> int:
     """At most how many terms an output of an affine operation has."""
-    op = describe(node)
-    if isinstance(op, conv.Conv):
-        axis = op.channel_axes[0]  # of outputs
-        shape = weights[node.arguments["weight"].name].shape
-        return math.prod(shape) // shape[axis]
-    if isinstance(op, linear.Linear):
-        return int(weights[node.arguments["weight"].name].shape[-1])
-    return sum(math.prod(net.shape_of(name)) for name in node.references if name in net.carries_data)
+
+    def shaped(name: str) -> Any:
+        return torch.empty(net.shape_of(name), device="meta")  # for a batch of one, whatever batch runs
+
+    return describe(node).products(_call(net, node, shaped, weights))
 
 
 def _fixed(net: Network, node: Node, weights: Values) -> list[tuple[str, Any]]:
@@ -267,9 +208,9 @@ def _call(net: Network, node: Node, data: Lookup, weights: Values) -> Call:
 
 
 def _added(node: Node) -> tuple[str, ...]:
-    """Arguments that are added where they are fixed; what padding fills in is one."""
+    """Return the arguments that are added where they are fixed; what padding fills in is one."""
     op = describe(node)
-    return (*op.addends, *(("value",) if isinstance(op, rearrange.Pad) else ()))
+    return (*op.addends, *op.fillings)
 
 
 def _without_fixed(net: Network, value: Any, data: Lookup, weights: Values) -> Any:

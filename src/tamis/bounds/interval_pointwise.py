@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,9 +14,10 @@ from torch import Tensor
 from tamis.bounds.directed_rounding import EPS, rounding_of
 from tamis.errors import UnsupportedOp
 from tamis.graph import Node
-from tamis.graph.ops import Call
+from tamis.graph.ops import Call, ScalarFunction, Sigmoidal, describe
+from tamis.graph.ops import Exponential as ExponentialFunction
+from tamis.graph.ops import PiecewiseLinear as PiecewiseLinearFunction
 
-aten = torch.ops.aten
 SMOOTH_ERROR = 1e-15  # what the derivatives below may lose to rounding, relative to the largest that they can be
 
 
@@ -158,17 +158,28 @@ class Wave(Pointwise):
 
 
 def pointwise_of(node: Node) -> Pointwise | None:
-    """The function of one neuron that a node is, or None: it is another kind of operation, or one not known here."""
-    build = POINTWISE.get(node.target)
-    return build(node, _runner(node)) if build else None
+    """Return the function of one neuron that a node is, or None: it is another kind of operation."""
+    description = describe(node).function(Call(node, lambda name: None, ()))
+    return None if description is None else _read(description, _runner(node))
 
 
 def function_of(node: Node) -> Pointwise:
-    """The function of one neuron that a node is known to be."""
+    """Return the function of one neuron that a node is known to be."""
     function = pointwise_of(node)
     if function is None:
         raise UnsupportedOp("a box", "functions of one neuron that are monotone", node.op, node.module)
     return function
+
+
+def _read(description: ScalarFunction, run: Callable[[Tensor], Tensor]) -> Pointwise:
+    """Return what intervals need of a function, from what its operation says of it."""
+    if isinstance(description, PiecewiseLinearFunction):
+        return PiecewiseLinear(run, description.kinks, description.slopes)
+    if isinstance(description, Sigmoidal):
+        return Bell(run, derivative=description.derivative, vanishing=description.vanishing)
+    if isinstance(description, ExponentialFunction):
+        return Exponential(run, (0.0,), left=description.left, right=description.right, rate=description.rate)
+    return Wave(run)
 
 
 def _runner(node: Node) -> Callable[[Tensor], Tensor]:
@@ -177,48 +188,3 @@ def _runner(node: Node) -> Callable[[Tensor], Tensor]:
         return result
 
     return run
-
-
-def _clamp(node: Node, run: Callable[[Tensor], Tensor]) -> Pointwise | None:
-    named = node.arguments
-    low, high = named.get("min", named.get("min_val")), named.get("max", named.get("max_val"))
-    low, high = -math.inf if low is None else low, math.inf if high is None else high
-    if not low < high:
-        return None
-    kinks = tuple(float(k) for k in (low, high) if math.isfinite(k))
-    pieces = (*[0.0] * (low > -math.inf), 1.0, *[0.0] * (high < math.inf))
-    return PiecewiseLinear(run, kinks, pieces)
-
-
-def _elu(node: Node, run: Callable[[Tensor], Tensor]) -> Pointwise | None:
-    alpha, scale, rate = (float(node.arguments[name]) for name in ("alpha", "scale", "input_scale"))
-    left = alpha * scale * rate
-    known = alpha >= 0 and scale >= 0 and rate > 0 and math.isfinite(left)
-    return Exponential(run, (0.0,), left=left, right=scale, rate=rate) if known else None
-
-
-def _leaky(node: Node, run: Callable[[Tensor], Tensor]) -> Pointwise:
-    return PiecewiseLinear(run, (0.0,), (float(node.arguments["negative_slope"]), 1.0))
-
-
-def _bell(derivative: Callable[[Tensor], Tensor], vanishing: float = 0.0) -> Callable[..., Pointwise]:
-    return lambda node, run: Bell(run, derivative=derivative, vanishing=vanishing)
-
-
-POINTWISE: dict[Any, Callable[..., Pointwise | None]] = {
-    aten.relu.default: lambda node, run: PiecewiseLinear(run, (0.0,), (0.0, 1.0)),
-    aten.relu6.default: lambda node, run: PiecewiseLinear(run, (0.0, 6.0), (0.0, 1.0, 0.0)),
-    aten.abs.default: lambda node, run: PiecewiseLinear(run, (0.0,), (-1.0, 1.0)),
-    aten.leaky_relu.default: _leaky,
-    aten.clamp.default: _clamp,
-    aten.clamp_min.default: _clamp,
-    aten.clamp_max.default: _clamp,
-    aten.hardtanh.default: _clamp,
-    aten.elu.default: _elu,
-    aten.tanh.default: _bell(lambda x: 1 - x.tanh() ** 2),
-    # 1/(1 + e^−x) is 0 where e^−x overflows, though it may be as large as 2^−1024.
-    aten.sigmoid.default: _bell(lambda x: x.sigmoid() * (-x).sigmoid(), vanishing=2.0**-1023),
-    aten.atan.default: _bell(lambda x: 1 / (1 + x**2)),
-    aten.asinh.default: _bell(lambda x: 1 / (1 + x**2).sqrt()),
-    aten.sin.default: lambda node, run: Wave(run),
-}

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from tamis.bounds.directed_rounding import rounding_of, times_down, times_up
 from tamis.bounds.interval import Interval, affine, check_boxes, ends, joined
-from tamis.bounds.interval_affine import Kind, applied, around, kind_of, magnified, multiplies, rounding, size_of
+from tamis.bounds.interval_affine import applied, around, interval_rule, magnified, multiplies, rounding, size_of
 from tamis.bounds.interval_pointwise import PiecewiseLinear, Pointwise, function_of
 from tamis.bounds.weight_intervals import WeightIntervals
 from tamis.errors import InvalidInput
 from tamis.graph import FixedValues, Network, Node, check_same_graph, fold_batch_norm, is_shape_arithmetic
-from tamis.graph.ops import Call, describe, rearrange
+from tamis.graph.ops import Call, IntervalRule, describe
 from tamis.paths import Weights, is_weight, stored_sources
 
 
@@ -197,16 +197,16 @@ def pass_through(
         values[name] = Joint(boxes[name], boxes[name], Interval(nothing, nothing))
     finished = dict(zip((node.name for node in net.nodes), net.finished_after, strict=True))
     for node in net.data_nodes:
-        kind = kind_of(net, node, "joint_interval")
-        if kind is Kind.AFFINE:
+        rule = interval_rule(net, node, "joint_interval")
+        if rule is IntervalRule.AFFINE:
             values[node.name], sizes[node.name] = _affine(pair, node, values.__getitem__)
-        elif kind is Kind.POINTWISE:
+        elif rule is IntervalRule.POINTWISE:
             read = node.arguments["self"].name
             if tighten:
                 values[read] = tighten(node, values[read])
             values[node.name] = _pointwise(node, values[read])
         else:
-            values[node.name] = (_moving if kind is Kind.MOVING else _selecting)(pair, node, values.__getitem__)
+            values[node.name] = (_moving if rule is IntervalRule.MOVING else _selecting)(pair, node, values.__getitem__)
         for name in () if tighten else finished[node.name]:
             values.pop(name, None)
             sizes.pop(name, None)
@@ -243,7 +243,7 @@ def _reach(x: Interval) -> Tensor:
 
 def _moving(pair: Pair, node: Node, data: Data) -> Any:
     net, changes = pair.net, pair.changes(node)
-    if node.target in rearrange.Pick.targets:
+    if describe(node).picks_result:
         return data(node.args[0].name)[node.args[1]]
     mine = ends(net, node, lambda name: data(name).mine, pair.mine)
     other = ends(net, node, lambda name: data(name).other, pair.other)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,9 +22,7 @@ from tamis.bounds.arguments import check_count, check_number
 from tamis.bounds.bound import EPSILON, round_up
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph import FixedValues, Network, Node, Ref, fold_batch_norm
-from tamis.graph.ops import Conv
-
-aten = torch.ops.aten
+from tamis.graph.ops import RELU, SIGMOID, TANH, Call, Entrywise, ScalarFunction, describe
 
 SHIFTED_SIGMOID = "shifted sigmoid"
 LIPSCHITZ = {"relu": 1.0, "tanh": 1.0, SHIFTED_SIGMOID: 0.25}
@@ -156,9 +153,11 @@ def _alternating(net: Network, chain: list[Node]) -> tuple[list[Node], list[str]
     position = 0
     while position < len(chain):
         node = chain[position]
-        shifted = node.target is aten.sigmoid.default and position + 1 < len(chain) and _halves(chain[position + 1])
-        name = SHIFTED_SIGMOID if shifted else _ACTIVATIONS.get(node.target)
-        if node.target is aten.sigmoid.default and not shifted:
+        op = describe(node)
+        function = op.function(Call(node, lambda name: None, ()))
+        shifted = function == SIGMOID and position + 1 < len(chain) and _subtracts_half(chain[position + 1])
+        name = SHIFTED_SIGMOID if shifted else _ACTIVATIONS.get(function)
+        if function == SIGMOID and not shifted:
             raise _refusal(node, "does not vanish at 0 (ERRATA 22): subtract 1/2 from it, or use ReLU or tanh")
         if name is not None:
             if len(layers) != len(activations) + 1:
@@ -168,14 +167,14 @@ def _alternating(net: Network, chain: list[Node]) -> tuple[list[Node], list[str]
             if len(layers) != len(activations):
                 raise _refusal(node, "follows another layer without an activation between them: multiply them first")
             layers.append(node)
-        elif not (node.target is aten.reshape.default and node.shape is not None and node.shape[0] == 1):
+        elif not (op.entrywise(node) is Entrywise.RESHAPE and node.shape is not None and node.shape[0] == 1):
             raise _refusal(node, "is not a linear or convolutional layer, ReLU, tanh or sigmoid − 1/2")
         position += 2 if shifted else 1
     _check_ends(chain, layers, activations)
     return layers, activations
 
 
-_ACTIVATIONS: dict[Any, str] = {aten.relu.default: "relu", aten.tanh.default: "tanh"}
+_ACTIVATIONS: dict[ScalarFunction | None, str] = {RELU: "relu", TANH: "tanh"}
 
 
 def _check_ends(chain: list[Node], layers: list[Node], activations: list[str]) -> None:
@@ -187,19 +186,18 @@ def _check_ends(chain: list[Node], layers: list[Node], activations: list[str]) -
         raise AssumptionViolated(f"the L1,∞ bounds speak of one activation; the network has {activations}")
 
 
-def _halves(node: Node) -> bool:
+def _subtracts_half(node: Node) -> bool:
     """Return whether a node subtracts one half from its first argument."""
-    amount = {aten.sub.Tensor: 0.5, aten.sub.Scalar: 0.5, aten.add.Tensor: -0.5, aten.add.Scalar: -0.5}
-    if node.target not in amount or not isinstance(node.args[0], Ref) or isinstance(node.args[1], Ref):
-        return False
-    return bool(node.args[1] * node.arguments["alpha"] == amount[node.target])
+    return describe(node).added_number(node) == -0.5
 
 
 def _is_layer(net: Network, node: Node) -> bool:
-    if node.target is not aten.linear.default and node.target not in Conv.targets:
+    op = describe(node)
+    names = op.layer(node)
+    if names is None or op.channel_axes != (0, 1):  # the norms below are of rows
         return False
-    weights = (node.arguments["weight"], node.arguments["bias"])
-    return not any(isinstance(w, Ref) and w.name in net.carries_data for w in weights)
+    fixed = (node.arguments[names.weight], node.arguments[names.bias] if names.bias else None)
+    return not any(isinstance(each, Ref) and each.name in net.carries_data for each in fixed)
 
 
 def _column_norms(layer: Node, values: FixedValues) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,27 +12,10 @@ from torch import Tensor
 from tamis.bounds.arguments import MOST_BITS
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph import ONE, FixedValues, Network, Node, fold_batch_norm, references_in, symmetries
-from tamis.graph.ops import (
-    AdaptiveMaxPool,
-    Call,
-    Capability,
-    Clamp,
-    Conv,
-    Join,
-    LeakyRelu,
-    Linear,
-    Maximum,
-    MaxPool,
-    Negate,
-    Order,
-    Rearrange,
-    Relu,
-    describe,
-    require,
-)
+from tamis.graph.ops import ABS, RELU, Call, Capability, IntervalRule, PiecewiseLinear, describe, require
 
-aten = torch.ops.aten
 NONNEGATIVE = ("relu", "abs")  # activations whose results are
+IDENTITY = PiecewiseLinear((), (1.0,))  # clamping to no interval at all
 
 
 @dataclass(frozen=True)
@@ -161,21 +143,22 @@ class _Survey:
     def _after(self, node: Node) -> _State:
         before = _merged([self.states[name] for name in node.references if name in self.states])
         op = describe(node)
-        if isinstance(op, (MaxPool, AdaptiveMaxPool, Order, Maximum)):
+        if op.selects:
             self._select(node, before)
             # An activation and the selection right after it are peeled together.
             depth = before.depth + (before.activation is None)
             return _State(depth, before.length + 1, nonnegative=before.nonnegative)
         label = _activation(node)
-        if label == "identity" or isinstance(op, Rearrange):
+        if label == "identity":
             return before
         if label is not None:
             self.activations.add(label)
             length = before.length + (not before.affine)
             return _State(before.depth + 1, length, label, nonnegative=label in NONNEGATIVE)
-        if isinstance(op, Join):
+        if op.interval is IntervalRule.MOVING:
             # A fixed entry is a neuron of its own kind: then nothing is known of all of them.
-            fixed = any(name not in self.net.carries_data for name in references_in(node.arguments["tensors"]))
+            entries = references_in([node.arguments[name] for name in op.addends])
+            fixed = any(name not in self.net.carries_data for name in entries)
             return _State(before.depth, before.length) if fixed else before
         return _State(before.depth, before.length + 1, affine=True)
 
@@ -183,23 +166,27 @@ class _Survey:
         sizes = self._sizes(node)
         self.pools.append(node)
         self.kernel = max(self.kernel, *sizes)
-        for side, k in _ranks(self.net, node):
+        for side, k in describe(node).ranks(self._call(node)):
             # Zeros may be added to small windows, which makes all sizes one kind, where that does not change the k-th
             # largest. (Printed: zeros are added to any window; the largest of negative numbers would not survive.)
             distinct = [0] if side == "largest" and before.nonnegative else sizes
             self.kinds |= {(side, k, before.activation, size) for size in distinct}
 
     def _sizes(self, node: Node) -> list[int]:
-        """From how many neurons the neurons of a selection select: its sums of ones."""
+        """Return from how many neurons the neurons of a selection select: its sums of ones."""
+        sums = describe(node).magnitude(self._call(node), 1, 0.0)
+        sums = sums if isinstance(sums, Tensor) else sums[0]
+        return [round(size) for size in sums.unique().tolist()]
+
+    def _call(self, node: Node) -> Call:
+        """Return a node's call on ones."""
 
         def ones(name: str) -> Any:
             if name not in self.net.carries_data:
                 return self.fixed[name]
             return torch.ones(self.net.shape_of(name), dtype=torch.float64)
 
-        sums = describe(node).magnitude(Call(node, ones, self.net.carries_data), 1, 0.0)
-        sums = sums if isinstance(sums, Tensor) else sums[0]
-        return [round(size) for size in sums.unique().tolist()]
+        return Call(node, ones, self.net.carries_data)
 
 
 def _merged(states: list[_State]) -> _State:
@@ -215,31 +202,12 @@ def _merged(states: list[_State]) -> _State:
 
 
 def _activation(node: Node) -> str | None:
-    """A name for the function that an activation computes; None if the node is not one."""
-    op = describe(node)
-    if not isinstance(op, Relu) or isinstance(op, Negate):
+    """Return a name for the function that a homogeneous activation computes; None if the node is not one."""
+    function = describe(node).function(Call(node, lambda name: None, ()))
+    if not isinstance(function, PiecewiseLinear) or not function.homogeneous:
         return None
-    if isinstance(op, LeakyRelu):
-        return f"leaky {node.arguments['negative_slope']}"
-    if isinstance(op, Clamp):
-        # Homogeneous ones clamp to a half-line that ends at zero, or not at all.
-        low, high = (node.arguments.get(end, node.arguments.get(f"{end}_val")) for end in ("min", "max"))
-        return "relu" if low == 0 else "below zero" if high == 0 else "identity"
-    return "abs" if node.target is aten.abs.default else "relu"
-
-
-def _ranks(net: Network, node: Node) -> Iterable[tuple[str, int]]:
-    """Which order statistics a selection computes, as ("largest", k) or ("smallest", k)."""
-    name, named = node.op.removeprefix("aten.").split(".")[0], node.arguments
-    if name in ("sort", "topk", "median"):
-        length = net.shape_of(node.args[0].name)[named["dim"]]
-        if name == "median":
-            return [("smallest", (length + 1) // 2)]
-        side = "largest" if name == "sort" or named["largest"] else "smallest"
-        return [(side, k) for k in range(1, (length if name == "sort" else named["k"]) + 1)]
-    if name == "kthvalue":
-        return [("smallest", named["k"])]
-    return [("smallest" if name in ("min", "amin", "minimum") else "largest", 1)]
+    names = {RELU: "relu", ABS: "abs", IDENTITY: "identity"}
+    return names.get(function, f"slopes {function.slopes}")
 
 
 def _free_parameters(folded: Network) -> int:
@@ -277,12 +245,22 @@ def _goes_around(net: Network, pool: Node) -> bool:
 
 def _shares(net: Network, node: Node) -> bool:
     """Whether a node is anything but a fully connected layer, an activation, or a new order of neurons."""
-    op = describe(node)
-    if isinstance(op, Linear):
+    if _is_linear(node):
         return _rows(node) != 1 or any(net.users[name] != (node,) for name in _weights(net, node))
-    if isinstance(op, Conv):
-        return True
-    return not isinstance(op, Rearrange) and _activation(node) is None
+    return not _only_moves(node) and _activation(node) is None
+
+
+def _is_linear(node: Node) -> bool:
+    """Return whether a node multiplies its last axis by a matrix, one row a neuron."""
+    op = describe(node)
+    names = op.layer(node)
+    return names is not None and op.channel_axes == (0, 1) and not op.is_convolution
+
+
+def _only_moves(node: Node) -> bool:
+    """Return whether a node gives the neurons of one tensor in another order, and adds none that is fixed."""
+    op = describe(node)
+    return op.interval is IntervalRule.MOVING and not op.addends
 
 
 def _weights(net: Network, node: Node) -> list[str]:
@@ -318,14 +296,14 @@ def fully_connected_widths(net: Network, wanted_by: str) -> tuple[int, ...]:
         at = f"'{node.op.removesuffix('.default')}' at {node.module or 'the top level'}"
         if last not in node.references:
             raise refuse(f"{at} does not read the node before it alone")
-        if isinstance(describe(node), Linear) and not affine:
+        if _is_linear(node) and not affine:
             if _rows(node) != 1 or (node.shape or ())[-1:] == ():
                 raise refuse(f"{at} is applied to several rows at once")
             widths.append((node.shape or ())[-1])
             affine = True
         elif _activation(node) == "relu" and affine:
             affine = False
-        elif not (isinstance(describe(node), Rearrange) and math.prod(node.shape or ()) == widths[-1]):
+        elif not (_only_moves(node) and math.prod(node.shape or ()) == widths[-1]):
             raise refuse(f"{at} is neither a linear layer nor the ReLU after one")
         last = node.name
     if not affine or net.output_names[0] != last:

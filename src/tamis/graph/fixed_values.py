@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tamis.graph.network import Network, Node, is_shape_arithmetic, references_in, resolve
-from tamis.graph.ops import describe
+from tamis.graph.ops import Entrywise, describe
 
-aten = torch.ops.aten
+SIZE = torch.ops.aten.sym_size.int
 
 
 class FixedValues(Mapping[str, Any]):
@@ -66,9 +66,9 @@ class FixedValues(Mapping[str, Any]):
         if node is None:
             value = self._copy(self.net.params[name] if name in self.net.params else self.net.constants[name])
             return value.zero_() if name == zeroed else value
-        if node.target is aten.sym_size.int and node.args[0].name in self.net.carries_data:
+        if node.target is SIZE and node.args[0].name in self.net.carries_data:
             return self.net.size_of(node, self.batch)
-        if node.target is aten.mul.Tensor:
+        if describe(node).entrywise(node) is Entrywise.PRODUCT:
             return _product(node, *resolve(node.args, lookup))
         value = node.target(*resolve(node.args, lookup), **resolve(node.kwargs, lookup))
         expanded = isinstance(value, Tensor) and 0 in value.stride()

@@ -13,13 +13,9 @@ import torch
 
 from tamis.errors import InvalidParameters
 from tamis.graph.network import Network, Node, Ref, resolve
-from tamis.graph.ops import Capability, capability
-from tamis.graph.ops.conv import Conv, ConvTranspose
-from tamis.graph.ops.linear import Linear
+from tamis.graph.ops import Capability, capability, describe
 
-aten = torch.ops.aten
-# Layers whose neurons' outputs are the channels that a batch-norm normalizes.
-FOLDABLE = (*Conv.targets, *ConvTranspose.targets, *Linear.targets)
+aten = torch.ops.aten  # of the nodes that are written here
 
 
 def foldable(net: Network) -> dict[str, str]:
@@ -31,8 +27,10 @@ def foldable(net: Network) -> dict[str, str]:
         before = node.args[0].name
         source = pairs.get(before, before)  # through a batch-norm that is folded already
         layer = net.node.get(source)
-        if layer is None or layer.target not in FOLDABLE or len(net.users[before]) != 1 or before in net.output_names:
+        if layer is None or not describe(layer).folds_batch_norm:
             continue
+        if len(net.users[before]) != 1 or before in net.output_names:
+            continue  # someone reads the layer's own outputs
         rank = len(net.shape_of(layer.arguments["weight"].name))
         if len(layer.shape or ()) != rank:
             continue  # no batch, or an axis too many: the batch-norm's channels are not the layer's
@@ -43,7 +41,7 @@ def foldable(net: Network) -> dict[str, str]:
 
 def is_affine_batch_norm(net: Network, node: Node) -> bool:
     """Whether a node is a batch normalization with fixed statistics."""
-    return node.target is aten.batch_norm.default and capability(net, node) is Capability.HOMOGENEOUS
+    return describe(node).is_batch_norm and capability(net, node) is Capability.HOMOGENEOUS
 
 
 def fold_batch_norm(net: Network, fold: bool = True) -> Network:
@@ -148,7 +146,7 @@ class _Folder:
     def _scaled_weight(self, bn: Node, layer: Node, weight: Ref, scale: Ref) -> Ref:
         """Each output channel's weights times its s; a grouped transposed kernel needs s laid out by groups."""
         channels, shape = (bn.shape or ())[1], self._shape(weight.name)
-        if layer.target in ConvTranspose.targets:
+        if describe(layer).channel_axes == (1, 0):
             groups = layer.arguments["groups"]
             rows, columns = shape[0] // groups, channels // groups
             table = self._emit(

@@ -12,7 +12,7 @@ from tamis.errors import InvalidInput, InvalidParameters
 from tamis.graph.fixed_values import FixedValues
 from tamis.graph.fold import fold_batch_norm, foldable
 from tamis.graph.network import Network
-from tamis.graph.ops import OPAQUE, Call, Capability, capability, describe
+from tamis.graph.ops import OPAQUE, Call, Capability, Entrywise, capability, describe
 from tamis.graph.symmetry import ONE, Layer, Scales
 
 POWERS = (1.0, 128.0, 4096.0)  # thesis, appendix E.1.2
@@ -20,7 +20,8 @@ POWERS = (1.0, 128.0, 4096.0)  # thesis, appendix E.1.2
 
 def symmetries(net: Network) -> Scales:
     """The rescaling symmetries of a network; channels of a convolution are rescaled whole."""
-    scales = Scales(net, frozenset(foldable(net)))
+    products = frozenset(node.name for node in net.nodes if describe(node).entrywise(node) is Entrywise.PRODUCT)
+    scales = Scales(net, frozenset(foldable(net)), products)
     fixed = FixedValues(net)
     values: dict[str, Any] = {}
     for name, shape in zip(net.inputs, net.input_shapes, strict=True):
@@ -138,6 +139,8 @@ def layer_weights(folded: Network, layer: Layer, values: Mapping[str, Any]) -> t
     node = folded.node[layer.node]
     if layer.weight not in node.arguments:  # a batch-norm written out as a product and a sum
         return values[f"{layer.node}.s"].flatten(), values[f"{layer.node}.t"].flatten()
-    bias = "self" if layer.weight == "mat2" and "mat1" in node.arguments else "bias"
-    weight, reference = values[node.arguments[layer.weight].name], node.arguments.get(bias)
+    arguments = describe(node).layer(node)
+    # Asked of the operation, since a batch-norm folded into the layer may have brought a bias that `layer` had not.
+    bias = arguments.bias if arguments else None
+    weight, reference = values[node.arguments[layer.weight].name], node.arguments.get(bias) if bias else None
     return weight, None if reference is None else values[reference.name].flatten().expand(len(layer.outgoing))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch._ops import OpOverload
 
-from tamis.graph.ops import REGISTRY
+from tamis.graph.ops import REGISTRY, Opaque
 
 POINTWISE = """
     absolute acos acosh addcdiv addcmul __and__ angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh asin atan2
@@ -106,4 +106,4 @@ NAMES = frozenset(
         *(SHAPES, INDEXING, CREATION, EXPORTED),
     )
     for name in group.split()
-) | {_name(target) for target in REGISTRY if isinstance(target, OpOverload)}
+) | {_name(target) for target, op in REGISTRY.items() if isinstance(target, OpOverload) and not isinstance(op, Opaque)}

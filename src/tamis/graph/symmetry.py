@@ -87,6 +87,7 @@ class Scales:
 
     net: Network
     folded: frozenset[str] = frozenset()  # batch-norms that are one neuron with the layer before them
+    products: frozenset[str] = frozenset()  # nodes that multiply two tensors entry by entry
     layers: list[Layer] = field(default_factory=list)
     rescalings: list[Rescaling] = field(default_factory=list)
     fed: list[Tensor] = field(default_factory=list)  # variables of neurons that something is added to after their layer
@@ -272,7 +273,7 @@ class Scales:
         if name in self.net.params:
             return name if self._used_once(name) and self.net.params[name].is_floating_point() else None
         source = self.net.node.get(name)
-        if source is None or source.target is not torch.ops.aten.mul.Tensor or not self._used_once(name):
+        if source is None or name not in self.products or not self._used_once(name):
             return None
         masks = self.net.params.keys() - self.net.trainable
         for factor, other in (("self", "other"), ("other", "self")):  # a pruning mask times a weight

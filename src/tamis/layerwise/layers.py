@@ -8,7 +8,7 @@ from typing import Literal
 
 from tamis.errors import InvalidInput
 from tamis.graph import Network, Node, Patterns, Ref, is_affine_batch_norm, selected
-from tamis.graph.ops import AddMM, Call, Conv, ConvTranspose, Linear, MatMul, describe
+from tamis.graph.ops import Call, describe
 from tamis.layerwise.layer_matrices import (
     ConvolutionLayout,
     DenseLayout,
@@ -114,15 +114,10 @@ def _candidates(net: Network, conv: Kernels) -> Iterator[Layer]:
 
 def _weight_and_inputs(net: Network, node: Node) -> tuple[str, str, str | None] | None:
     """Return the names of weight, data and bias, or None where a node is no layer with a parameter as its weight."""
-    op, named = describe(node), node.arguments
-    if isinstance(op, (Linear, Conv)):
-        weight, inputs, bias = named["weight"], named["input"], named["bias"]
-    elif isinstance(op, AddMM) and named["alpha"] == 1 and named["beta"] == 1:
-        weight, inputs, bias = named["mat2"], named["mat1"], named["self"]
-    elif isinstance(op, MatMul):
-        weight, inputs, bias = named.get("other", named.get("mat2")), named["self"], None
-    else:
+    named, names = node.arguments, describe(node).layer(node)
+    if names is None or names.scaled:
         return None
+    weight, inputs, bias = named[names.weight], named[names.inputs], named[names.bias] if names.bias else None
     if not isinstance(weight, Ref) or weight.name not in net.trainable or inputs.name not in net.carries_data:
         return None
     known_bias = bias.name if isinstance(bias, Ref) and bias.name in net.params else None
@@ -134,24 +129,22 @@ def _weight_and_inputs(net: Network, node: Node) -> tuple[str, str, str | None] 
 def _computed_weights(net: Network) -> Iterator[tuple[str, Node]]:
     """Yield the parameters that a layer's weight is computed from, as in weight normalization, with that layer."""
     for node in net.data_nodes:
-        op = describe(node)
-        if isinstance(op, (Linear, Conv, AddMM, MatMul)):
-            for argument in ("weight", "mat2", "other"):  # the names of the right operand
-                weight = node.arguments.get(argument)
-                if isinstance(weight, Ref) and weight.name in net.node and weight.name not in net.carries_data:
-                    yield from ((name, node) for name in net.trainable_sources(weight.name))
+        names = describe(node).layer(node)
+        weight = node.arguments[names.weight] if names else None
+        if isinstance(weight, Ref) and weight.name in net.node and weight.name not in net.carries_data:
+            yield from ((name, node) for name in net.trainable_sources(weight.name))
 
 
 def _layout_of(net: Network, node: Node, weight: str, per_channel: bool) -> MatrixLayout | None:
     op, shape = describe(node), tuple(net.params[weight].shape)
-    if not isinstance(op, Conv):
-        return DenseLayout.of(shape, transposed=not isinstance(op, Linear)) if len(shape) == 2 else None
     call = Call(node, lambda name: net.params.get(name), net.carries_data)
-    stride, padding, dilation = map(tuple, op.geometry(call)[1:])
-    if not isinstance(op, ConvTranspose):
-        return ConvolutionLayout.of(shape, call["groups"], Geometry(stride, padding, dilation), per_channel)
-    plain = Geometry((1,) * len(stride), padding, dilation)
-    return TransposedConvolutionLayout.of(shape, call["groups"], plain, stride, per_channel)
+    windows = op.windows(call)
+    if windows is None:
+        return DenseLayout.of(shape, transposed=op.channel_axes == (1, 0)) if len(shape) == 2 else None
+    geometry = Geometry(windows.stride, windows.padding, windows.dilation)
+    if windows.spacing is None:
+        return ConvolutionLayout.of(shape, call["groups"], geometry, per_channel)
+    return TransposedConvolutionLayout.of(shape, call["groups"], geometry, windows.spacing, per_channel)
 
 
 def _find_shift(net: Network, node: Node, bias: str | None, layout: MatrixLayout) -> Shift | None:

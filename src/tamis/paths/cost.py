@@ -14,15 +14,14 @@ from torch import Tensor
 
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph import FixedValues, Network, Node, fold_batch_norm, references_in, resolve
-from tamis.graph.ops import Capability, Rearrange, describe, require
+from tamis.graph.ops import Capability, Entrywise, describe, require
 from tamis.paths.norm import PathNorms
 from tamis.paths.passes import Lookup, Operation, adding_nodes, gather, ones_input, walk
 from tamis.paths.scaled import Scaled, is_weight, times_power_of_two
 from tamis.paths.weights import Magnitudes, Weights, stored_sources
 
-aten = torch.ops.aten
-ENTRYWISE_PRODUCTS = (aten.mul.Tensor, aten.mul.Scalar, aten.neg.default)
-ENTRYWISE_SUMS = (aten.add.Tensor, aten.sub.Tensor)
+# What makes each entry of a weight a multiple of one entry of a parameter.
+MULTIPLES = (Entrywise.PRODUCT, Entrywise.NEGATION, Entrywise.RESHAPE, Entrywise.MOVE)
 
 
 @dataclass(frozen=True)
@@ -338,11 +337,12 @@ class _Routes:
     def _input(self, param: str, node: Node) -> str:
         """Return the argument through which a node depends on the parameter, entry by entry and affinely."""
         names = [n for n in references_in(node.args) if param in self.sources.get(n, frozenset())]
-        if node.target in ENTRYWISE_SUMS:
+        entrywise = describe(node).entrywise(node)
+        if entrywise is Entrywise.SUM:
             places = [self._places(param, name) for name in names]
             clear = all(torch.equal(*torch.broadcast_tensors(places[0], other)) for other in places[1:])
         else:
-            clear = len(names) == 1 and node.target in (*ENTRYWISE_PRODUCTS, *Rearrange.targets)
+            clear = len(names) == 1 and entrywise in MULTIPLES
         if not clear:
             raise AssumptionViolated(
                 f"path_costs cannot attribute costs to '{param}': the weight '{node.name}' at "
@@ -358,7 +358,7 @@ class _Routes:
         node = self.net.node[name]
         source = self._input(param, node)
         places = self._places(param, source)
-        if node.target not in Rearrange.targets:
+        if not _moves(node):
             return places.expand(node.shape or ())
         moved: Tensor = node.target(*resolve(node.args, lambda ref: places if ref == source else self.fixed[ref]))
         return moved
@@ -368,7 +368,7 @@ class _Routes:
         while name != param:
             node = self.net.node[name]
             name = self._input(param, node)
-            if node.target in ENTRYWISE_SUMS:
+            if describe(node).entrywise(node) is Entrywise.SUM:
                 return False
         return True
 
@@ -379,10 +379,8 @@ class _Routes:
             name = self._input(param, node)
             source = self.net.params[name].shape if name in self.net.params else self.net.node[name].shape
             assert source is not None
-            if node.target in Rearrange.targets:
-                flow = self._moved_back(node, name, torch.Size(source), flow)
-            else:
-                flow = flow.sum_to_size(source)
+            moved = _moves(node)
+            flow = self._moved_back(node, name, torch.Size(source), flow) if moved else flow.sum_to_size(source)
         return flow
 
     def _moved_back(self, node: Node, name: str, shape: torch.Size, flow: Tensor) -> Tensor:
@@ -390,3 +388,8 @@ class _Routes:
             origin = torch.zeros(shape, dtype=torch.float64, device=flow.device, requires_grad=True)
             moved = node.target(*resolve(node.args, lambda ref: origin if ref == name else self.fixed[ref]))
             return torch.autograd.grad(moved, origin, flow)[0]
+
+
+def _moves(node: Node) -> bool:
+    entrywise = describe(node).entrywise(node)
+    return entrywise is not None and entrywise.moves

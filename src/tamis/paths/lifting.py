@@ -16,24 +16,7 @@ from torch import Tensor
 
 from tamis.errors import InvalidInput
 from tamis.graph import FixedValues, Network, Node, fold_batch_norm, references_in
-from tamis.graph.ops import (
-    AdaptiveMaxPool,
-    Call,
-    Capability,
-    Clamp,
-    LeakyRelu,
-    Maximum,
-    MaxPool,
-    Negate,
-    Order,
-    Pick,
-    Relu,
-    describe,
-    require,
-)
-
-aten = torch.ops.aten
-SELECTIONS = (MaxPool, AdaptiveMaxPool, Maximum, Order)
+from tamis.graph.ops import Call, Capability, PiecewiseLinear, describe, require
 
 
 @dataclass(frozen=True)
@@ -147,7 +130,7 @@ class _Enumerator:
         for node in self.net.data_nodes:
             call = Call(node, self._value, self.net.carries_data)
             self.values[node.name] = call.run()
-            if isinstance(describe(node), Pick):
+            if describe(node).picks_result:
                 source, index = node.args[0].name, node.args[1]
                 if (source, index) in self.paths:
                     self.paths[node.name, 0] = self.paths[source, index]
@@ -174,10 +157,11 @@ class _Enumerator:
         """Paths that end at a node's neurons: those of its antecedents, continued, and those that its biases start."""
         op = describe(node)
         bias = torch.zeros(result.numel(), dtype=torch.float64)
-        if isinstance(op, SELECTIONS):
-            edges = self._selected(node, call, index, result)
-        elif isinstance(op, Relu) and not isinstance(op, Negate):
-            edges = [self._activated(node, result)]
+        function = op.function(call)
+        if op.selects:
+            edges = self._selected(node, index, result)
+        elif isinstance(function, PiecewiseLinear):
+            edges = [self._activated(node, function)]
         else:
             edges, bias = self._affine(node, index)
         incoming = torch.zeros_like(bias)  # ‖θ^{→v}‖_q^q
@@ -195,21 +179,14 @@ class _Enumerator:
         carried = self._carried(node)
         zeros = [torch.zeros(self.values[name].shape, dtype=torch.float64) for name in carried]
 
-        def at(inputs: list[Tensor]) -> Tensor:
-            upcoming = iter(inputs)
-            call = Call(
-                node, lambda n: next(upcoming) if n in self.net.carries_data else self.fixed[n], self.net.carries_data
-            )
-            return _as_list(call.run())[index].flatten()
-
-        bias = at(zeros)
+        bias = self._run(node, index, zeros)
         edges = []
         for place, name in enumerate(carried):
             columns = []
             for j in range(zeros[place].numel()):
                 unit = torch.zeros_like(zeros[place])
                 unit.view(-1)[j] = 1.0
-                columns.append(at([*zeros[:place], unit, *zeros[place + 1 :]]) - bias)
+                columns.append(self._run(node, index, [*zeros[:place], unit, *zeros[place + 1 :]]) - bias)
             weights = torch.stack(columns, 1)
             v, u = weights.nonzero(as_tuple=True)
             edges.append(_Edges(name, v, u, weights[v, u], torch.ones(len(v), dtype=torch.float64)))
@@ -219,27 +196,19 @@ class _Enumerator:
         """The data that a node reads, once for every time it reads it."""
         return [name for name in references_in(node.arguments) if name in self.net.carries_data]
 
-    def _activated(self, node: Node, result: Tensor) -> _Edges:
-        """One edge a neuron; its activation says which side of zero it is on."""
+    def _activated(self, node: Node, function: PiecewiseLinear) -> _Edges:
+        """One edge a neuron, of the steepest slope; its activation says which side of zero it is on."""
         (name,) = self._carried(node)
-        x, op = self.values[name].flatten(), describe(node)
-        weight = 1.0
-        if node.target is aten.abs.default:
-            active = torch.where(x > 0, torch.ones_like(x), -1.0)
-        elif isinstance(op, LeakyRelu):
-            slope = node.arguments["negative_slope"]
-            weight = max(1.0, abs(slope))
-            active = torch.where(x > 0, torch.ones_like(x), slope) / weight
-        elif isinstance(op, Clamp):
-            active = (result.flatten() == x).double()
-        else:
-            active = (x > 0).double()
+        x = self.values[name].flatten()
+        below, above = function.slopes[0], function.slopes[-1]  # a homogeneous one has no kink but at zero
+        weight = max(abs(below), abs(above))
+        active = torch.where(x > 0, torch.full_like(x, above), below) / weight
         every = torch.arange(len(x))
         return _Edges(name, every, every, torch.full((len(x),), weight, dtype=torch.float64), active.double())
 
-    def _selected(self, node: Node, call: Call, index: int, result: Tensor) -> list[_Edges]:
+    def _selected(self, node: Node, index: int, result: Tensor) -> list[_Edges]:
         """An edge of weight one from every candidate; active from the first whose value was selected."""
-        members = [(name, *self._candidates(node, call, name, index, result)) for name in self._carried(node)]
+        members = self._candidates(node, index, result)
         taken = torch.zeros(result.numel(), dtype=torch.bool)
         edges = []
         for name, v, u in members:
@@ -251,23 +220,39 @@ class _Enumerator:
             edges.append(_Edges(name, v, u, torch.ones(len(v), dtype=torch.float64), active))
         return edges
 
-    def _candidates(self, node: Node, call: Call, name: str, index: int, result: Tensor) -> tuple[Tensor, Tensor]:
-        """Pairs (v, u): neuron v selects among neurons u of this tensor."""
-        op, x = describe(node), self.values[name]
-        if isinstance(op, Maximum):
-            places = torch.arange(x.numel()).view(x.shape).expand(result.shape).flatten()
-            return torch.arange(result.numel()), places
-        if isinstance(op, Order):
-            return _along(x, node.arguments.get("dim", []), result)
-        edges = []
-        for j in range(x.numel()):  # a pool over −1 with a single 1 shows which windows hold that neuron
-            probe = torch.full(x.shape, -1.0, dtype=torch.float64)
-            probe.view(-1)[j] = 1.0
-            found = (_as_list(call.run(self=probe))[index].flatten() == 1).nonzero().flatten()
-            edges.append(torch.stack([found, torch.full_like(found, j)]))
-        pairs = torch.cat(edges, 1)
-        pairs = pairs[:, torch.argsort(pairs[0] * x.numel() + pairs[1])]
-        return pairs[0], pairs[1]
+    def _candidates(self, node: Node, index: int, result: Tensor) -> list[tuple[str, Tensor, Tensor]]:
+        """For each tensor that is read, pairs (v, u): neuron v selects among neurons u of that tensor.
+
+        All n neurons get values of their own, 1 to n, and what v gives tells which of them it has selected. Handing the
+        values on in a circle, n times, changes the order of any set of neurons by a rotation at a time, so that each
+        of them is once the largest, once the second largest, and so on: whatever v selects by, each is selected once.
+        """
+        carried = self._carried(node)
+        shapes = [self.values[name].shape for name in carried]
+        sizes = [math.prod(shape) for shape in shapes]
+        total = sum(sizes)
+        owners: list[Tensor] = []
+        for shift in range(total):
+            values = (torch.arange(total) + shift) % total + 1
+            probes = [part.double().view(shape) for part, shape in zip(values.split(sizes), shapes, strict=True)]
+            owners.append((self._run(node, index, probes).long() - 1 - shift) % total)
+        places = torch.arange(result.numel()).repeat(total)
+        pairs = torch.unique(torch.stack([places, torch.cat(owners)], 1), dim=0)  # in order: by v, then by u
+        members, offset = [], 0
+        for name, size in zip(carried, sizes, strict=True):
+            mine = pairs[(pairs[:, 1] >= offset) & (pairs[:, 1] < offset + size)]
+            members.append((name, mine[:, 0], mine[:, 1] - offset))
+            offset += size
+        return members
+
+    def _run(self, node: Node, index: int, inputs: list[Tensor]) -> Tensor:
+        """One result of a node, flattened, for one tensor for every time that it reads data."""
+        upcoming = iter(inputs)
+
+        def lookup(name: str) -> Any:
+            return next(upcoming) if name in self.net.carries_data else self.fixed[name]
+
+        return _as_list(Call(node, lookup, self.net.carries_data).run())[index].flatten()
 
     # -- joining paths ---------------------------------------------------------------------------------------------
 
@@ -291,21 +276,6 @@ class _Enumerator:
         product = bias[end].abs() ** self.q + incoming[end] * table.product[path]
         phi, active = table.phi[path] * edges.weight[edge], table.active[path] * edges.active[edge]
         return _Paths(end, table.start[path], phi, active, product)
-
-
-def _along(x: Tensor, dim: Any, result: Tensor) -> tuple[Tensor, Tensor]:
-    """Each entry of `result` selects among all entries of x along some dimensions (all, if none is named)."""
-    dims = [d % x.dim() for d in (dim if isinstance(dim, (list, tuple)) else [dim])] or list(range(x.dim()))
-    kept = [d for d in range(x.dim()) if d not in dims]
-    lines = torch.arange(x.numel()).view(x.shape).permute(*kept, *dims).reshape(-1, math.prod(x.shape[d] for d in dims))
-    places = torch.arange(result.numel()).view(result.shape)
-    if result.dim() == x.dim():  # one or several selected along the dimension, which is still there
-        places = places.permute(*kept, *dims)
-    rows = places.reshape(len(lines), -1)  # results per line
-    v = rows[:, :, None].expand(-1, -1, lines.shape[1]).flatten()
-    u = lines[:, None, :].expand(-1, rows.shape[1], -1).flatten()
-    order = torch.argsort(v * x.numel() + u)
-    return v[order], u[order]
 
 
 def _as_list(value: Any) -> list[Tensor]:

@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 from tamis.graph import FixedValues, Network, Node, resolve
-from tamis.graph.ops import Rearrange
+from tamis.graph.ops import Entrywise, describe
 from tamis.paths.scaled import UNIT, extent, is_weight
 
-aten = torch.ops.aten
 SMALLEST_NORMAL, SMALLEST = 2.0**-1022, 2.0**-1074
 
 
@@ -101,23 +100,26 @@ class Weights(Mapping[str, Any]):
 
     def _compute_size(self, name: str, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
         node = self.net.node.get(name)
-        if node is not None and node.target is aten.rsqrt.default:
+        entrywise = None if node is None else describe(node).entrywise(node)
+        if node is None or entrywise is None:
+            # A parameter; or what a model computes in another way, which is what float64 makes of it.
+            return self._stored_size(name)
+        if entrywise is Entrywise.INVERSE_ROOT:
             return self._inverse_root(node, *self._size(node.args[0].name, known))
-        if node is not None and node.target in (aten.mul.Tensor, aten.add.Tensor, aten.sub.Tensor):
+        if entrywise in (Entrywise.PRODUCT, Entrywise.SUM):
             (a, k), (b, j) = (self._operand(each, known) for each in node.args[:2])
-            if node.target is aten.mul.Tensor:
+            if entrywise is Entrywise.PRODUCT:
                 return _product_size(a, b), k + j + 2
             if k or j:
                 return a + b * abs(node.arguments["alpha"]), max(k, j) + 2
             return self._stored_size(name)[0], 2  # one rounding of what is exact, however much cancels
-        if node is not None and node.target is aten.neg.default:
+        if entrywise is Entrywise.NEGATION:
             return self._size(node.args[0].name, known)
-        if node is not None and node.target in Rearrange.targets:
+        if entrywise.moves:
             size, count = self._size(node.args[0].name, known)
             moved: Tensor = node.target(size, *resolve(node.args[1:], self.fixed.evaluated))
             return moved.contiguous(), count
-        # A parameter; or what a model computes in another way, which is what float64 makes of it.
-        return self._stored_size(name)
+        return self._stored_size(name)  # a quotient: as above
 
     def _stored_size(self, name: str) -> tuple[Tensor, float]:
         return self.fixed.evaluated(name).double().abs_(), self.roundings

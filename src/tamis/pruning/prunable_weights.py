@@ -7,23 +7,7 @@ from dataclasses import dataclass
 
 from tamis.errors import InvalidInput, listed
 from tamis.graph import Network, Patterns, references_in, selected
-from tamis.graph.ops import (
-    AddMM,
-    Capability,
-    Conv,
-    ConvTranspose,
-    Einsum,
-    Linear,
-    MatMul,
-    Multiply,
-    Negate,
-    Rearrange,
-    capability,
-    describe,
-)
-
-LAYERS = (Linear, MatMul, AddMM, Einsum, Conv, ConvTranspose)
-ENTRY_BY_ENTRY = (Rearrange, Multiply, Negate)  # where they are homogeneous: a zero in, a zero out
+from tamis.graph.ops import Capability, capability, describe
 
 
 @dataclass(frozen=True)
@@ -52,7 +36,7 @@ def _met(net: Network, role: str) -> Iterator[str]:
     """Trainable parameters that data meets in a layer, as `multipliers` or as `addends`."""
     for node in net.data_nodes:
         op = describe(node)
-        if isinstance(op, LAYERS):
+        if op.prunable:
             met = references_in([node.arguments.get(argument) for argument in getattr(op, role)])
             for name in met:
                 if name not in net.carries_data:
@@ -68,7 +52,7 @@ def _refuse_computed(net: Network, param: str) -> None:
                 continue
             others = {source for name in node.references for source in net.trainable_sources(name)} - {param}
             homogeneous = capability(net, node) is Capability.HOMOGENEOUS  # w / 2 is, 2 / w is not
-            if others or not homogeneous or not isinstance(describe(node), ENTRY_BY_ENTRY):
+            if others or not homogeneous or not describe(node).keeps_zeros:
                 raise InvalidInput(
                     f"'{param}' cannot be pruned entry by entry: a weight is computed from it by '{node.op}' at "
                     f"{node.module or 'the top level'}{' with ' + listed(sorted(others)) if others else ''}; "

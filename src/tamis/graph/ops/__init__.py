@@ -5,65 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tamis.errors import InvalidInput, UnsupportedOp
-from tamis.graph.network import Network, Node
-from tamis.graph.ops import conv, linear, merge, norm, order, pointwise, pool, rearrange, upsample
+from tamis.errors import InvalidInput, UnsupportedOp, listed
+from tamis.graph.network import Network, Node, op_name
+from tamis.graph.ops import conv, linear, merge, norm, opaque, order, pointwise, pool, rearrange, upsample
 from tamis.graph.ops.base import Call as Call
 from tamis.graph.ops.base import Capability as Capability
+from tamis.graph.ops.base import Entrywise as Entrywise
+from tamis.graph.ops.base import IntervalRule as IntervalRule
+from tamis.graph.ops.base import LayerArguments as LayerArguments
 from tamis.graph.ops.base import Op as Op
-from tamis.graph.ops.conv import Conv as Conv
-from tamis.graph.ops.conv import ConvTranspose as ConvTranspose
+from tamis.graph.ops.base import Opaque as Opaque
+from tamis.graph.ops.base import Windows as Windows
 from tamis.graph.ops.conv import spaced as spaced
-from tamis.graph.ops.linear import AddMM as AddMM
-from tamis.graph.ops.linear import Einsum as Einsum
-from tamis.graph.ops.linear import Linear as Linear
-from tamis.graph.ops.linear import MatMul as MatMul
-from tamis.graph.ops.merge import Join as Join
-from tamis.graph.ops.merge import Maximum as Maximum
-from tamis.graph.ops.merge import Multiply as Multiply
-from tamis.graph.ops.order import Order as Order
-from tamis.graph.ops.pointwise import Clamp as Clamp
-from tamis.graph.ops.pointwise import LeakyRelu as LeakyRelu
-from tamis.graph.ops.pointwise import Negate as Negate
-from tamis.graph.ops.pointwise import Relu as Relu
-from tamis.graph.ops.pool import AdaptiveMaxPool as AdaptiveMaxPool
-from tamis.graph.ops.pool import MaxPool as MaxPool
-from tamis.graph.ops.rearrange import Pick as Pick
-from tamis.graph.ops.rearrange import Rearrange as Rearrange
+from tamis.graph.ops.scalar_functions import ABS as ABS
+from tamis.graph.ops.scalar_functions import RELU as RELU
+from tamis.graph.ops.scalar_functions import SIGMOID as SIGMOID
+from tamis.graph.ops.scalar_functions import TANH as TANH
+from tamis.graph.ops.scalar_functions import Exponential as Exponential
+from tamis.graph.ops.scalar_functions import PiecewiseLinear as PiecewiseLinear
+from tamis.graph.ops.scalar_functions import ScalarFunction as ScalarFunction
+from tamis.graph.ops.scalar_functions import Sigmoidal as Sigmoidal
+from tamis.graph.ops.scalar_functions import Sinusoid as Sinusoid
 
 __all__ = [
-    "AdaptiveMaxPool",
-    "AddMM",
+    "ABS",
+    "RELU",
+    "SIGMOID",
+    "TANH",
     "Call",
     "Capability",
-    "Clamp",
-    "Conv",
-    "ConvTranspose",
-    "Einsum",
-    "Join",
-    "LeakyRelu",
-    "Linear",
-    "MatMul",
-    "MaxPool",
-    "Maximum",
-    "Multiply",
-    "Negate",
-    "Order",
-    "Pick",
-    "Rearrange",
-    "Relu",
+    "Entrywise",
+    "Exponential",
+    "IntervalRule",
+    "LayerArguments",
+    "Op",
+    "Opaque",
+    "PiecewiseLinear",
+    "ScalarFunction",
+    "Sigmoidal",
+    "Sinusoid",
+    "Windows",
     "capability",
-    "conv",
     "describe",
-    "linear",
-    "merge",
-    "order",
-    "pointwise",
-    "pool",
-    "rearrange",
+    "register_op",
     "require",
     "spaced",
-    "upsample",
 ]
 
 
@@ -81,6 +67,8 @@ FAMILIES: tuple[Any, ...] = (
     pointwise.Elu,
     pointwise.Clamp,
     pointwise.Negate,
+    pointwise.Sigmoid,
+    pointwise.InverseRoot,
     merge.Add,
     merge.Multiply,
     merge.Divide,
@@ -96,18 +84,57 @@ FAMILIES: tuple[Any, ...] = (
     pool.Reduce,
     order.Order,
     upsample.Upsample,
+    opaque.Embedding,
+    opaque.LSTM,
+    opaque.GRU,
+    opaque.RNN,
+    opaque.Normalization,
 )
 OPAQUE = Op()
 REGISTRY: dict[Callable[..., Any], Op] = {target: family() for family in FAMILIES for target in family.targets}
 
 
+def register_op(op: Op) -> Op:
+    """Describe an operation that tamis does not know, so that everything here can treat it.
+
+    Args:
+        op: an object of a subclass of `Op`; what it must say is in docs/extending.md. `tamis.testing.check_op` checks
+            that it says the truth.
+
+    Returns:
+        The same object.
+
+    Raises:
+        InvalidInput: it names no targets, or one that is described already.
+
+    Example:
+        >>> tamis.register_op(RunningSum())
+    """
+    if not isinstance(op, Op):
+        hint = ": pass an object of it, not the class" if isinstance(op, type) and issubclass(op, Op) else ""
+        raise InvalidInput(f"register_op needs an Op, got {op!r}{hint}")
+    if not op.targets or not all(callable(target) for target in op.targets):
+        raise InvalidInput(
+            f"{type(op).__name__}.targets must name the operations that it describes, such as "
+            f"(torch.ops.aten.cumsum.default,), got {op.targets!r}"
+        )
+    taken = {op_name(target): type(REGISTRY[target]).__name__ for target in op.targets if target in REGISTRY}
+    if taken:
+        raise InvalidInput(
+            f"{type(op).__name__} cannot be registered: "
+            f"{listed(f'{name} is described by {owner} already' for name, owner in taken.items())}"
+        )
+    REGISTRY.update(dict.fromkeys(op.targets, op))
+    return op
+
+
 def describe(node: Node) -> Op:
-    """What is known of a node's operation."""
+    """Return what is known of a node's operation."""
     return REGISTRY.get(node.target, OPAQUE)
 
 
 def capability(net: Network, node: Node) -> Capability:
-    """What a node of a network admits."""
+    """Return what a node of a network admits."""
     return describe(node).capability(Call(node, lambda name: None, net.carries_data))
 
 

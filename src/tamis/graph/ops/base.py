@@ -1,12 +1,18 @@
-"""What every operation tells about itself, and the defaults: an operation nobody described is opaque."""
+"""What every operation tells about itself, and the defaults: an operation nobody described is opaque.
+
+The rest of tamis asks an operation, and never which class it is of: a new one is described in one place. What it is
+asked for are plain data, so that this package needs to know nothing of those that ask.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from typing import TYPE_CHECKING, Any, Literal
 
 from tamis.graph.network import Node, Ref, references_in, resolve
+from tamis.graph.ops.scalar_functions import ScalarFunction
 
 if TYPE_CHECKING:
     from tamis.graph.symmetry import Scales
@@ -24,6 +30,76 @@ class Capability(IntEnum):
     """1-Lipschitz in the sup-norm with f(0) = 0 (tanh, ReLU6)."""
     HOMOGENEOUS = 2
     """Neurons of a DAG ReLU network: affine maps, ReLU, k-max-pooling (thesis, Definition 2.2.2)."""
+
+
+class IntervalRule(Enum):
+    """How intervals pass through an operation."""
+
+    AFFINE = "affine"
+    MOVING = "moving"
+    """Each result is a copy of one argument's entry, or fixed: views, slices, padding, concatenation."""
+    SELECTING = "selecting"
+    """Each result is an order statistic of several entries: pooling by maximum, sorting."""
+    POINTWISE = "pointwise"
+    """Each result is a function of one entry, which the operation describes (`Op.function`)."""
+
+
+class Entrywise(Enum):
+    """How each entry of a result depends on one entry of each argument, where a weight is computed from others."""
+
+    RESHAPE = "reshape"
+    """All entries, each once, in the same order."""
+    MOVE = "move"
+    """Each entry is a copy of one entry of the first argument."""
+    NEGATION = "negation"
+    PRODUCT = "product"
+    QUOTIENT = "quotient"
+    SUM = "sum"
+    """a ± α b."""
+    INVERSE_ROOT = "inverse root"
+
+    @property
+    def moves(self) -> bool:
+        """Whether entries are copied, and nothing is computed."""
+        return self in (Entrywise.RESHAPE, Entrywise.MOVE)
+
+
+@dataclass(frozen=True)
+class LayerArguments:
+    """The names of the arguments of a layer: data times a weight, plus a bias.
+
+    Attributes:
+        inputs: the data, where the weight is fixed.
+        weight: the matrix or kernel.
+        bias: what is added; None where the operation has no argument for one.
+        scaled: whether this call multiplies product or bias by yet another number.
+    """
+
+    inputs: str
+    weight: str
+    bias: str | None
+    scaled: bool = False
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a convolution slides over its input: one number a dimension.
+
+    Attributes:
+        stride: from one window to the next.
+        padding: zeros around the input, as `torch.nn.functional.pad` takes them.
+        dilation: from one entry of a window to the next.
+        spacing: pixels of the input are that far apart, with zeros between them; None: they lie side by side. Only a
+            transposed convolution, which is a convolution of stride 1 over such an input, has one.
+    """
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    spacing: tuple[int, ...] | None = None
+
+
+Rank = tuple[Literal["largest", "smallest"], int]
 
 
 class Call:
@@ -79,11 +155,62 @@ class Op:
     targets: Targets = ()
     multipliers: tuple[str, ...] = ()  # arguments that multiply data where they are fixed
     addends: tuple[str, ...] = ()  # arguments that are added to data where they are fixed
+    fillings: tuple[str, ...] = ()  # arguments whose number stands in new entries, where it is not zero
     grows = True  # whether values may grow or shrink in `magnitude`, so that their scale must be watched
+    interval: IntervalRule | None = None  # how intervals pass through homogeneous calls; None: nobody knows
+    picks_result = False  # whether it takes one result of an operation that has several
+    is_batch_norm = False  # whether `fold` rewrites it
+    channel_axes: tuple[int, int] | None = None  # the weight's axes of outputs and inputs, where it is a layer
+    is_convolution = False  # whether it slides a kernel over its input (`windows` says how)
+    folds_batch_norm = False  # whether its neurons' outputs are the channels that a batch-norm after it normalizes
+    prunable = False  # whether `multipliers` are weights that can be pruned, and `addends` biases
+    keeps_zeros = False  # whether a zero of its one tensor stays a zero, and moves no other entry, in homogeneous calls
+    untouched = ""  # why what it reads is never compressed, in words that follow a colon
 
     def capability(self, call: Call) -> Capability:
         """What this call admits; may look at literal arguments and at which arguments are data, not at values."""
         return Capability.OPAQUE
+
+    # -- boxes and paths -------------------------------------------------------------------------------------------
+
+    def interval_rule(self, call: Call) -> IntervalRule | None:
+        """Return how intervals pass through this call; None where nobody knows, so that boxes refuse it."""
+        if self.function(call) is not None:
+            return IntervalRule.POINTWISE
+        return self.interval if self.capability(call) is Capability.HOMOGENEOUS else None
+
+    def function(self, call: Call) -> ScalarFunction | None:
+        """Return the function of one neuron that this call is; None for other kinds of operations."""
+        return None
+
+    @property
+    def selects(self) -> bool:
+        """Whether each result is one of the entries it is computed from: k-max-pooling."""
+        return self.interval is IntervalRule.SELECTING
+
+    def ranks(self, call: Call) -> list[Rank]:
+        """Return which order statistics a selection computes; the call's tensors need only have shapes."""
+        return [("largest", 1)]
+
+    # -- layers and their weights ----------------------------------------------------------------------------------
+
+    def layer(self, node: Node) -> LayerArguments | None:
+        """Return the arguments of a layer; None where the operation is no layer."""
+        return None
+
+    def windows(self, call: Call) -> Windows | None:
+        """Return how a convolution slides over its input; None for all other operations."""
+        return None
+
+    def entrywise(self, node: Node) -> Entrywise | None:
+        """Return how entries of the result depend on entries of fixed tensors; None where they do not one by one."""
+        return None
+
+    def added_number(self, node: Node) -> float | None:
+        """Return the number that this call adds to data and does nothing else; None where it does something else."""
+        return None
+
+    # -- magnitudes ------------------------------------------------------------------------------------------------
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
         """The call on |θ|^q with pooling replaced by a sum (thesis, Theorem 3.1.1), `one` standing for the number 1.
@@ -108,9 +235,26 @@ class Op:
         """
         return sum(x.numel() for x in call.data())
 
-    def macs(self, call: Call) -> int:
-        """Multiply-accumulates for one sample; the call's tensors need only have shapes."""
+    def products(self, call: Call) -> int:
+        """Return at most how many products an output neuron of an affine operation adds up.
+
+        The call's tensors need only have shapes, those for a batch of one.
+        """
+        return sum(x.numel() for x in call.data())
+
+    def macs(self, call: Call) -> int | None:
+        """Return the multiply-accumulates for one sample, None where they are not counted.
+
+        The call's tensors need only have shapes.
+        """
         return 0
+
+
+class Opaque(Op):
+    """An operation that is opaque in every call, and of which something else is known."""
+
+    def macs(self, call: Call) -> int | None:
+        return None
 
 
 def in_units(bias: Any, one: float) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import chain
 
@@ -9,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets, in_units
+from tamis.graph.network import Node
+from tamis.graph.ops.base import Call, Capability, IntervalRule, LayerArguments, Op, Targets, Windows, in_units
 from tamis.graph.ops.windows import MAX_POOL, per_dimension
 from tamis.graph.symmetry import Scales
 
@@ -29,7 +31,11 @@ class Conv(Op):
     )
     multipliers = ("weight",)
     addends = ("bias",)
-    channel_axes = (0, 1)  # of the kernel: outputs, inputs
+    interval = IntervalRule.AFFINE
+    channel_axes = (0, 1)
+    is_convolution = True
+    folds_batch_norm = True
+    prunable = True
 
     def capability(self, call: Call) -> Capability:
         fixed = not call.is_data("weight") and not call.is_data("bias")
@@ -53,8 +59,19 @@ class Conv(Op):
         weight = call["weight"]
         return weight.numel() // max(1, weight.shape[self.channel_axes[0]]) + 1
 
+    def products(self, call: Call) -> int:
+        shape = call["weight"].shape
+        return math.prod(shape) // shape[self.channel_axes[0]]
+
     def macs(self, call: Call) -> int:
         return call.run().numel() * call["weight"][0].numel()
+
+    def layer(self, node: Node) -> LayerArguments:
+        return LayerArguments("input", "weight", "bias")
+
+    def windows(self, call: Call) -> Windows:
+        _, stride, padding, dilation = self.geometry(call)
+        return Windows(tuple(stride), tuple(padding), tuple(dilation))
 
     @staticmethod
     def _largest_in_group(call: Call) -> Tensor:
@@ -106,6 +123,10 @@ class ConvTranspose(Conv):
         border = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding, strict=True)]
         sides = [(b, b + e) for b, e in zip(border, extra, strict=True)]
         return window, spacing, list(chain(*reversed(sides))), dilation
+
+    def windows(self, call: Call) -> Windows:
+        _, spacing, padding, dilation = self.geometry(call)
+        return Windows((1,) * len(spacing), tuple(padding), tuple(dilation), tuple(spacing))
 
     def macs(self, call: Call) -> int:
         return call["input"].numel() * call["weight"][0].numel()

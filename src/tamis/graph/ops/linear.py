@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets, in_units
+from tamis.graph.network import Node
+from tamis.graph.ops.base import Call, Capability, IntervalRule, LayerArguments, Op, Targets, in_units
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -19,6 +20,10 @@ class Linear(Op):
     targets: Targets = (aten.linear.default,)
     multipliers = ("weight",)
     addends = ("bias",)
+    interval = IntervalRule.AFFINE
+    channel_axes = (0, 1)
+    folds_batch_norm = True
+    prunable = True
 
     def capability(self, call: Call) -> Capability:
         fixed = not call.is_data("weight") and not call.is_data("bias")
@@ -41,8 +46,14 @@ class Linear(Op):
     def summands(self, call: Call) -> int:
         return call["weight"].shape[-1] + 1
 
+    def products(self, call: Call) -> int:
+        return int(call["weight"].shape[-1])
+
     def macs(self, call: Call) -> int:
         return call.run(bias=None).numel() * call["weight"].shape[-1]
+
+    def layer(self, node: Node) -> LayerArguments:
+        return LayerArguments("input", "weight", "bias")
 
 
 class MatMul(Op):
@@ -50,6 +61,9 @@ class MatMul(Op):
 
     targets: Targets = (aten.matmul.default, aten.mm.default, aten.bmm.default)
     multipliers = ("self", "other", "mat2")
+    interval = IntervalRule.AFFINE
+    channel_axes = (1, 0)
+    prunable = True
 
     def capability(self, call: Call) -> Capability:
         both = all(call.is_data(name) for name in self._sides(call))
@@ -85,9 +99,12 @@ class MatMul(Op):
         left, _ = self._sides(call)
         return call.run().numel() * call[left].shape[-1]
 
-    @staticmethod
-    def _sides(call: Call) -> tuple[str, str]:
-        return "self", ("mat2" if "mat2" in call.node.arguments else "other")
+    def layer(self, node: Node) -> LayerArguments:
+        return LayerArguments("self", "mat2" if "mat2" in node.arguments else "other", None)
+
+    def _sides(self, call: Call) -> tuple[str, str]:
+        names = self.layer(call.node)
+        return names.inputs, names.weight
 
 
 class AddMM(Op):
@@ -96,6 +113,9 @@ class AddMM(Op):
     targets: Targets = (aten.addmm.default,)
     multipliers = ("mat2",)
     addends = ("self",)
+    interval = IntervalRule.AFFINE
+    channel_axes = (1, 0)
+    prunable = True
 
     def capability(self, call: Call) -> Capability:
         fixed = not call.is_data("self") and not call.is_data("mat2")
@@ -118,12 +138,18 @@ class AddMM(Op):
     def macs(self, call: Call) -> int:
         return call["mat1"].numel() * call["mat2"].shape[-1]
 
+    def layer(self, node: Node) -> LayerArguments:
+        scaled = node.arguments["alpha"] != 1 or node.arguments["beta"] != 1
+        return LayerArguments("mat1", "mat2", "self", scaled)
+
 
 class Einsum(Op):
     """A contraction of data with at most one fixed tensor, its equation written out in full."""
 
     targets: Targets = (aten.einsum.default,)
     multipliers = ("tensors",)
+    interval = IntervalRule.AFFINE
+    prunable = True
 
     def capability(self, call: Call) -> Capability:
         data = [carries for _, carries in call.items("tensors")]
@@ -147,7 +173,7 @@ class Einsum(Op):
         index = tuple(slice(None) if label in kept else None for label in writes)
         return ordered[index] * torch.ones_like(call.run())
 
-    def macs(self, call: Call) -> int:
+    def macs(self, call: Call) -> int | None:
         labels = self._labels(call)
         if labels is None:
             return super().macs(call)

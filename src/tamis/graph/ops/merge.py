@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.network import Node, Ref
+from tamis.graph.ops.base import Call, Capability, Entrywise, IntervalRule, Op, Rank, Targets
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -25,6 +26,7 @@ class Add(Op):
         aten.rsub.Tensor,
     )
     addends = ("self", "other")
+    interval = IntervalRule.AFFINE
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS
@@ -48,12 +50,24 @@ class Add(Op):
         data, fixed = ("self", "other") if call.is_data("self") else ("other", "self")
         return scales.added(call.node, fixed, call[data])
 
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return Entrywise.SUM if node.target in (aten.add.Tensor, aten.sub.Tensor) else None
+
+    def added_number(self, node: Node) -> float | None:
+        term, other = node.args[:2]
+        if not isinstance(term, Ref) or isinstance(other, Ref) or node.op.startswith("aten.rsub"):
+            return None
+        sign = -1 if node.op.startswith("aten.sub") else 1
+        return float(sign * other * node.arguments["alpha"])
+
 
 class Multiply(Op):
     """Data times a number or a fixed tensor."""
 
     targets: Targets = (aten.mul.Tensor, aten.mul.Scalar)
     multipliers = ("self", "other")
+    interval = IntervalRule.AFFINE
+    keeps_zeros = True
 
     def capability(self, call: Call) -> Capability:
         return Capability.OPAQUE if call.is_data("self") and call.is_data("other") else Capability.HOMOGENEOUS
@@ -73,6 +87,9 @@ class Multiply(Op):
         data = call["self"] if call.is_data("self") else call["other"]
         return data.expand(call.shape)
 
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return Entrywise.PRODUCT
+
 
 class Divide(Multiply):
     """Data divided by a number."""
@@ -86,14 +103,24 @@ class Divide(Multiply):
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call["self"] / _factor(call["other"], q)
 
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return Entrywise.QUOTIENT
+
 
 class Maximum(Op):
     """The larger or smaller of two tensors: k-max-pooling over two neurons, or over a neuron and a constant."""
 
     targets: Targets = (aten.maximum.default, aten.minimum.default)
+    interval = IntervalRule.SELECTING
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS if call.is_data("self") and call.is_data("other") else Capability.OPAQUE
+
+    def interval_rule(self, call: Call) -> IntervalRule | None:
+        return self.interval  # the maximum with a fixed tensor is not homogeneous, but no trouble for intervals
+
+    def ranks(self, call: Call) -> list[Rank]:
+        return [("smallest" if call.node.target is aten.minimum.default else "largest", 1)]
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call["self"] + call["other"]
@@ -113,6 +140,7 @@ class Join(Op):
 
     targets: Targets = (aten.cat.default, aten.stack.default)
     addends = ("tensors",)
+    interval = IntervalRule.MOVING
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS

@@ -9,6 +9,7 @@ from tamis.graph.ops.base import Call, Capability, Op, Targets
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
+NORMALIZATION = "of a normalization: a few numbers per channel"
 
 
 class BatchNorm(Op):
@@ -18,6 +19,8 @@ class BatchNorm(Op):
     """
 
     targets: Targets = (aten.batch_norm.default,)
+    is_batch_norm = True
+    untouched = NORMALIZATION
 
     def capability(self, call: Call) -> Capability:
         evaluation = not call["training"] and call.node.arguments["running_mean"] is not None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.ops.base import Call, Capability, IntervalRule, Op, Rank, Targets
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -30,6 +30,7 @@ class Order(Op):
         aten.sort.default,
         aten.sort.stable,
     )
+    interval = IntervalRule.SELECTING
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS
@@ -45,6 +46,19 @@ class Order(Op):
 
     def ties(self, call: Call, scales: Scales) -> Any:
         return self._spread(call, scales.reduced(call["self"], self._dims(call), True))
+
+    def ranks(self, call: Call) -> list[Rank]:
+        name, named = call.node.op.removeprefix("aten.").split(".")[0], call.node.arguments
+        if name == "kthvalue":
+            return [("smallest", named["k"])]
+        if name in ("max", "amax", "min", "amin"):
+            return [("smallest" if name in ("min", "amin") else "largest", 1)]
+        length = call["self"].shape[named["dim"]]
+        if name == "median":  # the lower one of two in the middle
+            return [("smallest", (length + 1) // 2)]
+        several = length if name == "sort" else named["k"]
+        side: Literal["largest", "smallest"] = "largest" if name == "sort" or named["largest"] else "smallest"
+        return [(side, k) for k in range(1, several + 1)]
 
     @staticmethod
     def _dims(call: Call) -> tuple[int, ...]:

@@ -1,39 +1,66 @@
-"""Operations on one neuron at a time: activations and multiplication by a number."""
+"""Operations on one neuron at a time: activations, and the sign."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.network import Node
+from tamis.graph.ops.base import Call, Capability, Entrywise, IntervalRule, Op, Opaque, Targets
+from tamis.graph.ops.scalar_functions import (
+    ABS,
+    ASINH,
+    ATAN,
+    RELU,
+    RELU6,
+    SIGMOID,
+    SINE,
+    TANH,
+    Exponential,
+    PiecewiseLinear,
+    ScalarFunction,
+)
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
 
 
-class Relu(Op):
-    """ReLU, and |x|: homogeneous, and the identity on non-negative values."""
+class _OneNeuron(Op):
+    """The base of operations that are homogeneous, and the identity on non-negative magnitudes."""
 
     grows = False
-    targets: Targets = (aten.relu.default, aten.abs.default)
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
-        return call["self"]
+        value: Tensor = call["self"]
+        return value
 
     def reach(self, call: Call) -> Tensor:
-        return call["self"]
+        value: Tensor = call["self"]
+        return value
 
     def summands(self, call: Call) -> int:
         return 1
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
-        return call["self"]
+        value: Tensor = call["self"]
+        return value
 
 
-class LeakyRelu(Relu):
+class Relu(_OneNeuron):
+    """ReLU, and |x|: homogeneous, and the identity on non-negative values."""
+
+    targets: Targets = (aten.relu.default, aten.abs.default)
+
+    def function(self, call: Call) -> ScalarFunction | None:
+        return ABS if call.node.target is aten.abs.default else RELU
+
+
+class LeakyRelu(_OneNeuron):
     """x on one side of zero, slope · x on the other.
 
     An edge of weight m = max(1, |slope|) into a neuron whose path-activation is not 1 or 0 but 1/m or slope/m.
@@ -45,8 +72,11 @@ class LeakyRelu(Relu):
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         return call["self"] * max(1.0, abs(call["negative_slope"])) ** q
 
+    def function(self, call: Call) -> ScalarFunction | None:
+        return PiecewiseLinear((0.0,), (float(call["negative_slope"]), 1.0))
 
-class Lipschitz(Relu):
+
+class Lipschitz(_OneNeuron):
     """1-Lipschitz activations with f(0) = 0: never larger than the identity, but not homogeneous."""
 
     targets: Targets = (
@@ -60,6 +90,11 @@ class Lipschitz(Relu):
     def capability(self, call: Call) -> Capability:
         return Capability.LIPSCHITZ
 
+    def function(self, call: Call) -> ScalarFunction | None:
+        functions: dict[object, ScalarFunction] = {}
+        functions.update(zip(self.targets, (TANH, RELU6, SINE, ATAN, ASINH), strict=True))
+        return functions[call.node.target]
+
 
 class Elu(Lipschitz):
     """ELU: 1-Lipschitz while alpha and the two scales are at most one."""
@@ -70,6 +105,13 @@ class Elu(Lipschitz):
         slopes = (abs(call["scale"]), abs(call["alpha"] * call["scale"] * call["input_scale"]))
         return Capability.LIPSCHITZ if max(slopes) <= 1 else Capability.OPAQUE
 
+    def function(self, call: Call) -> ScalarFunction | None:
+        alpha, scale, rate = (float(call[name]) for name in ("alpha", "scale", "input_scale"))
+        left = alpha * scale * rate
+        # With other signs it does not rise everywhere, and its slopes below zero are not what `Exponential` says.
+        known = alpha >= 0 and scale >= 0 and rate > 0 and math.isfinite(left)
+        return Exponential(left, right=scale, rate=rate) if known else None
+
 
 class Clamp(Lipschitz):
     """Clamping to an interval that contains zero; to [0, ∞) it is ReLU."""
@@ -77,20 +119,50 @@ class Clamp(Lipschitz):
     targets: Targets = (aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default, aten.hardtanh.default)
 
     def capability(self, call: Call) -> Capability:
-        low, high = self._interval(call)
+        low, high = self._ends(call)
         if not low <= 0 <= high:
             return Capability.OPAQUE
-        one_sided = (low, high) in ((0, float("inf")), (float("-inf"), 0), (float("-inf"), float("inf")))
+        one_sided = (low, high) in ((0, math.inf), (-math.inf, 0), (-math.inf, math.inf))
         return Capability.HOMOGENEOUS if one_sided else Capability.LIPSCHITZ
 
+    def function(self, call: Call) -> ScalarFunction | None:
+        low, high = self._ends(call)
+        if not low < high:
+            return None
+        kinks = tuple(float(end) for end in (low, high) if math.isfinite(end))
+        return PiecewiseLinear(kinks, (*[0.0] * (low > -math.inf), 1.0, *[0.0] * (high < math.inf)))
+
     @staticmethod
-    def _interval(call: Call) -> tuple[float, float]:
+    def _ends(call: Call) -> tuple[float, float]:
         named = call.node.arguments
         low, high = named.get("min", named.get("min_val")), named.get("max", named.get("max_val"))
-        return (float("-inf") if low is None else low), (float("inf") if high is None else high)
+        return (-math.inf if low is None else low), (math.inf if high is None else high)
 
 
-class Negate(Relu):
+class Negate(_OneNeuron):
     """−x."""
 
     targets: Targets = (aten.neg.default,)
+    interval = IntervalRule.AFFINE
+    keeps_zeros = True
+
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return Entrywise.NEGATION
+
+
+class Sigmoid(Opaque):
+    """1/(1 + e^−x), which is 1/2 at zero: nothing that needs f(0) = 0 can treat it, but a box can."""
+
+    targets: Targets = (aten.sigmoid.default,)
+
+    def function(self, call: Call) -> ScalarFunction | None:
+        return SIGMOID
+
+
+class InverseRoot(Opaque):
+    """x^(−1/2): opaque to data, but what a batch-norm's weights are computed by."""
+
+    targets: Targets = (aten.rsqrt.default,)
+
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return Entrywise.INVERSE_ROOT

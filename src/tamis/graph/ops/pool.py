@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.ops.base import Call, Capability, IntervalRule, Op, Targets
 from tamis.graph.ops.windows import MAX_POOL, per_dimension
 from tamis.graph.symmetry import Scales
 
@@ -48,6 +48,7 @@ class MaxPool(_Pool):
         aten.max_pool2d_with_indices.default,
         aten.max_pool3d_with_indices.default,
     )
+    interval = IntervalRule.SELECTING
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
         x, (window, stride, padding, dilation) = call["self"], _geometry(call)
@@ -65,6 +66,7 @@ class AvgPool(_Pool):
     """The mean of each window: edges of weight 1/n, so (1/n)^q on |θ|^q, n as the call counts it."""
 
     targets: Targets = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
+    interval = IntervalRule.AFFINE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         mean = call.run()
@@ -90,6 +92,7 @@ class AdaptiveAvgPool(_Pool):
         aten.adaptive_avg_pool2d.default,
         aten.adaptive_avg_pool3d.default,
     )
+    interval = IntervalRule.AFFINE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         mean = call.run()
@@ -109,6 +112,7 @@ class AdaptiveMaxPool(_Pool):
         aten.adaptive_max_pool2d.default,
         aten.adaptive_max_pool3d.default,
     )
+    interval = IntervalRule.SELECTING
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
         x, size = call["self"], call["output_size"]
@@ -124,6 +128,7 @@ class Reduce(Op):
     """Mean or sum over whole dimensions."""
 
     targets: Targets = (aten.mean.dim, aten.mean.default, aten.sum.dim_IntList, aten.sum.default)
+    interval = IntervalRule.AFFINE
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS if call.node.arguments.get("dtype") is None else Capability.OPAQUE

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.network import Node
+from tamis.graph.ops.base import Call, Capability, Entrywise, IntervalRule, Op, Targets
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -17,6 +18,8 @@ class Rearrange(Op):
     """Every output neuron is a copy of one input neuron, or zero: the operation means the same on any kind of value."""
 
     grows = False
+    interval = IntervalRule.MOVING
+    keeps_zeros = True
     targets: Targets = (
         aten.reshape.default,
         aten.permute.default,
@@ -74,21 +77,35 @@ class Rearrange(Op):
         # Zeros that padding brings in become variable 0, which stands for "zero, so any scale".
         return call.run()
 
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return Entrywise.RESHAPE if node.target is aten.reshape.default else Entrywise.MOVE
+
 
 class Pad(Rearrange):
     """Padding with a constant; only zero keeps the network homogeneous without a bias of its own."""
 
     targets: Targets = (aten.constant_pad_nd.default, aten.pad.default)
+    fillings = ("value",)
 
     def capability(self, call: Call) -> Capability:
         constant = call.node.arguments.get("mode", "constant") == "constant"
         return Capability.OPAQUE if constant and call["value"] else Capability.HOMOGENEOUS
+
+    def interval_rule(self, call: Call) -> IntervalRule | None:
+        return self.interval  # padding with any number is no trouble for intervals
+
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return None  # it has entries that come from nowhere
 
 
 class Pick(Rearrange):
     """One of the results of an operation that has several."""
 
     targets: Targets = (operator.getitem,)
+    picks_result = True
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS if call.node.shape is not None else Capability.OPAQUE
+
+    def entrywise(self, node: Node) -> Entrywise | None:
+        return None  # its argument is a tuple, not a tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from tamis.graph.ops.base import Call, Capability, Op, Targets
+from tamis.graph.ops.base import Call, Capability, IntervalRule, Op, Targets
 from tamis.graph.symmetry import Scales
 
 aten = torch.ops.aten
@@ -22,6 +22,7 @@ class Upsample(Op):
         aten.upsample_trilinear3d.vec,
         aten.upsample_bicubic2d.vec,
     )
+    interval = IntervalRule.AFFINE
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tamis.bounds import Bound, box_deviation, exp_rounded_up, kind_of, log_rounded_up
+from tamis.bounds import Bound, box_deviation, exp_rounded_up, interval_rule, log_rounded_up
 from tamis.graph import Network, fold_batch_norm
 from tamis.verification.claim import PAD, PROOF, Case, Kind, Limits, Numbers
 from tamis.verification.schema import LARGEST_FLOAT
@@ -83,4 +83,4 @@ def check_boxes(net: Network) -> None:
     """Raise UnsupportedOp where an operation does not treat boxes."""
     folded = fold_batch_norm(net)
     for node in folded.data_nodes:
-        kind_of(folded, node, "boxes")
+        interval_rule(folded, node, "boxes")
