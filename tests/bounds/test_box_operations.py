@@ -9,7 +9,7 @@ import pytest
 import torch
 from bounds.box_attacks import holds
 from draws import normal
-from specimens import SPECIMENS
+from specimens import SPECIMENS, network
 
 import tamis
 from tamis.bounds.interval import Interval, interval
@@ -28,8 +28,7 @@ TARGETS = pytest.mark.parametrize(
 
 @cache
 def pair(target: Any) -> tuple[tamis.Network, tamis.Network, torch.Tensor]:
-    x = SPECIMENS[target].example()
-    net = tamis.trace(SPECIMENS[target].module(), x)
+    x, net = SPECIMENS[target].example(), network(target)
     generator = torch.Generator().manual_seed(3)
     moved = {n: net.params[n] + 0.2 * normal(generator, *net.params[n].shape) for n in net.trainable}
     return net, net.with_params(moved), x[:1] if net.batched else x

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import math
-from functools import cache
+import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from specimens import SPECIMENS
+from specimens import SPECIMENS, network
 
 import tamis
-from tamis.errors import UnsupportedOp
-from tamis.graph import fold_batch_norm
+from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph.network import op_name
-from tamis.graph.ops import REGISTRY, Capability, Opaque, capability
+from tamis.graph.ops import REGISTRY, Call, Capability, Op, Opaque, capability
+from tamis.testing import check_op
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths:UserWarning")
 
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "target" in metafunc.fixturenames:
-        metafunc.parametrize("target", [*SPECIMENS], ids=op_name)
-    if "homogeneous" in metafunc.fixturenames:
-        metafunc.parametrize("homogeneous", [t for t in SPECIMENS if t not in LIPSCHITZ_ONLY], ids=op_name)
-
-
 aten = torch.ops.aten
+EXTENDING = Path(__file__).parents[2] / "docs" / "extending.md"
 LIPSCHITZ_ONLY = {
     aten.tanh.default,
     aten.relu6.default,
@@ -37,84 +31,109 @@ LIPSCHITZ_ONLY = {
 }
 
 
-@cache
-def traced(target: Any) -> tuple[tamis.Network, torch.Tensor]:
-    specimen = SPECIMENS[target]
-    x = specimen.example()
-    net = tamis.trace(specimen.module(), x)
-    return net, x
-
-
-def one_sample(net: tamis.Network, x: torch.Tensor) -> torch.Tensor:
-    return x[:1] if net.batched else x
-
-
 def test_every_registered_operation_has_a_specimen() -> None:
     assert {target for target, op in REGISTRY.items() if not isinstance(op, Opaque)} == set(SPECIMENS)
 
 
-def test_tracing_keeps_the_operation_and_its_values(target: Any) -> None:
-    net, x = traced(target)
+@pytest.mark.parametrize("target", [*SPECIMENS], ids=op_name)
+def test_every_operation_is_what_it_says_it_is(target: Any) -> None:
+    net, x = network(target), SPECIMENS[target].example()
     assert any(node.target is target for node in net.nodes)
+    # Up to rounding: sums of products may be added up in another order where memory is aligned in another way.
     torch.testing.assert_close(net(x), SPECIMENS[target].module()(x), rtol=1e-12, atol=1e-12)
-
-
-def test_capability(target: Any) -> None:
-    net, _ = traced(target)
     least = min(capability(net, node) for node in net.data_nodes)
     assert least == (Capability.LIPSCHITZ if target in LIPSCHITZ_ONLY else Capability.HOMOGENEOUS)
-
-
-def test_writing_out_and_folding_batch_norm_change_no_output(target: Any) -> None:
-    net, x = traced(target)
-    for fold in (True, False):
-        torch.testing.assert_close(fold_batch_norm(net, fold)(x), net(x))
-
-
-def test_path_and_product_norms_equal_enumeration(homogeneous: Any) -> None:
-    net, x = traced(homogeneous)
-    x = one_sample(net, x)
-    for q in (0.5, 1, 2, 4):
-        lifted = tamis.lifting(net, x, q=q)
-        torch.testing.assert_close(lifted.realization(x), net(x).flatten(), rtol=1e-9, atol=1e-9)
-        for r in (1, 2, math.inf):
-            assert tamis.path_norm(net, q, r) == pytest.approx(lifted.norm(q, r), rel=1e-9)
-            assert tamis.product_norm(net, q, r) == pytest.approx(lifted.product_norm(r), rel=1e-9)
-
-
-def test_costs_equal_the_norm_with_and_without_each_coordinate(homogeneous: Any) -> None:
-    net, _ = traced(homogeneous)
-    costs, norm = tamis.path_costs(net), tamis.path_norm(net)
-    for name, values in costs.values.items():
-        for i in range(0, values.numel(), max(1, values.numel() // 3)):
-            without = net.params[name].clone()
-            without.view(-1)[i] = 0
-            lost = norm - tamis.path_norm(net.with_params({name: without}))
-            assert float(values.view(-1)[i]) == pytest.approx(lost, rel=1e-9, abs=1e-9 * norm)
-
-
-def test_rescaling_and_normalizing_change_no_output(target: Any) -> None:
-    net, x = traced(target)
-    for same in (tamis.rescale(net, seed=1), tamis.normalize(net), tamis.normalize(net, q=2)):
-        torch.testing.assert_close(same(x), net(x), rtol=1e-9, atol=1e-9)
-
-
-def test_metric_bounds_the_distance_of_outputs(target: Any) -> None:
-    net, x = traced(target)
-    generator = torch.Generator().manual_seed(7)
-    for spread in (0.01, 0.5, 5.0):
-        noise = {
-            n: spread * torch.randn(v.shape, generator=generator) for n, v in net.params.items() if n in net.trainable
-        }
-        other = net.with_params({name: net.params[name] + change for name, change in noise.items()})
-        distance = (net(x) - other(x)).abs()
-        distance = distance.flatten(1).sum(1) if net.batched else distance.sum()
-        bound = torch.as_tensor(tamis.path_metric(net, other, x))
-        assert bool((distance <= bound * (1 + 1e-12)).all())
+    check_op(REGISTRY[target], net, x)
 
 
 @pytest.mark.parametrize("call", [tamis.path_norm, tamis.path_costs, tamis.lifting, tamis.product_norm])
 def test_what_needs_homogeneity_refuses_by_name(call: Any) -> None:
-    net, _ = traced(aten.tanh.default)
     with pytest.raises(UnsupportedOp, match=r"needs a homogeneous network: 'aten\.tanh' at the top level of the model"):
-        call(net)
+        call(network(aten.tanh.default))
+
+
+# -- operations from outside ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Operations that a test registers are forgotten after it."""
+    before = dict(REGISTRY)
+    yield
+    REGISTRY.clear()
+    REGISTRY.update(before)
+
+
+@pytest.mark.usefixtures("registry")
+def test_the_example_of_the_docs_runs_as_printed() -> None:
+    """One file, from its imports to its check; without it the operation is opaque."""
+    (example,) = (
+        code for code in re.findall(r"```python\n(.*?)```", EXTENDING.read_text(), re.S) if "RunningSum" in code
+    )
+    found: dict[str, Any] = {}
+    exec(compile(example, str(EXTENDING), "exec"), found)
+    net = tamis.trace(found["model"], found["example"])
+    assert isinstance(REGISTRY[aten.cumsum.default], found["RunningSum"])
+    assert tamis.path_norm(net) > 0
+    del REGISTRY[aten.cumsum.default]
+    with pytest.raises(UnsupportedOp, match=r"'aten\.cumsum'"):
+        tamis.path_norm(net)
+
+
+class Sum(Op):
+    """A description of the running sum that is wrong in one member at a time."""
+
+    targets = (aten.cumsum.default,)
+
+    def capability(self, call: Call) -> Capability:
+        return Capability.HOMOGENEOUS
+
+    def magnitude(self, call: Call, q: float, one: float) -> Any:
+        return call.run()
+
+    def reach(self, call: Call) -> Any:
+        return call["self"].cummax(call["dim"]).values
+
+    def ties(self, call: Call, scales: Any) -> Any:
+        return scales.reduced(call["self"], call["dim"], True).expand(call.shape)
+
+
+class Sums(torch.nn.Module):
+    """A running sum of four neurons with signs and biases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = torch.nn.Linear(3, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.last(self.layer(x).relu().cumsum(1))
+        return result
+
+
+@pytest.mark.usefixtures("registry")
+@pytest.mark.parametrize(
+    ("member", "wrong", "message"),
+    [
+        ("magnitude", lambda self, call, q, one: call.run() / 2, "magnitude"),
+        ("reach", lambda self, call: call["self"], "product norm"),
+        ("ties", lambda self, call, scales: call["self"], "not close"),
+    ],
+)
+def test_a_description_that_is_wrong_is_found_out(member: str, wrong: Any, message: str) -> None:
+    torch.manual_seed(0)
+    op = tamis.register_op(type("Wrong", (Sum,), {member: wrong})())
+    example = torch.randn(2, 3, dtype=torch.float64)
+    with pytest.raises(AssertionError, match=message):
+        check_op(op, Sums().double(), example)
+
+
+@pytest.mark.usefixtures("registry")
+def test_what_cannot_be_registered_is_refused() -> None:
+    with pytest.raises(
+        InvalidInput, match="Relu2 cannot be registered: aten.relu.default is described by Relu already"
+    ):
+        tamis.register_op(type("Relu2", (Op,), {"targets": (aten.relu.default,)})())
+    with pytest.raises(InvalidInput, match="got <class .*Sum'>: pass an object of it, not the class"):
+        tamis.register_op(Sum)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"Empty.targets must name the operations .* got \(\)"):
+        tamis.register_op(type("Empty", (Op,), {})())

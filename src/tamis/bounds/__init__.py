@@ -45,9 +45,9 @@ from tamis.bounds.gpfq_rates import gpfq_in_subspace as gpfq_in_subspace
 from tamis.bounds.gpfq_rates import gpfq_new_data as gpfq_new_data
 from tamis.bounds.gpfq_rates import gpfq_relative_error as gpfq_relative_error
 from tamis.bounds.held_out import UNSEEN as UNSEEN
+from tamis.bounds.interval_affine import interval_rule as interval_rule
 from tamis.bounds.l1inf_class import L1InfConstants as L1InfConstants
 from tamis.bounds.l1inf_class import l1inf_constants as l1inf_constants
-from tamis.bounds.interval_affine import interval_rule as interval_rule
 from tamis.bounds.l1inf_classification import l1inf_classification as l1inf_classification
 from tamis.bounds.l1inf_classification import l1inf_lipschitz_vector_loss as l1inf_lipschitz_vector_loss
 from tamis.bounds.l1inf_output import l1inf_output as l1inf_output
