@@ -27,6 +27,7 @@ ORDER = [
     {"reports"},
     {"recipes"},
     {"sweeps"},
+    {"testing"},
     {"cli"},
     {"__main__"},
 ]

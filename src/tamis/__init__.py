@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from tamis import kronecker as kronecker
     from tamis import l1inf as l1inf
     from tamis import sweeps as sweeps
+    from tamis import testing as testing
     from tamis import training as training
     from tamis.artifact import Codes as Codes
     from tamis.artifact import Compressed as Compressed
     from tamis.artifact import Masks as Masks
     from tamis.artifact import load as load
+    from tamis.artifact.encodings import register_encoding as register_encoding
     from tamis.certificates import certify as certify
     from tamis.graph import Network as Network
     from tamis.graph import normalize as normalize
     from tamis.graph import rescale as rescale
     from tamis.graph import trace as trace
+    from tamis.graph.ops import register_op as register_op
     from tamis.layerwise import repair as repair
     from tamis.paths import Lifting as Lifting
     from tamis.paths import PathCosts as PathCosts
@@ -47,16 +50,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Packages whose own names are part of the public face, as `tamis.kronecker.Pattern` is.
-_PACKAGES = ("architecture", "bayes", "binary", "bounds", "kronecker", "l1inf", "sweeps", "training")
+_PACKAGES = ("architecture", "bayes", "binary", "bounds", "kronecker", "l1inf", "sweeps", "testing", "training")
 # The package that each public name comes from.
 _HOMES = {
     "Codes": "artifact",
     "Compressed": "artifact",
     "Masks": "artifact",
     "load": "artifact",
+    "register_encoding": "artifact.encodings",
     "certify": "certificates",
     "Network": "graph",
     "normalize": "graph",
+    "register_op": "graph.ops",
     "rescale": "graph",
     "trace": "graph",
     "repair": "layerwise",

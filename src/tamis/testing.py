@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,7 @@ from tamis.quantization import Quantizer, quantize
 
 __all__ = ["check_criterion", "check_encoding", "check_kernel", "check_op", "check_quantizer"]
 
-CLOSE = {"rtol": 1e-9, "atol": 1e-9}
-BAD_SHAPES = 3  # shapes and dtypes, beside its own, that an encoding is asked to decode to
+CLOSE = 1e-9  # how far two computations of one number may be apart, relative and absolute
 
 
 # -- operations ----------------------------------------------------------------------------------------------------
@@ -85,9 +85,9 @@ def _check_same_function(net: Network, x: Tensor) -> None:
     """Check that folding, rescaling and normalizing change no output (`ties`)."""
     outputs = net(x)
     for fold in (True, False):
-        torch.testing.assert_close(fold_batch_norm(net, fold)(x), outputs, **CLOSE)
+        torch.testing.assert_close(fold_batch_norm(net, fold)(x), outputs, rtol=CLOSE, atol=CLOSE)
     for same in (rescale(net, seed=1), normalize(net), normalize(net, q=2)):
-        torch.testing.assert_close(same(x), outputs, **CLOSE)
+        torch.testing.assert_close(same(x), outputs, rtol=CLOSE, atol=CLOSE)
 
 
 def _check_metric(net: Network, x: Tensor) -> None:
@@ -114,7 +114,7 @@ def _check_norms(net: Network, x: Tensor) -> None:
     x = _one_sample(net, x)
     for q in (0.5, 1, 2, 4):
         lifted = lifting(net, x, q=q)
-        torch.testing.assert_close(lifted.realization(x), net(x).flatten(), **CLOSE)
+        torch.testing.assert_close(lifted.realization(x), net(x).flatten(), rtol=CLOSE, atol=CLOSE)
         for r in (1, 2, math.inf):
             _assert_near(path_norm(net, q, r), lifted.norm(q, r), f"the path-norm of q = {q}, r = {r} (`magnitude`)")
             _assert_near(
@@ -176,11 +176,11 @@ def _small_convnet() -> tuple[Network, nn.Module, Tensor]:
     return trace(module, data[:2]), module, data
 
 
-def check_criterion(criterion: str | Criterion, net: Network | None = None) -> None:
+def check_criterion(criterion: Any, net: Network | None = None) -> None:
     """Check that a criterion scores every weight, and that `tamis.prune` can prune by it.
 
     Args:
-        criterion: the function, or the name of one that ships.
+        criterion: the function (`tamis.pruning.Criterion`), or the name of one that ships.
         net: a network to prune; a small convolutional one if none is given.
 
     Raises:
@@ -199,9 +199,10 @@ def check_criterion(criterion: str | Criterion, net: Network | None = None) -> N
         assert (masks.total, masks.pruned) == (total, wanted), (
             f"prune(amount={amount}) pruned {masks.pruned} of {masks.total} weights, not {wanted} of {total}"
         )
-    for scope in ("global", "layer"):
-        once = prune(net, 0.5, by=criterion, scope=scope, seed=1)  # type: ignore[arg-type]
-        twice = prune(once, 0.5, by=criterion, scope=scope, seed=2)  # type: ignore[arg-type]
+    scopes: tuple[Literal["global", "layer"], ...] = ("global", "layer")
+    for scope in scopes:
+        once = prune(net, 0.5, by=criterion, scope=scope, seed=1)
+        twice = prune(once, 0.5, by=criterion, scope=scope, seed=2)
         assert twice.masks.pruned > once.masks.pruned, f"pruning again (scope={scope!r}) prunes nothing more"
         back = [name for name in once.masks if bool((twice.masks[name] & ~once.masks[name]).any())]
         assert not back, f"pruning again (scope={scope!r}) brought back weights of {back[0]}"
@@ -262,8 +263,8 @@ def check_quantizer(method: str | Quantizer) -> None:
 
 
 def _check_repeatable(run: Callable[..., Compressed], net: Network, module: nn.Module, data: Tensor) -> None:
-    before, state = dict(net.params), {name: value.clone() for name, value in module.state_dict().items()}
-    before = {name: value.clone() for name, value in before.items()}
+    before = {name: value.clone() for name, value in net.params.items()}
+    state = {name: value.clone() for name, value in module.state_dict().items()}
     inputs, levels = data.clone(), [-0.4, 0.0, 0.3]
     one, other = run(inputs, levels=levels), run(inputs, levels=levels)
     _assert_same(one, other, "the same call gives something else")
@@ -507,15 +508,13 @@ def _check_product(name: str, pattern: Pattern, layout: str, batch: int, dtype: 
     wanted = dense_x @ matrix.T if first else matrix @ dense_x
     wanted.backward(gradient.double())
     what = f"backend '{name}', pattern {pattern.shape}, {layout}, a batch of {batch}, {dtype}"
-    close = {"rtol": 1e-12, "atol": 1e-12} if dtype is torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    slack = 1e-12 if dtype is torch.float64 else 1e-4
     assert y.shape == wanted.shape and y.dtype is dtype, f"{what}: {y.dtype} of shape {tuple(y.shape)}"
-    for label, found, right in (
-        ("product", y, wanted),
-        ("x", x.grad, dense_x.grad),
-        ("w", weight.grad, dense_weight.grad),
-    ):
-        assert found is not None and right is not None, f"{what}: no gradient of {label}"
-        torch.testing.assert_close(found.detach().double(), right.detach(), **close, msg=lambda text: f"{what}: {text}")
+    for found, right in ((y, wanted), (x.grad, dense_x.grad), (weight.grad, dense_weight.grad)):
+        assert found is not None and right is not None, f"{what}: it has no gradients"
+        torch.testing.assert_close(
+            found.detach().double(), right.detach(), rtol=slack, atol=slack, msg=lambda text: f"{what}: {text}"
+        )
     return True
 
 

@@ -7,6 +7,8 @@ from tamis.kronecker import tuning as tuning
 from tamis.kronecker.backends import BACKENDS as BACKENDS
 from tamis.kronecker.backends import BATCH_FIRST as BATCH_FIRST
 from tamis.kronecker.backends import DENSE as DENSE
+from tamis.kronecker.backends import Backend as Backend
+from tamis.kronecker.backends import register as register
 from tamis.kronecker.conv import KroneckerConv2d as KroneckerConv2d
 from tamis.kronecker.factorize import Factorization as Factorization
 from tamis.kronecker.factorize import factorize as factorize
@@ -37,6 +39,7 @@ __all__ = [
     "BACKENDS",
     "BATCH_FIRST",
     "DENSE",
+    "Backend",
     "Factorization",
     "KroneckerConv2d",
     "KroneckerLayer",
@@ -60,6 +63,7 @@ __all__ = [
     "patterns_of",
     "product_density",
     "rebuild_kronecker_layers",
+    "register",
     "replace",
     "suggest",
     "tuning",

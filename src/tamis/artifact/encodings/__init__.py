@@ -1,9 +1,10 @@
 """Encodings: exact ways of storing one tensor, of which a file takes the shortest for each.
 
-To add one, write an `Encoding` and give it to `tamis.register_encoding`; `tamis.testing.check_encoding` checks it. Its `encode` says what is stored, or
-None for a tensor that it cannot give back bit for bit, with its mask and its codes; its `decode` gives them back from
-that, and trusts nothing: what it reads may have been forged. What it stores is described in docs/format.md. An encoding
-keeps its name and meaning for ever, since files out there name it; one that must change becomes a new one.
+To add one, write an `Encoding` and give it to `tamis.register_encoding`; `tamis.testing.check_encoding` checks it. Its
+`encode` says what is stored, or None for a tensor that it cannot give back bit for bit, with its mask and its codes.
+Its `decode` gives them back from that, and trusts nothing: what it reads may have been forged. What those that ship
+store is described in docs/format.md. An encoding keeps its name and meaning for ever, since files out there name it;
+one that must change becomes a new one.
 """
 
 from tamis.errors import InvalidInput
