@@ -206,14 +206,14 @@ CITATIONS: dict[str, str] = {
 
 
 def citation(key: str) -> str:
-    """The BibTeX entry of a work."""
+    """Return the BibTeX entry of a work."""
     if key not in CITATIONS:
         raise KeyError(f"no citation '{key}'; known: {', '.join(sorted(CITATIONS))}")
     return CITATIONS[key]
 
 
 def cite(source: str) -> str:
-    """A citation key, and the place in that work if one follows, as people write them.
+    """Write a citation key, and the place in that work if one follows, as people do.
 
     Example:
         >>> cite("gonon2024thesis, Theorem 3.4.1")
@@ -226,7 +226,7 @@ def cite(source: str) -> str:
 
 
 def reference(key: str) -> str:
-    """A work with its authors, year and title, as a list of references has it.
+    """Write a work with its authors, year and title, as a list of references has it.
 
     Example:
         >>> reference("lybrand2021gpfq")
@@ -240,7 +240,7 @@ def _authors(key: str) -> list[str]:
 
 
 def _field(key: str, name: str) -> str:
-    """A field of a work, without what is there for BibTeX: braces, accents of TeX, ends of lines."""
+    """Return a field of a work without BibTeX's markup: braces, TeX accents, ends of lines."""
     match = re.search(rf"^  {name} *= {{(.*?)}},?$", citation(key), re.MULTILINE | re.DOTALL)
     assert match is not None, f"{key} has no {name}"
     accented = re.sub(r"\\'(\w)", lambda letter: normalize("NFC", letter[1] + "\N{COMBINING ACUTE ACCENT}"), match[1])

@@ -1,10 +1,10 @@
-"""What can go wrong, said in the user's own words: messages carry the names, shapes and values that were passed in."""
+"""The errors that tamis raises; their messages repeat the names, shapes and values that the user passed in."""
 
 from collections.abc import Iterable
 
 
 def listed(names: Iterable[str], most: int = 6) -> str:
-    """The first few names, for a message.
+    """Join the first few names with commas, for a message.
 
     Example:
         >>> listed(["a", "b", "c"], most=2)

@@ -1,4 +1,4 @@
-"""Modules and what is in them, by the names that a user typed: of a model's factory, or of a data loader."""
+"""Importing modules, and what is in them, by names that a user typed: a model's factory, or a data loader."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOVED = {"tamis.train.models": "tamis.training.models"}
 
 
 def import_named(name: str) -> ModuleType:
-    """An installed module, or else one of the current folder.
+    """Import an installed module, or else one of the current folder.
 
     The folder is looked at last: a file there must not stand in for a package that an installed one imports.
 
     Raises:
-        InvalidInput: there is none, or it fails.
+        InvalidInput: there is no such module, or importing it fails.
     """
     directory = os.getcwd()
     name = _MOVED.get(name, name)
@@ -43,7 +43,7 @@ def import_named(name: str) -> ModuleType:
 
 
 def attribute(module: ModuleType, path: str) -> Any:
-    """What stands under a name, or names with points between, in a module."""
+    """Return what a module has under a name, or under names with points between."""
     try:
         return attrgetter(path)(module)
     except AttributeError:

@@ -1,4 +1,4 @@
-"""How long work says how far it is: a bar for people, a callback for programs, or nothing.
+"""Progress of long calls: a bar for people, a callback for programs, or nothing.
 
 A call that takes long has an argument `progress`: True for a bar on a terminal and a line now and then elsewhere,
 False for silence, or a function that is called with a `Progress` each time.
@@ -43,7 +43,7 @@ Listener = bool | Callable[[Progress], Any]
 
 @contextmanager
 def reporting(progress: Listener, task: str, total: int) -> Iterator[Callable[..., None]]:
-    """Gives a function `report(done, **figures)` that tells whoever wants to know.
+    """Yield a function `report(done, **figures)` that passes progress on to whoever asked for it.
 
     Example:
         >>> with reporting(progress, "training", epochs) as report:

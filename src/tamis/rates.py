@@ -1,4 +1,4 @@
-"""Parts of all as people write them: 0.01, 1%, or 1pt for a percentage point."""
+"""Rates as people write them: 0.01, 1%, or 1pt for a percentage point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _RATE = re.compile(r"((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?)\s*(%
 
 
 def as_rate(value: Any) -> float | None:
-    """A rate from 0 to 1, a number or as text, by the float that is next to what is written; None if it is none.
+    """Read a rate from 0 to 1, given as a number or as text, as the nearest float; return None for anything else.
 
     Example:
         >>> as_rate("1 pt"), as_rate("0.7%"), as_rate(0.02), as_rate("1e-3"), as_rate(2)
