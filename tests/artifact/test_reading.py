@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from tamis.artifact.encodings.coded_digits import from_row
 from tamis.artifact.format import read, write
-from tamis.artifact.format_v2 import _joined
+from tamis.artifact.format_v2 import _join_bytes
 from tamis.errors import CorruptArtifact
 from tamis.kernels import dispatch
 
@@ -27,7 +27,7 @@ needs_extension = pytest.mark.skipif(dispatch.native() is None, reason=dispatch.
 def test_bytes_of_numbers_are_joined(width: int, count: int, start: int, seed: int) -> None:
     rows = np.random.default_rng(seed).integers(0, 256, (width, start + count + 3), dtype=np.uint8)
     lower, top = rows[:-1, start : start + count], rows[-1, start : start + count]
-    assert _joined(lower, top).tolist() == rows[:, start : start + count].T.reshape(-1).tolist()
+    assert _join_bytes(lower, top).tolist() == rows[:, start : start + count].T.reshape(-1).tolist()
 
 
 def test_a_file_is_read_alike_without_the_extension(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

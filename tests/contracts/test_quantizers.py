@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.artifact import Compressed
 from tamis.errors import InvalidInput
-from tamis.layerwise import with_ridge
+from tamis.layerwise import add_ridge
 from tamis.quantization import Method, Recursion
 from tamis.quantization.msq import msq
 from tamis.quantization.quantizer import METHODS
@@ -227,7 +227,7 @@ def test_more_levels_are_nearer(method: Any) -> None:
 
 def refit(weights: Tensor, gram: Any) -> Recursion:
     """w + (G + εI)⁻¹ E w, each weight to its nearest level: a method as a user writes it."""
-    moved = torch.linalg.solve(with_ridge(gram.inputs), gram.drift @ weights.mT).mT
+    moved = torch.linalg.solve(add_ridge(gram.inputs), gram.drift @ weights.mT).mT
     start = (weights + moved).contiguous()
     return Recursion(start, start, coupling=None)
 
