@@ -30,7 +30,7 @@ def shipped() -> list[Entry]:
 
     Example:
         >>> [entry.name for entry in shipped()][:3]
-        ['binary', 'four-bit', 'gpfq']
+        ['architecture', 'binary', 'four-bit']
     """
     return [Entry(path.stem, path, _comment(path)) for path in sorted(SHIPPED.glob("*.yaml"))]
 
