@@ -414,7 +414,9 @@ def _same_codes(one: Codes | None, other: Codes | None) -> bool:
 
 
 def _check_own_memory(encoding: Encoding, content: Decoded, stored: Encoded) -> None:
-    """Check that what comes back does not change with the parts it was read from; spoils these."""
+    """Check that what comes back does not change with the parts it was read from."""
+    # Copies are spoilt: parts may share memory with the specimen, and specimens with one another.
+    stored = Encoded({name: part.clone() for name, part in stored.parts.items()}, stored.parameters)
     result = _decode(encoding, stored, content)
     codes = [] if result.codes is None else [result.codes.indices, result.codes.levels, result.codes.scales]
     results = [value for value in (result.tensor, result.mask, *codes) if value is not None]
