@@ -13,7 +13,7 @@ from tamis import bounds
 
 # What serves other packages: checks of arguments, arithmetic that rounds up, and kinds of operations.
 HELPERS = {
-    *("check_count", "check_number", "check_positive", "as_expert_weights", "kind_of"),
+    *("check_count", "check_number", "check_positive", "as_expert_weights", "interval_rule"),
     *("log_rounded_up", "exp_rounded_up", "sum_rounded_up"),
 }
 THEOREMS = [name for name in bounds.__all__ if name not in HELPERS and not name.isupper()]
