@@ -309,7 +309,7 @@ def test_no_command_runs_what_a_file_brings(forged, tmp_path, monkeypatch, comma
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("resnet20", r"got 'resnet20'; did you mean tamis\.train\.models:resnet20\?"),
+        ("resnet20", r"got 'resnet20'; did you mean tamis\.training\.models:resnet20\?"),
         ("weights.pth", r"must be a \.pt2 file or package\.module:factory, got 'weights\.pth'"),
         (":factory", "got ':factory'"),
         ("no_such_package.models:factory", "no module 'no_such_package' in"),
