@@ -1,8 +1,7 @@
 """The picture of a run of the online learner."""
 
-from tamis.bayes.account import LEARNER
-
 from tamis.bayes import BOUND, GUESS
+from tamis.bayes.summary import LEARNER
 from tamis.reports.online_panels import online_panels
 
 
