@@ -1,4 +1,4 @@
-"""Architectures apart from weights: search for which connections a network needs, and train them anew on another task.
+"""An architecture is found apart from its weights: search for the connections a network needs, then train them anew.
 
 Reference: colombo2021architecture.
 """

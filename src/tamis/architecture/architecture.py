@@ -1,4 +1,4 @@
-"""An architecture: which connections a network has, as a value and as a file, without any weights."""
+"""An architecture says which connections a network has, as a value and as a file, without any weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DIGEST_SIZE = hashlib.sha256().digest_size
 
 
 class Architecture:
-    """The connections of a network that are kept: a mask for each layer, by the name of its weight.
+    """An architecture is the set of connections that a network keeps: a mask for each layer, by its weight's name.
 
     The file that `save` writes holds a line that names its kind, a line of JSON with names and shapes, the masks with
     eight connections a byte, and the sha256 of all this. The same masks give the same bytes. What samples they were
@@ -64,22 +64,22 @@ class Architecture:
 
     @property
     def sparsity(self) -> float:
-        """The fraction of connections that is gone."""
+        """Return the fraction of connections that is gone."""
         return self.masks.sparsity
 
     @property
     def densities(self) -> dict[str, float]:
-        """The fraction of connections that is kept in each layer, 1ᵀm⁽ˡ⁾ / D⁽ˡ⁾ (section 3.3)."""
+        """Return the fraction of connections that is kept in each layer, 1ᵀm⁽ˡ⁾ / D⁽ˡ⁾ (section 3.3)."""
         return {name: int(mask.count_nonzero()) / max(mask.numel(), 1) for name, mask in self.masks.items()}
 
     @property
     def fingerprint(self) -> str:
-        """The sha256 of the names and shapes of the layers: two networks with the same one can exchange masks."""
+        """Return the sha256 of the layers' names and shapes; networks with the same one can exchange masks."""
         lines = [f"{name} {tuple(mask.shape)}" for name, mask in sorted(self.masks.items())]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def check_fits(self, model: nn.Module) -> None:
-        """Raise InvalidParameters, which names the first layer that a model does not have, or has in another shape."""
+        """Raise InvalidParameters, naming the first layer that a model does not have or has in another shape."""
         shapes = {name: tuple(param.shape) for name, param in named_parameters(model).items()}
         for name, mask in self.masks.items():
             if name not in shapes:
@@ -105,7 +105,7 @@ class Architecture:
 
     @classmethod
     def load(cls, path: str | Path) -> Architecture:
-        """Read what `save` wrote; CorruptArtifact where a file is anything else, or changed by a single bit."""
+        """Read what `save` wrote; raise CorruptArtifact for any other file, or one that has changed by a single bit."""
         stored = Path(path).read_bytes()
         content, digest = stored[:-DIGEST_SIZE], stored[-DIGEST_SIZE:]
         if not content.startswith(MAGIC):
@@ -120,7 +120,7 @@ class Architecture:
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 
     def _content(self, more: Mapping[str, str] | None = None) -> bytes:
-        """Return the file's content before the sha256: the same for the same masks, whatever their order."""
+        """Return the file's content before the sha256, which is the same for the same masks in any order."""
         masks = dict(sorted(self.masks.items()))
         shapes = {name: list(mask.shape) for name, mask in masks.items()}
         bits = np.concatenate([mask.flatten().numpy() for mask in masks.values()])
@@ -156,7 +156,7 @@ def count_kept_connections(sparsity: float, total: int) -> int:
 
 
 def keep_largest(scores: Mapping[str, Tensor], keep: int) -> dict[str, Tensor]:
-    """Return masks of the `keep` largest scores of all layers together; of equal ones, the first are kept.
+    """Return masks of the `keep` largest scores of all layers together; among equal scores, keep the first.
 
     Example:
         >>> keep_largest({"a": torch.tensor([1.0, 3.0]), "b": torch.tensor([3.0, 2.0])}, 1)

@@ -1,4 +1,4 @@
-"""The baselines of a search: as many connections at random, or those that iterative magnitude pruning leaves."""
+"""A search is compared with two baselines: as many random connections, and iterative magnitude pruning."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def amount_per_round(sparsity: float, rounds: int) -> float:
 
 
 def _check_same_layers(model: nn.Module, data: Data, maskable: Collection[str]) -> None:
-    """Raise InvalidInput where pruning would choose among other weights than a search masks."""
+    """Raise InvalidInput where pruning would choose among other weights than those a search masks."""
     network = trace(deepcopy(model).cpu(), data.example.cpu())
     differences = {*candidates(network).names} ^ {*maskable}
     if differences:

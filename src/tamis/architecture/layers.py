@@ -1,4 +1,4 @@
-"""The weights of a module whose connections can be masked: those of its linear and convolution layers."""
+"""Connections can be masked in the weights of a module's linear and convolution layers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tamis.graph import Patterns, as_patterns, matches
 
 
 def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patterns = None) -> dict[str, list[str]]:
-    """List the names of each weight that patterns choose, by the first of them; tied weights have several.
+    """List all names of each weight that the patterns choose, keyed by its first name; a tied weight has several.
 
     Args:
         model: any module.

@@ -1,4 +1,4 @@
-"""Reshuffling: random connections, as many in each layer as an architecture has there."""
+"""Reshuffling draws random connections, as many in each layer as an architecture has there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tamis.architecture.architecture import Architecture
 
 
 def reshuffle(architecture: Architecture, seed: int) -> Architecture:
-    """Permute the mask of each layer at random (section 3.3, Table 1): every |m⁽ˡ⁾| stays, nothing else does.
+    """Permute the mask of each layer at random, which keeps every |m⁽ˡ⁾| and nothing else (section 3.3, Table 1).
 
     What it loses against the architecture is what the choice of connections was worth; what it keeps is what the
     density of each layer is worth.

@@ -1,4 +1,4 @@
-"""The search for an architecture: weights and masks trained together until few enough connections are left (A.1)."""
+"""A search trains weights and masks together until few enough connections are left (algorithm A.1)."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def search(
 
 
 class _Found(Exception):
-    """An exception that ends the training: the masks stand, and nothing that follows would change them."""
+    """This exception ends the training: the masks are found, and no later step would change them."""
 
     def __init__(self, architecture: Architecture) -> None:
         super().__init__(f"{architecture!r}")
@@ -128,7 +128,7 @@ class _Found(Exception):
 
 
 class _SearchMasks(Masks):
-    """Masks that are still searched for: training takes a step of the masks where it would hold zeros.
+    """These masks are still being searched for: where training would hold zeros, it takes a step of the masks.
 
     Args:
         keep: how many connections to end with.
@@ -143,7 +143,7 @@ class _SearchMasks(Masks):
 
     @property
     def sparsity(self) -> float:
-        """The sparsity of the masks as they are now."""
+        """Return the sparsity of the masks as they are now."""
         return 0.0 if self._relaxed is None else self._relaxed.sparsity
 
     def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
@@ -154,7 +154,7 @@ class _SearchMasks(Masks):
 
 
 class _Steps(Hold):
-    """The steps of masks beside those of an optimizer; `release()` ends them."""
+    """These are the steps of the masks beside those of an optimizer; `release()` ends them."""
 
     def __init__(self, masks: _SearchMasks, relaxed: TwoTemperature, optimizer: Optimizer) -> None:
         self.masks, self.relaxed, self.optimizer = masks, relaxed, optimizer
@@ -170,7 +170,7 @@ class _Steps(Hold):
 
 
 def _default_gamma(settings: Settings, examples: int, mask_rate: float, spread: float) -> float:
-    """Compute γ with which the penalty alone takes w from three times its spread to 0 in half of the epochs.
+    """Compute the γ with which the penalty alone takes w from three times its spread to 0 in half of the epochs.
 
     Steps w ← w − 2αγ(1 + w) give log(1 + w) ← log(1 + w) − 2αγ, so that γ = log(1 + 3ε_w) / (2 Σα).
     """
@@ -190,7 +190,7 @@ def _cut_to_sparsity(relaxed: TwoTemperature, sparsity: float, epochs: int) -> A
 
 
 def _describe_search(relaxed: TwoTemperature, data: Data, settings: Settings) -> dict[str, Any]:
-    """Return what is searched, on what and how, keyed by the words of the message that says what differs."""
+    """Describe what is searched, on what and how, keyed by the words that an error message uses for each."""
     shapes = {f"the shape of '{name}'": list(w.shape) for name, w in relaxed.logits.items()}
     temperatures = {"t_l": relaxed.t_l, "t_s": relaxed.t_s}
     plain = {**asdict(settings), "milestones": list(settings.milestones)}
@@ -198,7 +198,7 @@ def _describe_search(relaxed: TwoTemperature, data: Data, settings: Settings) ->
 
 
 def _check_same_search(folder: Path, question: dict[str, Any], team: Team) -> None:
-    """Raise InvalidInput where a directory holds another search; else note this one there."""
+    """Raise InvalidInput where a directory holds another search; otherwise record this one there."""
     path = folder / SEARCH_FILE
     if path.exists():
         begun = _read_search(path)

@@ -1,4 +1,4 @@
-"""Transfer: an architecture trained anew, from fresh weights, on another task (algorithm A.2)."""
+"""A transfer trains an architecture on another task, starting from fresh weights (algorithm A.2)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def transfer(
     device: str | torch.device | None = None,
     progress: Listener = True,
 ) -> Trained:
-    """Give a copy of a model fresh weights, and train those that an architecture keeps; the others are 0 throughout:
+    """Give a copy of a model fresh weights, and train those that an architecture keeps; the others stay 0.
 
         θ ← θ − β m ∘ ∇_θ L(m, θ),      m fixed, θ₀ random.
 
@@ -68,7 +68,7 @@ def transfer(
 
 
 def reinitialise(model: nn.Module, seed: int) -> nn.Module:
-    """Copy a model, let every module draw its parameters anew, and put the caller's random state back.
+    """Copy a model, let every module redraw its parameters, and restore the caller's random state.
 
     They are drawn on the CPU, so that the seed means the same on any device; and not from the seed itself: a model that
     the caller has made after `torch.manual_seed` of the same number would begin with the weights of the search.

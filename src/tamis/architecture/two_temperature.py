@@ -1,4 +1,4 @@
-"""The two-temperature relaxation: masks that are nearly binary, with gradients of masks that are not.
+"""The two-temperature relaxation gives nearly binary masks the gradients of softer ones.
 
 Numbered departures from the text:
 1. (15) prints the gradient without the factor t_s that (7) has; it is here (ERRATA 26).
@@ -26,7 +26,7 @@ from tamis.graph import Patterns, lasting
 
 
 class _Relaxation(torch.autograd.Function):
-    """The mask σ(t_l w) with the gradient of σ(t_s w) in the place of its own."""
+    """The relaxation is the mask σ(t_l w), with the gradient of σ(t_s w) in place of its own."""
 
     @staticmethod
     def forward(ctx: Any, w: Tensor, t_l: float, t_s: float) -> Tensor:
@@ -58,7 +58,7 @@ def relaxed_mask(w: Tensor, t_l: float, t_s: float) -> Tensor:
 
 
 class _Masked(nn.Module):
-    """The parametrization θ ↦ σ(t_l w) ∘ θ of a weight, for torch.nn.utils.parametrize."""
+    """This parametrization maps a weight θ to σ(t_l w) ∘ θ, for torch.nn.utils.parametrize."""
 
     def __init__(self, logits: Tensor, t_l: float, t_s: float) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class _Masked(nn.Module):
 
 
 class TwoTemperature(nn.Module):
-    """A copy of a model in which weights are masked: θ̃ = σ(t_l w) ∘ θ, with θ and w to be trained together (13, 14).
+    """A `TwoTemperature` is a copy of a model with weights θ̃ = σ(t_l w) ∘ θ, of which θ and w are trained (13, 14).
 
     It computes what the model computes, with θ̃ for θ; any training that fills gradients will do, followed by `update`
     for the masks. `tamis.architecture.search` is such a training.
@@ -130,31 +130,31 @@ class TwoTemperature(nn.Module):
 
     @property
     def logits(self) -> dict[str, nn.Parameter]:
-        """w, by the names that weights have in the user's model; connections with w > 0 are kept."""
+        """Return w, by the names that weights have in the user's model; connections with w > 0 are kept."""
         return {name: self._parametrization(name)[0].logits for name in self.names}
 
     @property
     def weights(self) -> dict[str, nn.Parameter]:
-        """θ, without masks, by the same names."""
+        """Return θ, without masks, by the same names."""
         return {name: self._parametrization(name).original for name in self.names}
 
     @property
     def total(self) -> int:
-        """D, the number of connections."""
+        """Return D, the number of connections."""
         return sum(w.numel() for w in self.logits.values())
 
     @property
     def kept(self) -> int:
-        """1ᵀ1[w > 0], the number of connections that are kept."""
+        """Return 1ᵀ1[w > 0], the number of connections that are kept."""
         return int(torch.stack([(w > 0).sum() for w in self.logits.values()]).sum())
 
     @property
     def sparsity(self) -> float:
-        """The fraction of connections with w ≤ 0."""
+        """Return the fraction of connections with w ≤ 0."""
         return 1 - self.kept / self.total
 
     def penalty(self) -> Tensor:
-        """Compute 1ᵀ((1 + w)² + θ²) over what is masked, which γ multiplies in (18)."""
+        """Compute the penalty 1ᵀ((1 + w)² + θ²) over the masked weights, which γ multiplies in (18)."""
         terms = [(1 + w).square().sum() for w in self.logits.values()]
         terms += [weight.square().sum() for weight in self.weights.values()]
         return torch.stack(terms).sum()
@@ -168,7 +168,7 @@ class TwoTemperature(nn.Module):
 
     @torch.no_grad()
     def update(self, rate: float, gamma: float, keep: int) -> bool:
-        """Take one step of the masks along the gradients that `backward` has filled, until `keep` connections are left:
+        """Take one step of the masks along the gradients that `backward` has filled, until `keep` connections are left.
 
             w ← w − α (∇̃_w L + 2γ(1 + w))                                                        (17, with ERRATA 25)
 
@@ -200,7 +200,7 @@ class TwoTemperature(nn.Module):
         return Architecture(keep_largest({name: w.detach() for name, w in self.logits.items()}, keep))
 
     def _undo_crossings(self, before: dict[str, Tensor], missing: int) -> None:
-        """Undo the step of so many of the connections that it took across 0, those that are nearest to it."""
+        """Undo the step of the `missing` connections that crossed 0 and ended nearest to it."""
         logits = self.logits
         crossed = {name: (before[name] > 0) & (w <= 0) for name, w in logits.items()}
         nearness = {name: w.masked_fill(~crossed[name], -math.inf) for name, w in logits.items()}
@@ -221,7 +221,7 @@ class TwoTemperature(nn.Module):
 
 
 def _draw_initial_logits(weight: Tensor, spread: float, generator: torch.Generator) -> Tensor:
-    """Draw |N(0, ε_w²)| in the shape of a weight, never 0, in float32 at least: less would lose small steps."""
+    """Draw |N(0, ε_w²)| in the shape of a weight, never 0, in float32 at least, since less would lose small steps."""
     drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64).abs() * spread
     dtype = torch.promote_types(weight.dtype, torch.float32)
     return drawn.to(weight.device, dtype).clamp_(min=torch.finfo(dtype).tiny)

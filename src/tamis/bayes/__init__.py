@@ -1,4 +1,4 @@
-"""Online learning over a union of spaces of networks, with a prior that favours few weights.
+"""An online learner draws networks from a union of spaces, under a prior that favours few weights.
 
 Reference: chee2021xnor.
 """

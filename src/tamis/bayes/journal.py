@@ -1,4 +1,4 @@
-"""A file of all rounds of an online learner, so that a run that is killed goes on as if nothing had happened.
+"""A journal is a file of all rounds of an online learner, from which a killed run continues as if never interrupted.
 
 The file grows at its end only. A round is on the disk before it is learnt; whatever a kill leaves half-written at the
 end is dropped when the file is opened again.
@@ -41,7 +41,7 @@ FRAME = struct.Struct("<III")
 
 
 class RoundJournal:
-    """A journal of the rounds of a learner, on disk.
+    """A `RoundJournal` writes the rounds of a learner to disk.
 
     Opening it brings the learner to where the run was: `rounds` says how many it has learnt, so that the stream goes on
     with the next. A round counts from the moment it is on the disk, also where the kill came before it was learnt.
@@ -92,16 +92,16 @@ class RoundJournal:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds that the learner has learnt."""
+        """Return the number of rounds that the learner has learnt."""
         return self.learner.rounds
 
     @property
     def snapshot(self) -> Path:
-        """The path of the snapshot."""
+        """Return the path of the snapshot."""
         return self.path.with_name(self.path.name + ".snapshot")
 
     def update(self, x: Tensor, y: Tensor) -> None:
-        """Write a round down, then learn it; where either fails, both are as they were.
+        """Write a round down, then learn it; if either fails, both are left as they were.
 
         Args:
             x, y: as `OnlineLearner.update` takes them.
@@ -120,7 +120,7 @@ class RoundJournal:
             self._take_snapshot()
 
     def _check_usable(self) -> None:
-        """Raise InvalidInput where a round could not be written after those of the file, or not be learnt."""
+        """Raise InvalidInput where a round cannot be learnt, or not be written after those of the file."""
         if self._file.closed:
             raise InvalidInput(f"the journal {self.path} is closed")
         again = f"open {self.path} again with a fresh learner, which is given the rounds of the file"
@@ -172,7 +172,7 @@ class RoundJournal:
             self.learner.update(tensors["x"], tensors["y"])
 
     def _load_snapshot(self, written: int) -> None:
-        """Take the state of the snapshot, where there is one of this very learner and these very rounds."""
+        """Load the snapshot's state, if there is a snapshot of this very learner and these very rounds."""
         try:
             stored = load_archive(self.snapshot)
             chain, state = stored["chain"], stored["state"]
@@ -195,7 +195,7 @@ def count_rounds(path: str | Path) -> int:
 
 
 def _identify(learner: OnlineLearner) -> bytes:
-    """Return what tells a learner from others: its arguments, and its generator's state before the first round."""
+    """Return what identifies a learner: its arguments, and its generator's state before the first round."""
     state = learner.state_dict()
     seed = hashlib.sha256(bytes(state["generator"].tolist())).hexdigest()
     return f'{{"learner": {state["identity"]}, "generator": "{seed}"}}'.encode()
@@ -214,12 +214,12 @@ def _frame(length: int, checksum: int) -> bytes:
 
 
 def _chain(head: bytes, bodies: list[bytes]) -> list[int]:
-    """Compute checksums of the head, and of the head with all rounds up to each."""
+    """Compute the checksum of the head, and of the head with all rounds up to each one."""
     return list(accumulate(bodies, lambda now, body: zlib.crc32(body, now), initial=zlib.crc32(head)))
 
 
 def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
-    """Return how many bytes are whole, and the rounds in them; the torn end of a file is left out.
+    """Return how many bytes are whole, and the rounds in them; leave out the torn end of a file.
 
     A record that is damaged and has anything after it was not torn by a kill: CorruptArtifact.
     """
@@ -244,7 +244,7 @@ def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
 
 
 def _check_beginning(content: bytes, path: Path) -> None:
-    """Raise CorruptArtifact for what is no journal, or one of an older version."""
+    """Raise CorruptArtifact for a file that is no journal, or one of an older version."""
     if content.startswith(FIRST_VERSION):
         raise CorruptArtifact(f"{path} is a journal of version 1, and not 2: begin the run anew, in another file")
     if any(content) and not MAGIC.startswith(content):
@@ -252,7 +252,7 @@ def _check_beginning(content: bytes, path: Path) -> None:
 
 
 def _damage_error(path: Path, place: int, records: int) -> CorruptArtifact:
-    """Return the error about a record that is not as it was written."""
+    """Return the error for a record that differs from what was written."""
     if not records:
         return CorruptArtifact(f"{path} is damaged at byte {place}, where it says which learner it is of")
     whole = f"its first {place} bytes are a journal of the {records - 1} rounds before"
@@ -260,7 +260,7 @@ def _damage_error(path: Path, place: int, records: int) -> CorruptArtifact:
 
 
 def _open(path: Path) -> io.FileIO:
-    """Open a file to read and write: the one that is there, else a new one, without ever emptying it.
+    """Open a file to read and write, creating it if needed and never truncating it.
 
     It has no buffer, which would hold what a full disk did not take, and write it later.
     """
@@ -269,7 +269,7 @@ def _open(path: Path) -> io.FileIO:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the name of a new file durable, where the system lets folders be synchronised."""
+    """Make the name of a new file durable, where the system can synchronise folders."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

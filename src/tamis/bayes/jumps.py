@@ -1,4 +1,4 @@
-"""Moves between structures that keep Gibbs_λ(h): a layer, filters, or a size more or less.
+"""A jump moves a particle between structures and keeps Gibbs_λ(h): one layer, filter or size more or less.
 
 A jump goes to one of the structures one step away, each as likely. Weights that have a counterpart there stay; those
 that have none are dropped, and new ones are drawn from the prior. The laws of what is drawn and of what is dropped
@@ -24,7 +24,7 @@ from tamis.bayes.target import Target
 
 
 def jump(target: Target, population: Population, generator: torch.Generator) -> tuple[Population, float]:
-    """Propose a jump of each particle to a neighbouring structure, and return the mean acceptance as well."""
+    """Propose a jump of each particle to a neighbouring structure, and also return the mean acceptance."""
     space, device = target.space, population.latent.device
     aims = _draw_neighbours(space, population.structures, generator)
     latent = torch.zeros_like(population.latent)
@@ -49,7 +49,7 @@ def jump(target: Target, population: Population, generator: torch.Generator) -> 
 
 
 def _rise(target: Target, population: Population, aims: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute h of the proposals, and λ(h(w') − h(w)) for the ratio; (N,) both."""
+    """Compute h of the proposals, and λ(h(w') − h(w)) for the ratio, both (N,)."""
     proposed = Population(aims, latent, population.energy)
     if not target.partial:
         energy = torch.zeros_like(population.energy)
@@ -63,7 +63,7 @@ def _rise(target: Target, population: Population, aims: Tensor, latent: Tensor) 
 
 
 def _terms(target: Target, population: Population) -> Tensor:
-    """Compute what each round adds to h of each particle, (N, rounds)."""
+    """Compute the contribution of each round to h of each particle, (N, rounds)."""
     found = population.latent.new_zeros(len(population), len(target.rounds))
     for number, places in population.groups():
         latent = population.latent[places, : target.space.count(target.space.structures[number])]
@@ -79,7 +79,7 @@ def _log_prior_per_neighbour(space: Space) -> Tensor:
 
 
 def _draw_neighbours(space: Space, structures: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw a neighbour of each particle's structure, each as likely; its own where there is none."""
+    """Draw a neighbour of each particle's structure uniformly; a structure without neighbours stays."""
     table = [each or (number,) for number, each in enumerate(space.neighbours)]
     shares = torch.rand(len(structures), generator=generator, dtype=torch.float64).tolist()
     chosen = [table[s][int(u * len(table[s]))] for s, u in zip(structures.tolist(), shares, strict=True)]

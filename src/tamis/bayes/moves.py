@@ -45,7 +45,7 @@ MEMORY = 0.8  # how much of what is known of the curvature remains after a sweep
 
 @dataclass(frozen=True)
 class Population:
-    """Particles: networks in different structures.
+    """A population is a set of particles, which are networks in different structures.
 
     Attributes:
         structures: (N,) the number of each one's structure in the space.
@@ -76,7 +76,7 @@ class Population:
 
 @dataclass(frozen=True)
 class StepSizes:
-    """The sizes of proposals within each structure: of Langevin steps, by coordinate, and of flips.
+    """Step sizes say how far proposals go within each structure: Langevin steps by coordinate, and flips.
 
     Attributes:
         step: (structures,), β of a coordinate of curvature 1; of another one, this over the root of its curvature.
@@ -91,7 +91,7 @@ class StepSizes:
 
     @classmethod
     def initial(cls, space: Space) -> StepSizes:
-        """Return the sizes to begin with: curvature 1, which is the prior's."""
+        """Return the initial sizes, with curvature 1, which is the prior's."""
         count, width = len(space.structures), max(space.count(each) for each in space.structures)
         step, reserve = (torch.full((count,), value, dtype=torch.float64) for value in (0.5, 2.0))
         return cls(step, reserve, torch.ones(count, width, dtype=torch.float64))
@@ -149,7 +149,7 @@ def sample_from_prior(space: Space, prior: Prior, count: int, generator: torch.G
 
 @dataclass(frozen=True)
 class SweepSettings:
-    """The settings of a sweep: leapfrog steps of a proposal, and how many past rounds a move sees; None for all."""
+    """A sweep is set by the leapfrog steps of a proposal, and by how many past rounds a move sees (None for all)."""
 
     leapfrog: int = 1
     subsample: int | None = None
@@ -160,25 +160,25 @@ class SweepSettings:
 
 
 class Tally:
-    """A count of accepted proposals by kind, as a mean over all of them."""
+    """A tally counts accepted proposals by kind, as a mean over all of them."""
 
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, int]] = {}
 
     def add(self, kind: str, accepted: float | None, count: int) -> None:
-        """Count so many proposals with this mean acceptance; None stands for a kind that was not proposed."""
+        """Count `count` proposals of this mean acceptance; None stands for a kind that was not proposed."""
         if accepted is not None:
             total, number = self._sums.get(kind, (0.0, 0))
             self._sums[kind] = (total + accepted * count, number + count)
 
     @property
     def means(self) -> dict[str, float]:
-        """The mean acceptance of each kind."""
+        """Return the mean acceptance of each kind."""
         return {kind: total / number for kind, (total, number) in self._sums.items()}
 
 
 class State(NamedTuple):
-    """Where the particles of one structure are, with what the target says there.
+    """A state holds where the particles of one structure are, and what the target says there.
 
     Attributes:
         number: of the structure.
@@ -247,7 +247,7 @@ def move_within_structures(
 
 
 def _gradient_noise(seen: Target, state: State) -> Tensor:
-    """Estimate the variance of λ∂ĥ over which rounds are drawn, (p,).
+    """Estimate the variance of λ∂ĥ over the draw of rounds, (p,).
 
     The gradient of half of the rounds is compared with that of all: its extra variance is about that of all of them,
     since half as many rounds have twice the variance.
@@ -275,7 +275,7 @@ def langevin(
     *,
     leapfrog: int = 1,
 ) -> tuple[State, float]:
-    """Propose leapfrog steps of the real coordinates, accept or reject them, and return the mean acceptance, too.
+    """Propose leapfrog steps of the real coordinates, accept or reject them, and also return the mean acceptance.
 
     Args:
         target: the law that the move keeps.
@@ -312,7 +312,7 @@ def flip(
     *,
     judge: Target | None = None,
 ) -> tuple[State, float]:
-    """Propose flips of all signs at once, each the likelier the more its gradient promises, and accept or reject them.
+    """Propose flips of all signs at once, each likelier the more its gradient promises, and accept or reject them.
 
     Args:
         target: the law by which flips are proposed.
@@ -355,7 +355,7 @@ def _accept(old: State, new: State, log_ratio: Tensor, generator: torch.Generato
 
 
 def decide(log_ratio: Tensor, generator: torch.Generator) -> tuple[Tensor, float]:
-    """Decide by Metropolis' rule which proposals are accepted, and return the mean of min(1, r) as well.
+    """Decide by Metropolis' rule which proposals are accepted, and also return the mean of min(1, r).
 
     The mean of the probabilities is a better estimate of the acceptance than the share of those accepted.
     """

@@ -1,4 +1,4 @@
-"""Spaces of dense, convolutional and graph-convolutional networks with ReLU between layers (Chee and Loustau, 2.1)."""
+"""Dense, convolutional and graph-convolutional networks have ReLU between their layers (Chee and Loustau, 2.1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DTYPE = torch.float64  # the energy of a long run is a large number of which sma
 
 
 class Chain(Space):
-    """Networks g_w(x) = softmax(w_k · σ(w_{k−1} * … σ(w_1 * x + b_1) …) + b_k)  (1).
+    """A chain is a network g_w(x) = softmax(w_k · σ(w_{k−1} * … σ(w_1 * x + b_1) …) + b_k)  (1).
 
     The first k − 1 layers are convolutions of stride 1 without padding, and the last is fully connected. Its weight has
     the shape (classes, filters, *positions). Structures whose filters are larger than what they are applied to are left
@@ -64,14 +64,14 @@ class Chain(Space):
         return {**super().identity, "input_shape": list(self.input_shape)}
 
     def positions(self, structure: Structure, layer: int) -> tuple[int, ...]:
-        """Return the rows and columns of a hidden layer's output, counted from 1; of the input for 0."""
+        """Return the rows and columns of a hidden layer's output, counted from 1; those of the input for 0."""
         return tuple(extent - layer * (structure.size - 1) for extent in self.input_shape[1:])
 
     def _fits(self, structure: Structure) -> bool:
         return all(extent >= 1 for extent in self.positions(structure, structure.layers - 1))
 
     def channels(self, structure: Structure, layer: int) -> int:
-        """Count the channels of a hidden layer's output, counted from 1; of the input for 0."""
+        """Count the channels of a hidden layer's output, counted from 1; those of the input for 0."""
         return structure.filters if layer else self.input_shape[0]
 
     def _convolution(self, structure: Structure, layer: int) -> tuple[int, ...]:
@@ -100,7 +100,7 @@ class Chain(Space):
         return self.classify(weights, x)
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Compute a layer's w * x + b."""
+        """Compute w * x + b of one layer."""
         return (F.linear, F.conv1d, F.conv2d)[self.axes](x, weight, bias)
 
     def classify(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -120,7 +120,7 @@ class Chain(Space):
 
 
 class Dense(Chain):
-    """Fully connected networks: `filters` are the neurons of a hidden layer. Inputs are (batch, features).
+    """A `Dense` network is fully connected: `filters` are the neurons of a hidden layer, and inputs (batch, features).
 
     Example:
         >>> space = Dense((64,), classes=10, layers=[1, 2, 3], filters=[8, 16])
@@ -147,7 +147,7 @@ class Dense(Chain):
 
 
 class Conv1d(Chain):
-    """Convolutional networks on signals (batch, channels, length).
+    """A `Conv1d` network convolves signals (batch, channels, length).
 
     Example:
         >>> space = Conv1d((1, 32), classes=2, layers=[2, 3], filters=[2, 4], sizes=[3, 5])
@@ -159,7 +159,7 @@ class Conv1d(Chain):
 
 
 class Conv2d(Chain):
-    """Convolutional networks on images (batch, channels, rows, columns), with square filters.
+    """A `Conv2d` network convolves images (batch, channels, rows, columns) with square filters.
 
     Example:
         >>> space = Conv2d((1, 8, 8), classes=10, layers=[1, 2, 3], filters=[4, 8], sizes=[3])
@@ -171,7 +171,7 @@ class Conv2d(Chain):
 
 
 class Graph(Space):
-    """Graph-convolutional networks on one graph: H^{l+1} = σ(D^−½ A D^−½ H^l W^l), and a softmax after the last.
+    """A `Graph` network convolves on one graph: H^{l+1} = σ(D^−½ A D^−½ H^l W^l), with a softmax after the last layer.
 
     Inputs are numbers of nodes, (batch,), whose classes are asked for. A size j > 1 takes the j-th power of the
     propagation matrix: neighbours up to j edges away.
@@ -244,7 +244,7 @@ class Graph(Space):
 
 
 def _digest(*tensors: Tensor) -> str:
-    """Compute the first half of the SHA-256 of tensors' shapes and numbers, which tells them from others."""
+    """Compute the first half of the SHA-256 of tensors' shapes and numbers, which identifies them."""
     found = hashlib.sha256()
     for tensor in tensors:
         found.update(repr(tuple(tensor.shape)).encode() + tensor.cpu().contiguous().numpy().tobytes())

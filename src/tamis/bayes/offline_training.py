@@ -1,4 +1,4 @@
-"""A network trained on a whole sequence of rounds at once, for an online learner to be compared with.
+"""Offline training fits one network to a whole sequence of rounds, as a comparison for an online learner.
 
 Weights are those of latent coordinates (`tamis.bayes.prior`), so that they lie where the prior does; a sign is that of
 a real number behind it, to which its gradient goes straight through.
@@ -55,6 +55,6 @@ def train_offline(
 
 
 def _pass_straight_through(behind: Tensor, signs: Tensor) -> Tensor:
-    """Return the latent coordinates; signs are ±1, with the gradient of the number behind them."""
+    """Return the latent coordinates with signs as ±1, which pass the gradient to the number behind them."""
     flat = torch.where(behind >= 0, 1.0, -1.0)
     return torch.where(signs, behind + (flat - behind).detach(), behind)

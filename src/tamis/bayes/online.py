@@ -1,4 +1,4 @@
-"""Algorithm 1 of Chee and Loustau: an online learner that draws a network for each round from Gibbs_λ(h_{t−1})."""
+"""An online learner draws a network for each round from Gibbs_λ(h_{t−1}) (Algorithm 1 of Chee and Loustau)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tamis.errors import CorruptArtifact, InvalidInput
 
 @dataclass(frozen=True)
 class Tuning:
-    """λ and τ of order 1/√T, with which the regret of Theorems 3.1 and 3.2 is of order √T."""
+    """A tuning holds λ and τ of order 1/√T, which give Theorems 3.1 and 3.2 a regret of order √T."""
 
     lam: float
     tau: float
@@ -52,7 +52,7 @@ def tune(rounds: int, lam: float = 1.0, tau: float = 1.0) -> Tuning:
 
 @dataclass(frozen=True)
 class Member:
-    """One network of a space."""
+    """A member is one network of a space."""
 
     structure: Structure
     weights: Tensor
@@ -63,7 +63,7 @@ class Member:
 
 
 class OnlineLearner:
-    """A learner of a stream: it predicts with ŵ_t drawn from π_t, sees the labels, and turns π_t into π_{t+1}.
+    """An online learner predicts with ŵ_t drawn from π_t, sees the labels, and turns π_t into π_{t+1}.
 
         h_t(w) = h_{t−1}(w) + ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))²,      π_{t+1} = Gibbs_λ(h_t)
 
@@ -115,22 +115,22 @@ class OnlineLearner:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds learnt so far."""
+        """Return the number of rounds learnt so far."""
         return len(self._rounds)
 
     @property
     def member(self) -> Member:
-        """ŵ_t, the network drawn for the round to come."""
+        """Return ŵ_t, the network drawn for the round to come."""
         return self._members[-1]
 
     @property
     def regret(self) -> Regret:
-        """The losses so far, and the bounds of the theorems."""
+        """Return the losses so far, with the bounds of the theorems."""
         return Regret(self.space, self.prior, self.lam, self._rounds, tuple(self._expected), self.posterior)
 
     @property
     def architectures(self) -> tuple[dict[Structure, float], ...]:
-        """The posterior probability of each structure after each round.
+        """Return the posterior probability of each structure after each round.
 
         Example:
             >>> [shares[space.structures[0]] for shares in learner.architectures]
@@ -173,12 +173,12 @@ class OnlineLearner:
             raise
 
     def check_round(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return a round's inputs and labels as they are computed with; raise InvalidInput for what is refused."""
+        """Return a round's inputs and labels as they are computed with; raise InvalidInput if they are refused."""
         x = self._inputs(x)
         return x, self._labels(y, x)
 
     def _copy_round(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Check a round, and copy it: the caller may use its tensors again for the next one."""
+        """Check a round and copy it, since the caller may reuse its tensors for the next one."""
         x, y = self.check_round(x, y)
         return x.clone(), y.clone()
 
@@ -233,13 +233,13 @@ class OnlineLearner:
     # -- states --------------------------------------------------------------------------------------------------------
 
     def _identity(self) -> str:
-        """Return what a state must have in common with the learner it is loaded into."""
+        """Return what a state must share with the learner that loads it."""
         sampling = asdict(self.posterior.sampling)
         own = {"tau": self.prior.tau, "R": self.prior.R, "lam": self.lam, "particles": len(self.posterior.population)}
         return json.dumps({**self.space.identity, **own, **sampling}, sort_keys=True)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that is needed to go on: tensors, numbers and text, which `torch.save` writes.
+        """Return everything needed to continue, as tensors, numbers and text that `torch.save` writes.
 
         The inputs and labels of all rounds are part of it, since h_t is a function of them.
         """
@@ -267,7 +267,7 @@ class OnlineLearner:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state of a learner of the same space, prior, λ, number of particles and sampling.
+        """Continue from a state of a learner of the same space, prior, λ, number of particles and sampling.
 
         A state that is state_error changes nothing.
         """
@@ -279,7 +279,7 @@ class OnlineLearner:
         self._members = [Member(self.space.structures[number], weights) for number, weights in found.members]
 
     def _check_origin(self, state: Mapping[str, Any]) -> None:
-        """Raise InvalidInput for what is no state, and for the state of another learner."""
+        """Raise InvalidInput for anything but a state of this learner."""
         if not isinstance(state, Mapping):
             raise InvalidInput(f"the state of an OnlineLearner is what state_dict gives, not a {type(state).__name__}")
         missing = [name for name in self.state_dict() if name not in state]
@@ -299,7 +299,7 @@ class OnlineLearner:
             torch.save(self.state_dict(), part)
 
     def load(self, path: str | Path) -> None:
-        """Go on from a file that `save` wrote."""
+        """Continue from a file that `save` wrote."""
         try:
             state = load_archive(Path(path))
         except FileNotFoundError:
@@ -319,7 +319,7 @@ def _check_inputs(space: Space, x: Tensor, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class Average:
-    """The mean prediction of several networks."""
+    """An average is the mean prediction of several networks."""
 
     space: Space
     members: tuple[Member, ...]

@@ -1,4 +1,4 @@
-"""Gibbs_λ(h_t) by sequential Monte Carlo: particles in different structures, reweighted round by round.
+"""Sequential Monte Carlo follows Gibbs_λ(h_t) with particles in different structures, reweighted round by round.
 
 A round multiplies each weight by exp(−λ δ_t), δ_t = h_t − h_{t−1}. Where that would leave too few particles that count,
 only a part of it is taken: as much as leaves the effective sample size at its threshold. Then particles are resampled
@@ -32,7 +32,7 @@ from tamis.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Sampling:
-    """The settings of the sampler: how particles are kept alive.
+    """These settings of the sampler say how particles are kept alive.
 
     Attributes:
         threshold: resample when the effective sample size falls below this part of what a resampling would make it.
@@ -64,13 +64,13 @@ class Sampling:
 
     @property
     def sweep_settings(self) -> SweepSettings:
-        """The settings of one sweep."""
+        """Return the settings of one sweep."""
         return SweepSettings(self.leapfrog, self.subsample)
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Weighted particles that stand for Gibbs_λ(h_t); a value, which `advance` does not change.
+    """A posterior is a set of weighted particles for Gibbs_λ(h_t); it is a value, which `advance` does not change.
 
     Attributes:
         space, prior, lam: what is sampled.
@@ -106,7 +106,7 @@ class Posterior:
         sampling: Sampling | None = None,
         device: str | torch.device = "cpu",
     ) -> Posterior:
-        """Draw particles from the prior, all of the same weight.
+        """Draw particles from the prior, all with the same weight.
 
         Example:
             >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
@@ -121,7 +121,7 @@ class Posterior:
 
     @property
     def effective_size(self) -> float:
-        """How many particles count, by the effective sample size."""
+        """Compute how many particles count, by the effective sample size."""
         return effective_size(self.log_weights)
 
     def advance(self, rounds: Rounds, generator: torch.Generator, *, losses: Tensor | None = None) -> Posterior:
@@ -176,7 +176,7 @@ class Posterior:
         )
 
     def _renew(self, target: Target, generator: torch.Generator) -> Posterior:
-        """Resample the particles, and move them so that copies of one particle part again."""
+        """Resample the particles, and move them so that copies of one particle separate again."""
         places, log_weights = self.strata().resample(generator)
         population = self.population.select(places.to(self.log_weights.device))
         sizes, tally, sweep = self.step_sizes, Tally(), self.sampling.sweep_settings

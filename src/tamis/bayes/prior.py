@@ -1,4 +1,4 @@
-"""The sparsity prior of Chee and Loustau, its shift to an expert, and the divergence between the two.
+"""The sparsity prior of Chee and Loustau comes with its shift to an expert and the divergence between the two.
 
     real weights      c (1 + |w|/τ)^−4 on [−R, R],    c = (3/2τ) / (1 − (1 + R/τ)^−3)      (Theorem 3.1)
     positive scales   c' (1 + w/τ)^−4 on [0, R],      c' = 2c                              (Theorem 3.2)
@@ -29,7 +29,7 @@ FAR = 20.0  # in log(1 + |w|/τ): beyond it lies e^−60 of the prior
 
 @dataclass(frozen=True)
 class HeavyTailed:
-    """The law of one weight: density ∝ (1 + |w|/τ)^−4 on [−R, R], or on [0, R].
+    """The heavy-tailed law of one weight has a density ∝ (1 + |w|/τ)^−4 on [−R, R], or on [0, R].
 
     Args:
         tau: τ, the scale; the standard deviation where R is infinite and the law is not positive.
@@ -55,7 +55,7 @@ class HeavyTailed:
 
     @property
     def mass(self) -> float:
-        """1 − (1 + R/τ)^−3: how much of the law without truncation lies within."""
+        """Return 1 − (1 + R/τ)^−3, the mass of the untruncated law within the support."""
         return -math.expm1(-3 * math.log1p(self.R / self.tau)) if math.isfinite(self.R) else 1.0
 
     def log_density(self, w: Tensor) -> Tensor:
@@ -65,20 +65,20 @@ class HeavyTailed:
         return torch.where(inside, log_c - 4 * torch.log1p(w.abs() / self.tau), -math.inf)
 
     def cdf(self, w: Tensor) -> Tensor:
-        """Compute the probability of a weight of at most w."""
+        """Compute the probability that a weight is at most w."""
         # expm1 and log1p throughout: near 0 the direct formula would lose the digits that small weights have.
         size = w.clamp(min=0 if self.positive else -self.R, max=self.R).abs()
         share = -torch.expm1(-3 * torch.log1p(size / self.tau)) / self.mass
         return share if self.positive else (1 + w.sign() * share) / 2
 
     def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw independent weights, exactly: |w| = τ((1 − mass · v)^(−1/3) − 1) for v uniform on [0, 1); float64."""
+        """Draw independent float64 weights, exactly: |w| = τ((1 − mass · v)^(−1/3) − 1) for v uniform on [0, 1)."""
         share = torch.rand(shape, generator=generator, dtype=torch.float64)
         size = self.tau * torch.expm1(-torch.log1p(-self.mass * share) / 3)
         return size if self.positive else size * random_signs(shape, generator)
 
     def from_latent(self, u: Tensor) -> Tensor:
-        """Compute w(u), the weight with cdf(w) = Φ(u); it is smooth in u, and exact in the tails as well."""
+        """Compute w(u), the weight with cdf(w) = Φ(u), which is smooth in u and exact in the tails as well."""
         # Near the middle Φ(u) keeps its digits, in the tail 1 − Φ(u) does: each side takes the form that does not
         # subtract nearly equal numbers. Both forms are computed and one is chosen, as vmap asks.
         if self.positive:
@@ -95,7 +95,7 @@ class HeavyTailed:
 
 @dataclass(frozen=True)
 class Shifted:
-    """A heavy-tailed law shifted to w* and truncated to the support of the law itself, weight by weight.
+    """A shifted law is a heavy-tailed law moved to w* and truncated to the original support, weight by weight.
 
     Printed: not truncated, which leaves the support and has an infinite divergence (ERRATA 4).
 
@@ -174,7 +174,7 @@ def random_signs(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
 
 @dataclass(frozen=True)
 class Prior:
-    """The prior of all weights of an architecture, of each by its kind: `REAL`, `SCALE` or `SIGN`.
+    """The prior covers all weights of an architecture, each by its kind: `REAL`, `SCALE` or `SIGN`.
 
     Args:
         tau: τ, the scale of the heavy-tailed laws.
@@ -197,16 +197,16 @@ class Prior:
 
     @property
     def real(self) -> HeavyTailed:
-        """The law of a real weight."""
+        """Return the law of a real weight."""
         return HeavyTailed(self.tau, self.R)
 
     @property
     def scale(self) -> HeavyTailed:
-        """The law of a positive scale."""
+        """Return the law of a positive scale."""
         return HeavyTailed(self.tau, self.R, positive=True)
 
     def sample_latent(self, kinds: Tensor, count: int, generator: torch.Generator) -> Tensor:
-        """Draw latent coordinates (count, p): normal ones, and signs."""
+        """Draw latent coordinates (count, p), which are normal numbers and signs."""
         # All are drawn for every kind, so that the draws of one weight do not depend on the kinds of the others.
         normal = torch.randn((count, len(kinds)), generator=generator, dtype=torch.float64)
         return torch.where(kinds.cpu() == SIGN, random_signs((count, len(kinds)), generator), normal)
@@ -226,7 +226,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class ExpertDistribution:
-    """The distribution ρ of the theorems: reals and scales shifted to an expert, and its signs as they are.
+    """The distribution ρ of the theorems shifts reals and scales to an expert, and fixes signs to the expert's.
 
     Args:
         prior: π.

@@ -1,4 +1,4 @@
-"""Regret: what an online learner lost, what an expert would have lost, and the bounds of the difference.
+"""Regret compares what an online learner lost with what an expert would have lost, and bounds the difference.
 
 Expectations over ρ, the prior shifted to an expert (`tamis.bayes.prior.ExpertDistribution`), are means over draws from
 it; the standard error of what they give is among the terms of each bound.
@@ -51,7 +51,7 @@ ERROR = "standard error of the means over draws"
 
 
 class WeightDistribution(Protocol):
-    """A distribution ρ over the weights of one structure, as Theorem 4.1 takes it."""
+    """This protocol is a distribution ρ over the weights of one structure, as Theorem 4.1 takes it."""
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw weights (count, p) independently."""
@@ -62,7 +62,7 @@ class WeightDistribution(Protocol):
 
 @dataclass(frozen=True)
 class Comparator:
-    """A network that the learner is compared with, and Σ_t ℓ_t(w), what it would have lost."""
+    """A comparator is a network that the learner is compared with, and Σ_t ℓ_t(w), its own loss."""
 
     structure: Structure
     weights: Tensor
@@ -71,7 +71,7 @@ class Comparator:
 
 @dataclass(frozen=True)
 class Regret:
-    """The rounds of a learner, as `OnlineLearner.regret` gives them.
+    """A regret holds the rounds of a learner, as `OnlineLearner.regret` gives them.
 
     Attributes:
         space, prior, lam: of the learner.
@@ -89,36 +89,36 @@ class Regret:
 
     @property
     def rounds(self) -> int:
-        """T, the number of rounds."""
+        """Return T, the number of rounds."""
         return len(self.seen)
 
     @property
     def losses(self) -> tuple[float, ...]:
-        """ℓ_t(ŵ_t) of each round."""
+        """Return ℓ_t(ŵ_t) of each round."""
         return tuple(self.seen.drawn_losses)
 
     @property
     def loss(self) -> float:
-        """Σ_t ℓ_t(ŵ_t), what the learner's draws lost."""
+        """Return Σ_t ℓ_t(ŵ_t), the loss of the learner's draws."""
         return math.fsum(self.seen.drawn_losses)
 
     @property
     def expected_loss(self) -> float:
-        """Σ_t E_{π_t} ℓ_t, what the theorems bound (in expectation over earlier draws)."""
+        """Return Σ_t E_{π_t} ℓ_t, which the theorems bound (in expectation over earlier draws)."""
         return math.fsum(self.expected_losses)
 
     @property
     def uniform_loss(self) -> float:
-        """T log K, what a uniform guess loses."""
+        """Return T log K, the loss of a uniform guess."""
         return self.rounds * math.log(self.space.classes)
 
     @cached_property
     def input_norms(self) -> tuple[float, ...]:
-        """‖x_t‖ of each round; of a mini-batch, the mean."""
+        """Return ‖x_t‖ of each round; for a mini-batch, the mean."""
         return tuple(float(x.flatten(1).norm(dim=1).mean()) for x in self.seen.inputs)
 
     def comparator(self, structure: Structure, weights: Tensor) -> float:
-        """Compute Σ_t ℓ_t(w*), what an expert would have lost.
+        """Compute Σ_t ℓ_t(w*), the loss that an expert would have had.
 
         Args:
             structure: of the expert, one of the space's.
@@ -127,7 +127,7 @@ class Regret:
         return float(self._losses(structure, self._check_expert(structure, weights)[None]).sum())
 
     def best_particle(self) -> Comparator:
-        """Return the particle with the least Σ_t ℓ_t(w) of those that are alive."""
+        """Return the particle with the least Σ_t ℓ_t(w) among those that are alive."""
         self._check_begun()
         if self.posterior is None:
             raise InvalidInput("best_particle needs the particles: take `regret` from an OnlineLearner")
@@ -151,7 +151,7 @@ class Regret:
         return Comparator(structure, weights, self.comparator(structure, weights))
 
     def theorem_3_1(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
-        """Compute Theorem 3.1, corrected (ERRATA 1 to 4, 7), for an expert among dense or convolutional networks:
+        """Compute Theorem 3.1, corrected (ERRATA 1 to 4, 7), for an expert among dense or convolutional networks.
 
             E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + 2 pen₁ Σ_t ‖x_t‖ + 2T pen₂ + (λ/2) V_T + KL/λ.
 
@@ -190,7 +190,7 @@ class Regret:
         return _add_standard_error(replace(bound, terms={**bound.terms, **rise}), self.lam / 2 * found.squares)
 
     def theorem_3_2(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
-        """Compute Theorem 3.2, corrected (ERRATA 4, 5, 7), for an expert of a space of XNOR networks:
+        """Compute Theorem 3.2, corrected (ERRATA 4, 5, 7), for an expert of a space of XNOR networks.
 
             E Σ_t H_t(w_t) ≤ Σ_t H_t(w*) + rise + (λ/2) V_T + KL/λ,
 
@@ -222,7 +222,7 @@ class Regret:
         return _add_standard_error(bound, found.totals + self.lam / 2 * found.squares)
 
     def theorem_4_1(self, structure: Structure, weights: Tensor, *, draws: int = 200, seed: int = 0) -> Bound:
-        """Compute Theorem 4.1 for ρ, the prior shifted to an expert of any space:
+        """Compute Theorem 4.1 for ρ, the prior shifted to an expert of any space.
 
             E Σ_t ℓ_t(w_t) ≤ E_ρ Σ_t ℓ_t + (λ/2) V_T + KL(ρ, π)/λ,
 
@@ -291,7 +291,7 @@ class Regret:
         return _DrawTotals(found.sum(1), ((found - learner) ** 2).sum(1))
 
     def _layers(self, structure: Structure, expert: Tensor) -> Sequence[PerturbedLayer]:
-        """Return what the recursions of Lemmas 4.3 and 4.4 need to know of each layer of a chain."""
+        """Return the facts about each layer of a chain that the recursions of Lemmas 4.3 and 4.4 need."""
         assert isinstance(self.space, Chain)
         tau, R = self.prior.tau, self.prior.R
         weights = {name: part.numpy() for name, part in self.space.split(structure, expert).items()}
@@ -307,7 +307,7 @@ class Regret:
 
 @dataclass(frozen=True)
 class _DrawTotals:
-    """For each draw from ρ: Σ_t ℓ_t(w), and Σ_t (ℓ_t(w) − ℓ_t(ŵ_t))²."""
+    """These totals are, for each draw from ρ, Σ_t ℓ_t(w) and Σ_t (ℓ_t(w) − ℓ_t(ŵ_t))²."""
 
     totals: Tensor
     squares: Tensor
@@ -348,7 +348,7 @@ def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: fl
 
 
 def _add_standard_error(bound: Bound, draws: Tensor) -> Bound:
-    """Add the standard error of the mean over draws to a bound's terms, and what it assumes to its assumptions."""
+    """Add the standard error of the mean over draws to a bound's terms, and what it assumes to the assumptions."""
     error = float(draws.std() / math.sqrt(len(draws)))
     return replace(
         bound,

@@ -1,4 +1,4 @@
-"""Weights of particles: how many of them count, how far an increment can go at once, and resampling.
+"""Resampling works on the weights of particles: how many count, how large an increment may be, and which to copy.
 
 Particles are of different structures, and are resampled among those of their own. A structure takes places by its
 share of the weight, and some for being there, so that it does not die of a few bad rounds: where no jump would bring
@@ -17,7 +17,7 @@ ROUNDING = 1e-9  # by how much the sum of all weights may be off 1
 
 
 def effective_size(log_weights: Tensor) -> float:
-    """Compute the effective sample size (Σ w)² / Σ w²: from 1, where one particle has all, to their number."""
+    """Compute the effective sample size (Σ w)² / Σ w², from 1, where one particle has all weight, to their number."""
     return float(torch.exp(2 * log_weights.logsumexp(0) - (2 * log_weights).logsumexp(0)))
 
 
@@ -51,7 +51,7 @@ def find_largest_part(enough: Callable[[float], bool], rest: float = 1.0) -> flo
 
 
 def resample_systematically(log_weights: Tensor, generator: torch.Generator, count: int | None = None) -> Tensor:
-    """Draw which particle takes each place by systematic resampling: evenly spaced points with one random shift.
+    """Draw the particle for each place by systematic resampling: evenly spaced points with one random shift.
 
     Of n places, a particle of weight w takes ⌊nw⌋ or ⌈nw⌉, and nw on average.
 
@@ -69,13 +69,13 @@ def resample_systematically(log_weights: Tensor, generator: torch.Generator, cou
 
 
 def group_by_structure(structures: Tensor) -> list[Tensor]:
-    """List the places of the particles of each structure that has any, by the (N,) structures of all."""
+    """List the places of the particles of each structure that has any, from the (N,) structures of all."""
     of_each = structures.cpu()
     return [(of_each == number).nonzero()[:, 0] for number in of_each.unique().tolist()]
 
 
 class Strata:
-    """Particles by structure: what each structure weighs, and how many places it gets.
+    """Strata group particles by structure, with the weight of each structure and the number of its places.
 
     Of N places, each of the S structures that have particles gets about N((1 − spread) w + spread/S), w being its share
     of the weight, and one at least.
@@ -95,13 +95,13 @@ class Strata:
 
     @property
     def relative_size(self) -> float:
-        """The effective sample size, as a part of what it would be after a resampling."""
+        """Return the effective sample size, as a share of its value after a resampling."""
         # After resampling, the n_s places of a structure share its weight W_s evenly: Σ w² is Σ_s W_s² / n_s.
         within = (2 * self.log_shares - self.places.double().log()).logsumexp(0)
         return float(torch.exp(within - (2 * self.log_weights).logsumexp(0)))
 
     def resample(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw which particle takes each of N places, and return the logarithm of its weight there, too.
+        """Draw which particle takes each of N places, and also return the logarithm of its weight there.
 
         A particle's weight over all places that it takes is on average what it was, and a structure's always.
         """
@@ -113,7 +113,7 @@ class Strata:
 
 
 def _allot_places(shares: Tensor, count: int, spread: float) -> Tensor:
-    """Allot `count` places to structures: to each what is due to it, rounded, and at least one."""
+    """Allot `count` places to structures, to each its due share, rounded, and at least one."""
     due = count * ((1 - spread) * shares + spread / len(shares))
     # Rounding down leaves places over, and the minimum of one may take too many: either is settled one by one.
     dealt = due.floor().clamp(min=1).long()

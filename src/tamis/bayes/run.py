@@ -1,4 +1,4 @@
-"""A run of the online learner on a stream, which can be killed and resumed, and what is recorded in each round.
+"""A run takes the online learner through a stream, records every round, and can be killed and resumed.
 
 A run leaves four files in its directory: `asked.json`, its settings; `rounds.journal` with its snapshot, from which
 `tamis.bayes.journal` brings a learner back; and `notes.jsonl`, a line for each round, written before the round is
@@ -34,7 +34,7 @@ SETTINGS_FILE, JOURNAL, RECORDS_FILE = "asked.json", "rounds.journal", "notes.js
 
 @dataclass(frozen=True)
 class RunSettings:
-    """The settings of a run: the stream, the union of networks, and the learner.
+    """The settings of a run name the stream, the union of networks, and the learner.
 
     Attributes:
         data, pool: the stream, as `tamis.bayes.streams.load_stream` takes it.
@@ -65,7 +65,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class RoundRecord:
-    """The figures of one round, from before it is learnt.
+    """A record holds the figures of one round, from before it is learnt.
 
     Attributes:
         wrong: how many labels of the round the averaged prediction misses.
@@ -80,7 +80,7 @@ class RoundRecord:
 
 @dataclass(frozen=True, eq=False)
 class CompletedRun:
-    """A run that is over: its settings, the learner after its rounds, and a record for each round."""
+    """A completed run holds its settings, the learner after all rounds, and a record for each round."""
 
     settings: RunSettings
     learner: OnlineLearner
@@ -88,7 +88,7 @@ class CompletedRun:
 
     @property
     def bounds(self) -> list[float]:
-        """The bounds of the loss of the first 1, 2, …, T rounds."""
+        """Return the bounds of the loss of the first 1, 2, …, T rounds."""
         return [*(record.bound for record in self.records[1:]), least_bound(self.learner)]
 
     def error(self, part: float = 0.2) -> float:
@@ -167,7 +167,7 @@ def _record_round(learner: OnlineLearner, x: Tensor, y: Tensor) -> RoundRecord:
 
 
 def inspects_best_particle(rounds: int) -> bool:
-    """Return whether the best particle is looked for after so many rounds: at 10, 14, 20, 28, …, 10·√(2^k).
+    """Return whether the best particle is looked for after this many rounds: 10, 14, 20, 28, …, 10·√(2^k).
 
     That takes the losses of all particles over all rounds: done after each round, it would cost more than learning.
     """
@@ -178,7 +178,7 @@ def inspects_best_particle(rounds: int) -> bool:
 
 
 def check_run_settings(directory: Path, settings: RunSettings) -> None:
-    """Raise InvalidInput where a directory holds rounds of another run; one without a round is free."""
+    """Raise InvalidInput where a directory holds rounds of another run; a directory without rounds is free."""
     if not count_rounds(directory / JOURNAL):
         return
     if not (directory / SETTINGS_FILE).exists():
@@ -197,7 +197,7 @@ def save_run_settings(directory: Path, settings: RunSettings) -> None:
 
 
 def _identifying_settings(settings: RunSettings) -> dict[str, Any]:
-    """Return the settings that tell one run from another: all but the number of rounds, which may grow."""
+    """Return the settings that distinguish runs: all but the number of rounds, which may grow."""
     return {name: value for name, value in asdict(settings).items() if name != "rounds"}
 
 
@@ -212,7 +212,7 @@ def _read_run_settings(path: Path) -> dict[str, Any]:
 
 
 class RunLog:
-    """The records of a run, in memory and in a file if there is one; each is on the disk before `add` returns.
+    """A run log keeps the records of a run in memory, and in a file if there is one, on disk before `add` returns.
 
     Args:
         path: of the file; None for none.

@@ -1,4 +1,4 @@
-"""A union of spaces of networks, over the number of layers, of filters, and their size (Chee and Loustau, (2)).
+"""A union of spaces of networks ranges over numbers of layers, of filters, and their sizes (Chee and Loustau, (2)).
 
     W = ∪_k ∪_i ∪_j W^{p(k,i,j)},      π(w) = Σ_k α_k Σ_i β_i Σ_j γ_j π_ijk(w)              (6)
 
@@ -29,7 +29,7 @@ from tamis.errors import InvalidInput
 
 @dataclass(frozen=True, order=True)
 class Structure:
-    """One member of the union: k layers, i filters in each but the last, of size j.
+    """A structure is one member of the union: k layers, with i filters of size j in each but the last.
 
     With one layer there are no filters: `filters` and `size` are 0.
     """
@@ -41,7 +41,7 @@ class Structure:
 
 @dataclass(frozen=True)
 class Block:
-    """A tensor of weights of one kind."""
+    """A block is a tensor of weights of one kind."""
 
     name: str
     shape: tuple[int, ...]
@@ -53,7 +53,7 @@ class Block:
 
 
 class Space(ABC):
-    """A union of spaces of networks that classify.
+    """A space is a union of spaces of networks that classify.
 
     Args:
         classes: K, how many there are.
@@ -78,7 +78,7 @@ class Space(ABC):
 
     @abstractmethod
     def forward(self, structure: Structure, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
-        """Compute logits (batch, classes) of one network on a mini-batch, by what `torch.func.vmap` can follow."""
+        """Compute logits (batch, classes) of one network on a mini-batch, in operations for `torch.func.vmap`."""
 
     @abstractmethod
     def check_inputs(self, x: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ class Space(ABC):
 
     @property
     def identity(self) -> dict[str, object]:
-        """The values that tell this space from another, for a learner that goes on from a saved state."""
+        """Return the values that identify this space, for a learner that continues from a saved state."""
         return {
             "space": type(self).__name__,
             "classes": self.classes,
@@ -104,7 +104,7 @@ class Space(ABC):
         return self._layout(structure)[1]
 
     def _layout(self, structure: Structure) -> tuple[tuple[Block, ...], Tensor]:
-        """Return the blocks and kinds of a structure, made once: every evaluation needs them."""
+        """Return the blocks and kinds of a structure, made once because every evaluation needs them."""
         if structure not in self._layouts:
             blocks = self.blocks(structure)
             kinds = torch.cat([torch.full((block.count,), block.kind) for block in blocks])
@@ -149,7 +149,7 @@ class Space(ABC):
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
-        """The numbers of the structures one step away from each: a layer, a filter, or a size more or less.
+        """Return the structures one step away from each: one layer, filter or size more or less.
 
         A step goes to the next number of layers, filters or size that the space has. Between one layer and two, a step
         goes to any filters.

@@ -1,4 +1,4 @@
-"""How many weights the networks of a posterior have, and how many of them count.
+"""The sparsity of a posterior says how many weights its networks have, and how many of them count.
 
 A heavy-tailed law has no weight that is exactly 0: ‖w‖₀ is counted above a threshold.
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sparsity:
-    """The numbers of weights of a posterior's networks, as means.
+    """A `Sparsity` holds the numbers of weights of a posterior's networks, as means.
 
     Attributes:
         threshold: above which a weight counts.
@@ -39,12 +39,12 @@ class Sparsity:
 
     @property
     def share(self) -> float:
-        """The part of the real weights and scales that counts."""
+        """Return the share of the real weights and scales that counts."""
         return self.nonzero / self.weights if self.weights else 0.0
 
     @property
     def sign_cost(self) -> float:
-        """p_bin log 2, what signs add to the divergence from the prior (Theorem 3.2)."""
+        """Return p_bin log 2, the cost of signs in the divergence from the prior (Theorem 3.2)."""
         return self.signs * math.log(2)
 
 

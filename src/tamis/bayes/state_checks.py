@@ -1,4 +1,4 @@
-"""Checks of the entries of a learner's state; InvalidInput names one from which no learner can go on."""
+"""These checks of a learner's state raise InvalidInput, naming an entry from which no learner can continue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_tensor(
 
 
 def check_log_weights(name: str, found: Any, count: int) -> Tensor:
-    """Copy the logarithms of so many weights, which sum to 1."""
+    """Copy the logarithms of `count` weights, which must sum to 1."""
     logs = check_tensor(name, found, (count,), least=-math.inf)
     total = float(logs.exp().sum())
     if not abs(total - 1) < ROUNDING:
@@ -50,7 +50,7 @@ def check_log_weights(name: str, found: Any, count: int) -> Tensor:
 
 
 def check_generator(name: str, found: Any) -> Tensor:
-    """Copy the state of a generator, once a generator has been seen to take it."""
+    """Copy the state of a generator, after a generator has accepted it."""
     trial = torch.Generator()
     usual = trial.get_state()
     state = check_tensor(name, found, tuple(usual.shape), usual.dtype).cpu()
@@ -62,7 +62,7 @@ def check_generator(name: str, found: Any) -> Tensor:
 
 
 def check_list(name: str, found: Any, count: int | None = None, why: str = "") -> list[Any]:
-    """Return the items of a list; with a count, there must be that many, and `why` says why."""
+    """Return the items of a list; with a count, there must be that many, and `why` gives the reason."""
     if not isinstance(found, list | tuple):
         raise state_error(name, "a list", f"a {type(found).__name__}")
     if count is not None and len(found) != count:
@@ -78,7 +78,7 @@ def check_number(name: str, found: Any, least: float = -LARGEST) -> float:
 
 
 def check_numbers(name: str, found: Any, count: int | None = None, why: str = "") -> list[float]:
-    """Return a list of finite numbers; arguments as of `check_list`."""
+    """Return a list of finite numbers, with arguments as for `check_list`."""
     items = check_list(name, found, count, why)
     return [check_number(f"{name}[{place}]", item) for place, item in enumerate(items)]
 
@@ -98,6 +98,6 @@ def check_shares(name: str, found: Any) -> dict[str, float]:
 
 
 def state_error(name: str, wanted: str, got: str) -> InvalidInput:
-    """Return the error about an entry that is not what it must be."""
+    """Return the error for an entry that has a wrong value."""
     advice = "take one that is as state_dict gave it"
     return InvalidInput(f"a learner cannot go on from this state: '{name}' must be {wanted}, got {got}; {advice}")

@@ -1,4 +1,4 @@
-"""A learner's state, read and checked as a whole before a learner takes any of it."""
+"""A learner's state is read and checked as a whole before a learner takes any of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEAST_CURVATURE = 0.5  # it is 1, but for rounding
 
 @dataclass(frozen=True, eq=False)
 class LearnerState:
-    """The state that a learner goes on from; all of it is copied.
+    """A learner's state is everything that it continues from, copied.
 
     Attributes:
         generator: the state of its generator.
@@ -54,7 +54,7 @@ class LearnerState:
 def read_state(
     state: Mapping[str, Any], fresh: Posterior, copy_round: Callable[[Tensor, Tensor], Round]
 ) -> LearnerState:
-    """Read a state; raise InvalidInput, which names the entry, for one that does not fit.
+    """Read a state; raise InvalidInput, naming the entry, if one does not fit.
 
     Args:
         state: as `OnlineLearner.state_dict` gives it, with all its entries.

@@ -1,4 +1,4 @@
-"""Streams to learn from online, and unions of networks for them: images, a time series, the nodes of a graph.
+"""Streams of images, a time series or the nodes of a graph are learnt online, by unions of networks for them.
 
     series   windows of a noisy oscillation, of one of three frequencies and any phase: classes differ by no mean, so
              that a network without a hidden layer can do no better than guess
@@ -35,7 +35,7 @@ MADE_WITH = 20210618  # the seed of what is made: a stream is the same for every
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """Examples with labels, of which a round takes some.
+    """A stream is a set of labelled examples, from which each round takes some.
 
     Attributes:
         name: what it is called.
@@ -56,11 +56,11 @@ class Stream:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one input; () for a node."""
+        """Return the shape of one input, which is () for a node."""
         return tuple(self.inputs.shape[1:])
 
     def order(self, rounds: int, batch: int, seed: int) -> Tensor:
-        """Draw which samples each round takes, (rounds, batch): all in random order, then all in another, and so on.
+        """Draw which samples each round takes, (rounds, batch): all in random order, then all again in another order.
 
         The first rounds are the same, however many there are in all.
 
@@ -76,7 +76,7 @@ class Stream:
         return torch.cat(orders)[: rounds * batch].reshape(rounds, batch)
 
     def select(self, places: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs and labels of these samples."""
+        """Return the inputs and labels of these samples."""
         return self.inputs[places], self.labels[places]
 
     def flatten(self) -> Stream:
@@ -144,7 +144,7 @@ def make_nodes(count: int = NODES, seed: int = MADE_WITH) -> Stream:
 
 @dataclass(frozen=True)
 class StructureGrid:
-    """The numbers of layers and of filters, and the sizes of filters, of a union; sizes () where there are none."""
+    """A grid gives a union's numbers of layers and filters, and its filter sizes, () where it has none."""
 
     layers: tuple[int, ...]
     filters: tuple[int, ...]
@@ -169,7 +169,7 @@ def build_space(
     filters: Sequence[int] = (),
     sizes: Sequence[int] = (),
 ) -> tuple[Space, Stream]:
-    """Build a union of networks for a stream, and return the stream as they take it, too.
+    """Build a union of networks for a stream, and also return the stream in the form that they take.
 
     Args:
         stream: what is to be learnt.

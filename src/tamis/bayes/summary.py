@@ -1,4 +1,4 @@
-"""The summary of a run of the online learner: losses beside those of experts and bounds, and curves.
+"""The summary of a run sets the online learner's losses beside those of experts and bounds, with curves.
 
 Reference: chee2021xnor.
 """
@@ -28,14 +28,14 @@ LEAST_BOUND, PARTICLE, OFFLINE = "least over all laws", "around the best particl
 
 @dataclass(frozen=True)
 class Experts:
-    """Networks that a learner is compared with: the best of its particles, and one trained on all rounds."""
+    """The experts that a learner is compared with are its best particle and a network trained on all rounds."""
 
     particle: Comparator
     offline: Comparator
 
 
 def find_experts(run: CompletedRun, steps: int = STEPS) -> Experts:
-    """Find the experts of a run; the one trained offline has the architecture that is likeliest in the end.
+    """Find the experts of a run; the one trained offline has the finally likeliest architecture.
 
     Args:
         run: one that is over.
@@ -47,7 +47,7 @@ def find_experts(run: CompletedRun, steps: int = STEPS) -> Experts:
 
 
 def summarise_run(run: CompletedRun, beside: Experts, draws: int = DRAWS) -> dict[str, Any]:
-    """Summarise a run: what was lost, what experts would have lost, the bounds, and the posterior in the end.
+    """Summarise a run: its losses, those of experts, the bounds, and the final posterior.
 
     Args:
         run: one that is over.
@@ -88,7 +88,7 @@ def summarise_run(run: CompletedRun, beside: Experts, draws: int = DRAWS) -> dic
 
 
 def _own_theorem(regret: Regret, expert: Comparator, draws: int) -> Bound | None:
-    """Compute the theorem that speaks of just these networks; None for graphs, of which none does."""
+    """Compute the theorem about exactly these networks; return None for graphs, which no theorem covers."""
     if isinstance(regret.space, Xnor):
         return regret.theorem_3_2(expert.structure, expert.weights, draws=draws)
     if isinstance(regret.space, Chain):
@@ -117,7 +117,7 @@ Points = list[tuple[int, float]]
 
 
 def compute_curves(run: CompletedRun, beside: Experts) -> dict[str, dict[str, Points]]:
-    """Compute losses so far, of learner, experts and guess, with the bound; and the likeliest architectures."""
+    """Compute the cumulative losses of learner, experts and guess, the bound, and the likeliest architectures."""
     learner, regret = run.learner, run.learner.regret
     number = learner.space.structures.index(beside.offline.structure)
     weights = beside.offline.weights[None].to(learner.device)
@@ -140,7 +140,7 @@ def compute_curves(run: CompletedRun, beside: Experts) -> dict[str, dict[str, Po
 
 
 def _points(values: Iterable[float]) -> Points:
-    """Number values from round 1 on, and keep some of them, evenly spaced, with the last."""
+    """Number values from round 1 on, and keep some, evenly spaced, and always the last."""
     found = list(enumerate(values, start=1))
     step = math.ceil(len(found) / MOST_POINTS)
     return found[(len(found) - 1) % step :: step]

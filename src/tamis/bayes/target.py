@@ -1,4 +1,4 @@
-"""The target of sampling: Gibbs_λ(h_t), the prior reweighted by exp(−λ h_t), over the rounds so far (Algorithm 1).
+"""The target of sampling is Gibbs_λ(h_t), the prior reweighted by exp(−λ h_t) over the rounds so far (Algorithm 1).
 
     h_t(w) = Σ_{s≤t} ℓ_s(w) + (λ/2) (ℓ_s(w) − ℓ_s(ŵ_s))²
 
@@ -25,7 +25,7 @@ AT_ONCE = 1 << 22  # numbers of the inputs of all networks that are computed tog
 
 @dataclass
 class Rounds:
-    """The mini-batches seen so far, their labels, and the loss of what was drawn for each."""
+    """The rounds so far are mini-batches, their labels, and the loss of the network drawn for each."""
 
     inputs: list[Tensor] = field(default_factory=list)
     labels: list[Tensor] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Rounds:
 
     @property
     def stacks(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """The rounds by size of mini-batch: their numbers, with inputs and labels stacked for `torch.func.vmap`."""
+        """Return the rounds by size of mini-batch: their numbers, and inputs and labels stacked for `vmap`."""
         if self._stacks is None:
             sizes: dict[int, list[int]] = {}
             for number, labels in enumerate(self.labels):
@@ -84,7 +84,7 @@ def losses(space: Space, number: int, weights: Tensor, rounds: Rounds) -> Tensor
 
 @dataclass(frozen=True)
 class Target:
-    """Gibbs_λ(h) on latent coordinates, where `last` is how much of the last round counts, from 0 to 1.
+    """A target is Gibbs_λ(h) on latent coordinates, where `last` is how much of the last round counts, from 0 to 1.
 
     Attributes:
         space: the union of structures, with their prior probabilities.
@@ -104,7 +104,7 @@ class Target:
 
     @property
     def partial(self) -> bool:
-        """Whether rounds are left out, so that energies are estimates."""
+        """Return whether rounds are left out, so that energies are estimates."""
         return self.past != 1
 
     def subsample_rounds(self, count: int, generator: torch.Generator) -> Target:
@@ -136,14 +136,14 @@ class Target:
         return energy, gradient
 
     def terms(self, number: int, latent: Tensor) -> Tensor:
-        """Compute what each round adds to h(w), (n, rounds)."""
+        """Compute the contribution of each round to h(w), (n, rounds)."""
         kinds = self.space.kinds(self.space.structures[number]).to(latent.device)
         found = losses(self.space, number, self.prior.weights(latent, kinds), self.rounds)
         drawn, shares = (each.to(latent.device) for each in (self._drawn(), self._shares()))
         return shares * (found + self.lam / 2 * (found - drawn) ** 2)
 
     def variance_penalty(self, change: Tensor) -> Tensor:
-        """Estimate half the variance of λ(ĥ(w') − ĥ(w)) over which rounds are drawn, (n,), by what each adds.
+        """Estimate half the variance of λ(ĥ(w') − ĥ(w)) over the draw of rounds, (n,), from each round's contribution.
 
         With this taken from the logarithm of Metropolis' ratio, a move by an estimate with normal errors keeps the law
         that it estimates: E min(1, exp(−X − σ²/2)) for X ~ N(δ, σ²) is exp(−δ) times that for N(−δ, σ²).

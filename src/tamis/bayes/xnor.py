@@ -1,4 +1,4 @@
-"""The space of XNOR-Nets++: a real first and last layer, and signs with positive scales between (Theorem 3.2)."""
+"""The space of XNOR-Nets++ has real first and last layers, and signs with positive scales between (Theorem 3.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPSILON = 1e-5  # of the batch normalization, as torch's
 
 
 class Xnor(Chain):
-    """Networks of one real convolution, k − 2 binary ones, and a real fully connected layer before the softmax:
+    """An `Xnor` network has one real convolution, k − 2 binary ones, and a real linear layer before the softmax.
 
         x_1 = w_1 * x + b_1,      x_l = (w_l^bin ⊛ sign ∘ BNorm(x_{l−1})) ⊙ w_l^scale       (12)
 
@@ -98,7 +98,7 @@ def _normalised(x: Tensor) -> Tensor:
 
 
 class _Sign(torch.autograd.Function):
-    """The sign, +1 where x ≥ 0 and else −1, with the gradient g ↦ g · 1_{|x| ≤ 1}; `torch.func.vmap` can follow it.
+    """This sign is +1 where x ≥ 0 and else −1, with gradient g ↦ g · 1_{|x| ≤ 1}, and works in `torch.func.vmap`.
 
     A proposal that follows this gradient is as right as any other: Metropolis' ratio sees to that.
     """

@@ -1,4 +1,4 @@
-"""Binary networks: signs for weights and activations, with positive scales learnt as in XNOR-Net++.
+"""Binary networks have signs for weights and activations, with positive scales learnt as in XNOR-Net++.
 
 Reference: chee2021xnor.
 """

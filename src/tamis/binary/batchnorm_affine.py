@@ -1,4 +1,4 @@
-"""Batch normalization in evaluation as x · slope + shift, rounded as PyTorch rounds it.
+"""Batch normalization in evaluation is x · slope + shift, rounded as PyTorch rounds it.
 
 There is a slope and a shift for each channel. Whether PyTorch rounds x · slope + shift once, as processors with fused
 multiplications do, or twice, and how it rounds the slope and the shift themselves, depends on how it was built and on
@@ -23,7 +23,7 @@ LARGE = 2.0**80  # next to which no shift counts, unless a slope is tiny
 
 @dataclass(frozen=True)
 class BatchNormAffine:
-    """A batch normalization in evaluation as x · slope + shift.
+    """A `BatchNormAffine` is a batch normalization in evaluation, as x · slope + shift.
 
     Attributes:
         slope, shift: of each channel, float32.
@@ -46,7 +46,7 @@ class BatchNormAffine:
 
 @torch.no_grad()
 def find_affine(norm: nn.Module) -> BatchNormAffine | None:
-    """Return the slope and shift of a batch normalization, or None where they cannot be known or computed with.
+    """Return the slope and shift of a batch normalization, or None where they are unknown or unusable.
 
     Args:
         norm: any module, which is left as it is.
@@ -71,7 +71,7 @@ def find_affine(norm: nn.Module) -> BatchNormAffine | None:
 @lru_cache(maxsize=1)
 @torch.no_grad()
 def _one_rounding() -> bool | None:
-    """Say whether PyTorch rounds once or twice on this machine, or None if it does neither."""
+    """Return whether PyTorch rounds once (True) or twice (False) on this machine, or None if it does neither."""
     draw = torch.Generator().manual_seed(0)
     norm = nn.BatchNorm2d(64).eval()
     for tensor in (norm.weight, norm.bias, norm.running_mean):
@@ -103,5 +103,5 @@ def _derive_affine(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) ->
 
 
 def _normalize(norm: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
-    """Return what PyTorch gives for (N, C, H, W)."""
+    """Return PyTorch's own result for (N, C, H, W)."""
     return norm(x) if isinstance(norm, nn.BatchNorm2d) else norm(x.flatten(2)).reshape(x.shape)

@@ -1,4 +1,4 @@
-"""Hand-offs of bits from one binary layer to the next, and the thresholds that they take.
+"""A hand-off passes bits from one binary layer to the next, with the thresholds that this takes.
 
 The next layer compares its input with τ. Let g be everything between the two layers: a bias, and functions that act on
 one number at a time and never decrease, or never increase. Where g never decreases, g(y) ≥ τ is the same as y ≥ τ' for
@@ -37,7 +37,7 @@ INFINITY = 0x7F800000  # the bits of float32's
 
 @dataclass(frozen=True)
 class BitHandoff:
-    """Two layers of which the first can give the second its bits, and the modules between them, in order.
+    """A hand-off is a pair of layers, the first giving the second its bits, with the modules between them in order.
 
     Attributes:
         increasing: for each channel of the producer, whether what lies between never decreases; else it never
@@ -97,7 +97,7 @@ def _apply(function: nn.Module, y: Tensor) -> Tensor:
 
 
 def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
-    """Find the least float32 y with function(y) ≥ τ, for each τ; NaN, which no number is ≥, where there is none.
+    """Find the least float32 y with function(y) ≥ τ, for each τ; return NaN, which no number reaches, if there is none.
 
     Args:
         function: of a float32 tensor, entry by entry; never decreasing.
@@ -119,7 +119,7 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
 
 
 def _float_of_rank(rank: Tensor) -> Tensor:
-    """Return the float32 number of each rank: an integer that has the same order, with 0 for 0."""
+    """Return the float32 number of each rank, where ranks are integers in the same order, with 0 for 0."""
     size = rank.abs().to(torch.int32).view(torch.float32)
     return torch.where(rank < 0, -size, size)
 
@@ -156,7 +156,7 @@ def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> 
 
 
 def _reads(model: nn.Module, reader: fx.Node, node: fx.Node) -> bool:
-    """Say whether a node calls a binary layer on another node's result, and not as what is added to its output."""
+    """Return whether a node calls a binary layer on another node's result, and not as the summand of its output."""
     if reader.op != "call_module" or reader.kwargs or reader.args[:1] != (node,) or node in reader.args[1:]:
         return False
     return isinstance(model.get_submodule(str(reader.target)), BinaryLayer)

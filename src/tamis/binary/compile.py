@@ -1,4 +1,4 @@
-"""Compilation of a trained binary network for inference, with one bit for each weight."""
+"""Compilation prepares a trained binary network for inference, with one bit for each weight."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def compile(model: nn.Module) -> nn.Module:
 
 
 def _check_reads(model: nn.Module) -> None:
-    """Refuse a model whose own code reads numbers of a binary layer other than its bias, as far as a graph shows it."""
+    """Refuse a model whose own code reads numbers of a binary layer other than its bias, as far as a graph shows."""
     graph = trace_calls(model)
     read = set() if graph is None else {str(node.target) for node in graph.nodes if node.op == "get_attr"}
     names = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))

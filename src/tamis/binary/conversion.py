@@ -1,4 +1,4 @@
-"""Conversion of a network of linear and convolutional layers into an XNOR-Net++."""
+"""Conversion turns a network of linear and convolutional layers into an XNOR-Net++."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def binarize(
     scale: str = "rank_one",
     estimator: str = "clipped",
 ) -> nn.Module:
-    """Return a copy of a network whose linear and convolutional layers are binary, and which is then to be trained.
+    """Return a copy of a network with binary linear and convolutional layers, which is then to be trained.
 
     Each `nn.Linear`, `nn.Conv1d` and `nn.Conv2d` becomes a `BinaryLinear`, `BinaryConv1d` or `BinaryConv2d` in its
     place, which begins with its weights as W, with a scale of mean |W|, and with its bias, if it has one: the text has
@@ -76,7 +76,7 @@ def binarize(
 
 
 def _layers(model: nn.Module) -> dict[str, Binarizable]:
-    """Return the layers that can be made binary, by name; no subclasses, which may use their weight otherwise."""
+    """Return the layers that can be made binary, by name, without subclasses, which may use their weight otherwise."""
     layers: dict[str, Binarizable] = {}
     for name, module in model.named_modules():
         if type(module) not in KINDS:
@@ -95,7 +95,7 @@ def _layers(model: nn.Module) -> dict[str, Binarizable]:
 
 
 def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dict[str, tuple[int, ...]]:
-    """Return rows and columns of each layer's output, in the order in which the example passes the layers of a copy."""
+    """Return rows and columns of each layer's output, in the order in which the example passes a copy's layers."""
     model = copy.deepcopy(model).eval()
     examples = example if isinstance(example, tuple) else (example,)
     sizes: dict[str, tuple[int, ...]] = {}

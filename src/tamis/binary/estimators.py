@@ -1,4 +1,4 @@
-"""Signs with gradients: the true one is 0 almost everywhere, so a straight-through estimator takes its place.
+"""A straight-through estimator gives signs a gradient, since the true one is 0 almost everywhere.
 
 Each returns signs, +1 where x ≥ 0 and −1 elsewhere (sign(0) = +1, ERRATA 6; a NaN is not ≥ 0), and multiplies the
 gradient that comes back by a slope:
@@ -22,7 +22,7 @@ ESTIMATORS = ("clipped", "approx_sign", "rsign")
 
 
 def sign(x: Tensor) -> Tensor:
-    """Return +1 where x ≥ 0, else −1, in the dtype of x; without a gradient.
+    """Return +1 where x ≥ 0, else −1, in the dtype of x and without a gradient.
 
     Example:
         >>> sign(torch.tensor([-2.0, -0.0, 0.0, 3.0]))
@@ -76,7 +76,7 @@ def approx_sign(x: Tensor, signs: Tensor | None = None) -> Tensor:
 
 
 def rsign(x: Tensor, shift: Tensor, signs: Tensor | None = None) -> Tensor:
-    """Return sign(x − s), with the gradient of `approx_sign` at x − s; that of s is its negative, summed up.
+    """Return sign(x − s), with the gradient of `approx_sign` at x − s; that of s is its negative, summed.
 
     Printed: +1 where x > s; here where x ≥ s, as sign(0) = +1 everywhere (ERRATA 6).
 
@@ -102,7 +102,7 @@ def check_estimator(estimator: str) -> None:
 
 
 class _StraightThrough(torch.autograd.Function):
-    """The straight-through estimator: given signs forwards, and the slope of an estimator at x backwards."""
+    """This function returns given signs forwards, and the slope of an estimator at x backwards."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, signs: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:

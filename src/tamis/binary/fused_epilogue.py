@@ -1,4 +1,4 @@
-"""The steps after a binary layer that run in its pass: a batch normalization, a sum with a shortcut, a ReLU.
+"""A batch normalization, a sum with a shortcut and a ReLU can run in the pass of the binary layer before them.
 
 A sum stands in the code of a module, which is rewritten for it: of
 
@@ -44,7 +44,7 @@ ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.Hardtanh, nn.Identity)  # hold nothing, so 
 
 @dataclass(frozen=True)
 class FusedEpilogue:
-    """The steps that follow a layer in its pass: a batch normalization and a ReLU, or one of them."""
+    """A fused epilogue is a batch normalization, a ReLU, or both, in the pass of the layer before."""
 
     norm: nn.Module | None
     affine: BatchNormAffine | None
@@ -53,7 +53,7 @@ class FusedEpilogue:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A sum of a layer's output and something else, with the nodes of the graph that one call replaces."""
+    """A `_Sum` adds something to a layer's output, with the nodes of the graph that one call replaces."""
 
     layer: fx.Node
     norm: fx.Node | None
@@ -94,7 +94,7 @@ def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilo
 def find_epilogues(
     model: nn.Module, without: Collection[nn.Module]
 ) -> dict[BinaryLayer, tuple[FusedEpilogue, list[nn.Module]]]:
-    """Find the steps that follow binary layers, and the modules that need not be called once these are fused.
+    """Find the steps that follow binary layers, and the modules that need no call once these are fused.
 
     Args:
         model: in evaluation mode.
@@ -122,7 +122,7 @@ def find_epilogues(
 
 
 def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum | None:
-    """Return the sum that a node is, if a binary layer's output is one of its terms and read by nothing else."""
+    """Return the sum that a node computes, if a binary layer's output is one term and is read by nothing else."""
     if node.target not in SUMS + SUMS_IN_PLACE or len(node.args) != 2 or node.kwargs:
         return None
     for place in (0,) if node.target in SUMS_IN_PLACE else (0, 1):
@@ -152,7 +152,7 @@ def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum
 def _rewrite(
     owner: nn.Module, graph: fx.Graph, uses: Counter[nn.Module], found: dict[BinaryLayer, FusedEpilogue]
 ) -> fx.GraphModule:
-    """Return a module like its owner, with sums as second arguments of layers, and note the layers' epilogues."""
+    """Return a module like its owner, with sums as second arguments of layers, and record the layers' epilogues."""
     for node in list(graph.nodes):
         node.type = None  # an annotation that is text, as modules of today have them, cannot be pickled
         total = _find_sum(owner, node, uses)
@@ -176,7 +176,7 @@ def _rewrite(
 
 
 def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
-    """Copy numbers and other plain values of a module, which code elsewhere may read."""
+    """Copy numbers and other plain values of a module, since code elsewhere may read them."""
     plain = {name: value for name, value in vars(owner).items() if not hasattr(made, name)}
     for name, value in plain.items():
         setattr(made, name, value)
@@ -184,7 +184,7 @@ def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
 
 
 def _give_each_call_its_activation(made: fx.GraphModule) -> None:
-    """Copy an activation for each place that calls it, so that one of the calls can be fused and the others stay."""
+    """Copy an activation for each place that calls it, so that one of the calls can be fused while others stay."""
     seen: set[str] = set()
     for node in made.graph.nodes:
         if node.op != "call_module" or type(module := made.get_submodule(str(node.target))) not in ACTIVATIONS:
@@ -204,14 +204,14 @@ def _has(model: nn.Module, name: str) -> bool:
 
 
 def _is_rewritable(owner: nn.Module) -> bool:
-    """Say whether a module takes one input, and no hook sees its calls."""
+    """Return whether a module takes one input, and no hook sees its calls."""
     parameters = inspect.signature(owner.forward).parameters.values()
     one = [each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty for each in parameters] == [True]
     return one and not any(map(is_hooked, owner.modules()))
 
 
 def _is_reached_into(path: str, graph: fx.Graph, inside: fx.Graph) -> bool:
-    """Say whether code elsewhere in a model uses a part of a module that the module itself does not use.
+    """Return whether code elsewhere in a model uses a part of a module that the module itself does not use.
 
     Args:
         path: of the module.
@@ -229,7 +229,7 @@ def _nodes_between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
 
 
 def _changes_in_place(model: nn.Module, node: fx.Node) -> bool:
-    """Say whether a node may change what it is given: a layer that is called later would see it."""
+    """Return whether a node may change its input in place, which a layer called later would see."""
     if node.op == "call_module":
         return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")

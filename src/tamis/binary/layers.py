@@ -1,4 +1,4 @@
-"""Layers of XNOR-Nets: signs of normalised inputs, signs for weights, and a positive scale.
+"""Layers of XNOR-Nets take signs of normalised inputs, signs for weights, and a positive scale.
 
     x_l = (sign(W) ⊛ sign ∘ BNorm(x_{l−1})) ⊙ w_scale            (Chee and Loustau, section 3.2)
 
@@ -31,7 +31,7 @@ Sizes = int | tuple[int, ...]
 
 
 class BinaryLayer(nn.Module):
-    """The base of the binary layers; see `BinaryConv2d`.
+    """This is the base of the binary layers; see `BinaryConv2d`.
 
     Attributes:
         weight: the real weights W, whose signs are the layer's.
@@ -74,7 +74,7 @@ class BinaryLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw W and the bias as torch does for its layers; the scale begins at mean |W|, the shift at 0."""
+        """Draw W and the bias as torch does for its layers; begin the scale at mean |W| and the shift at 0."""
         nn.init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = 1 / math.sqrt(max(self.weight[0].numel(), 1))
@@ -86,7 +86,7 @@ class BinaryLayer(nn.Module):
 
     @property
     def factors(self) -> dict[str, nn.Parameter]:
-        """Return the parameters of the scale, by name: α, β, γ as its form has them. Their magnitudes count."""
+        """Return the parameters of the scale by name, α, β, γ as its form has them; their magnitudes count."""
         return {name: self.get_parameter(name) for name in self._factor_names}
 
     def begin_scale(self) -> None:
@@ -105,7 +105,7 @@ class BinaryLayer(nn.Module):
         return clipped(self.weight)
 
     def binary_input(self, x: Tensor) -> Tensor:
-        """Return sign ∘ BNorm(x): by the batch's statistics in training, by `thresholds` in evaluation."""
+        """Return sign ∘ BNorm(x), by the batch's statistics in training and by `thresholds` in evaluation."""
         if self.training:
             return self._take_signs(x, None)
         tau, flip = (self._along_channels(each) for each in thresholds(self))
@@ -158,7 +158,7 @@ class BinaryLayer(nn.Module):
 
 
 class BinaryConv2d(BinaryLayer):
-    """A convolution of signs by signs, times a scale: (sign(W) ⊛ sign ∘ BNorm(x)) ⊙ w_scale, plus a bias if wanted.
+    """This convolution of signs is scaled: (sign(W) ⊛ sign ∘ BNorm(x)) ⊙ w_scale, plus a bias if wanted.
 
     It replaces batch normalization, activation and convolution. Train it with `tamis.binary.two_stage.train_binary`, or
     in any loop that calls `tamis.binary.clip_weights(model)` after each step: a weight beyond [−1, 1] has no gradient
@@ -243,7 +243,7 @@ class BinaryConv2d(BinaryLayer):
 
 
 class BinaryConv1d(BinaryConv2d):
-    """`BinaryConv2d` for signals (batch, channels, length): the same arguments, with one number for one axis.
+    """This is `BinaryConv2d` for signals (batch, channels, length), with one number for its one axis.
 
     Example:
         >>> BinaryConv1d(16, 32, 5, padding=2, scale="rank_one", output_size=64)(torch.randn(8, 16, 64)).shape
@@ -258,7 +258,7 @@ class BinaryConv1d(BinaryConv2d):
 
 
 class BinaryLinear(BinaryLayer):
-    """A linear layer of signs by signs, times a scale: (sign(W) sign ∘ BNorm(x)) ⊙ α, plus a bias if wanted.
+    """This linear layer of signs is scaled: (sign(W) sign ∘ BNorm(x)) ⊙ α, plus a bias if wanted.
 
     Args:
         in_features, out_features, bias: as of `torch.nn.Linear`; an input has features along its last axis.
@@ -296,7 +296,7 @@ class BinaryLinear(BinaryLayer):
             raise InvalidInput(f"BinaryLinear takes an input of shape {wanted}, got {tuple(x.shape)}")
 
     def _check_output(self, product: Tensor, x: Tensor) -> None:
-        """Accept every shape: the scale of a linear layer fits them all."""
+        """Accept every shape, since the scale of a linear layer fits them all."""
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_features}, {self.out_features}", f"bias={self.bias is not None}", *_repr_parts(self)]
@@ -352,7 +352,7 @@ def binary_layers(model: nn.Module) -> dict[str, BinaryLayer]:
 
 @torch.no_grad()
 def clip_weights(model: nn.Module) -> None:
-    """Bring the real weights of binary layers back into [−1, 1], in place; to be called after each step of training.
+    """Clip the real weights of binary layers to [−1, 1], in place; call this after each step of training.
 
     Signs stay as they are. A weight beyond has no gradient, and would keep its sign for ever.
 

@@ -1,4 +1,4 @@
-"""Binary layers for inference, of one bit a weight: comparison, convolution by XNOR and popcount, scale in one call.
+"""Packed layers run inference with one bit a weight: comparison, XNOR-popcount convolution and scale in one call.
 
 Each takes and gives what the layer of `tamis.binary.layers` that it was made of does in evaluation, to the bit. Where
 another binary layer is all that reads its output, it gives that layer's packed bits instead, (out ≥ τ) xor f with τ and
@@ -35,7 +35,7 @@ Added = Tensor | float | None  # to a layer's output: of its shape, or of one th
 
 
 class PackedLayer(nn.Module):
-    """The base of the packed layers, which `pack_layer` makes.
+    """This is the base of the packed layers, which `pack_layer` makes.
 
     Attributes:
         bits: the signs of weights, packed.
@@ -84,7 +84,7 @@ class PackedLayer(nn.Module):
 
     @property
     def gives_bits(self) -> bool:
-        """Say whether the output is packed bits."""
+        """Return whether the output is packed bits."""
         return self.out_thresholds is not None
 
     def give_bits(self, thresholds: Tensor, flips: Tensor, groups: int) -> None:
@@ -94,7 +94,7 @@ class PackedLayer(nn.Module):
         self.native.geometry = self.native.geometry._replace(out_groups=groups)
 
     def fuse_epilogue(self, norm: nn.Module | None, affine: BatchNormAffine | None, relu: bool) -> None:
-        """Compute what follows in the network in the same pass: a batch normalization, as slope and shift, and a ReLU.
+        """Fuse the following batch normalization, as slope and shift, and ReLU into this layer's pass.
 
         A second argument of a call is added between the two.
         """
@@ -107,7 +107,7 @@ class PackedLayer(nn.Module):
         return self._run_with_torch(x, added) if y is None else y
 
     def _needs_gradient(self, added: Added) -> bool:
-        """Say whether there will be gradients of what follows: there are none through the layer itself."""
+        """Return whether the following steps need gradients; none pass through the layer itself."""
         if not torch.is_grad_enabled() or (added is None and self.norm is None):
             return False
         weights = [] if self.norm is None else self.norm.parameters()
@@ -170,11 +170,11 @@ class PackedLayer(nn.Module):
 
 
 class PackedConv2d(PackedLayer):
-    """A `BinaryConv2d` for inference: (N, C, H, W) → (N, O, H', W'), or packed bits on either side."""
+    """A `PackedConv2d` is a `BinaryConv2d` for inference: (N, C, H, W) → (N, O, H', W'), or bits on either side."""
 
 
 class PackedConv1d(PackedLayer):
-    """A `BinaryConv1d` for inference: (N, C, L) → (N, O, L'), as images of one row."""
+    """A `PackedConv1d` is a `BinaryConv1d` for inference: (N, C, L) → (N, O, L'), as images of one row."""
 
     def _as_images(self, x: Tensor) -> Tensor:
         return x.unsqueeze(2)
@@ -184,7 +184,7 @@ class PackedConv1d(PackedLayer):
 
 
 class PackedLinear(PackedLayer):
-    """A `BinaryLinear` for inference: (…, C) → (…, O), as images of one pixel.
+    """A `PackedLinear` is a `BinaryLinear` for inference: (…, C) → (…, O), as images of one pixel.
 
     Packed bits are (…, 1, words, 1, 1), so that the reader knows the axes before the features.
     """
@@ -208,7 +208,7 @@ class PackedLinear(PackedLayer):
 
 
 def pack_layer(layer: BinaryLayer, name: str) -> PackedLayer:
-    """Make the layer for inference that replaces a binary one; raise InvalidInput where there cannot be one.
+    """Make the inference layer that replaces a binary one; raise InvalidInput where there cannot be one.
 
     Args:
         layer: left as it is.
@@ -242,7 +242,7 @@ def _check(layer: BinaryLayer, name: str) -> None:
 
 
 def _scales(layer: BinaryLayer) -> list[Tensor]:
-    """Return the factors of a layer's scale, in the shapes of images: see `tamis.kernels.binary`."""
+    """Return the factors of a layer's scale, in the shapes of images; see `tamis.kernels.binary`."""
     if layer.form == "analytic":
         return [analytic_scale(layer.weight.detach())]
     factors = [factor.detach().abs() for factor in layer.factors.values()]
@@ -252,5 +252,5 @@ def _scales(layer: BinaryLayer) -> list[Tensor]:
 
 
 def _pair(sizes: tuple[int, ...], row: int) -> tuple[int, int]:
-    """Return rows and columns; signals have one row."""
+    """Return rows and columns, where signals have one row."""
     return (row, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])

@@ -1,4 +1,4 @@
-"""Trained binary networks as a `Compressed`, whose file has one bit for each binary weight."""
+"""A trained binary network becomes a `Compressed`, whose file has one bit for each binary weight."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ packed = pack_network
 
 
 def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
-    """Pack a network whose graph is known: `net` was traced of a module like this one, with any weights."""
+    """Pack a network whose graph is known: `net` was traced from a module like this one, with any weights."""
     layers = _check(model)
     net = net.with_weights_of(model)
     codes = {name: _codes(net.params[name], users) for name, users in _weights(net, layers).items()}
@@ -67,7 +67,7 @@ def _check(model: nn.Module) -> dict[str, BinaryLayer]:
 
 
 def _binarized(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str, Any]:
-    """Write the recipe step that `binarize` ran; only its name where layers differ in more than their sizes."""
+    """Write the recipe step that `binarize` ran, or only its name where layers differ in more than their sizes."""
     hows = {(layer.form, layer.estimator) for layer in layers.values()}
     keep = [name for name, module in model.named_modules() if type(module) in KINDS]
     if len(hows) > 1 or FIRST in keep or LAST in keep:  # words for places, not for names
@@ -77,7 +77,7 @@ def _binarized(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str,
 
 
 def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[BinaryLayer]]:
-    """Return the binary layers that each parameter is the weight of; none where something else uses it as well."""
+    """Return the binary layers that use each parameter as weight; none where something else uses it as well."""
     owners = {f"{name}.weight" if name else "weight": layer for name, layer in layers.items()}
     names: dict[str, list[str]] = {}
     for name in [*net.params, *net.aliases]:

@@ -1,4 +1,4 @@
-"""Max-pooling between the layers of a compiled network, in a kernel of the extension where that is faster."""
+"""Max-pooling in a compiled network runs in a kernel of the extension where that is faster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tamis.kernels import dispatch, is_intercepted
 
 
 class FastMaxPool2d(nn.Module):
-    """A max-pooling, bit for bit as PyTorch's, in one pass with a batch normalization and a ReLU before it.
+    """This max-pooling equals PyTorch's bit for bit, in one pass with a batch normalization and a ReLU before it.
 
     On a CPU PyTorch compares single numbers: for 64 channels of 112 × 112, the first of ResNet-18, it takes longer than
     all the binary layers after it.
@@ -68,14 +68,14 @@ class FastMaxPool2d(nn.Module):
         return out
 
     def _pool_with_torch(self, x: Tensor) -> Tensor:
-        """Compute the same in operations of PyTorch, which also say what is wrong with a size."""
+        """Compute the same with PyTorch, whose operations also report a wrong size."""
         if self.norm is not None:
             x = self.norm(x)
         pooled: Tensor = self.pool(torch.relu(x) if self.relu else x)
         return pooled
 
     def _needs_gradient(self, x: Tensor) -> bool:
-        """Say whether gradients may be asked for."""
+        """Return whether gradients may be asked for."""
         weights = [] if self.norm is None else self.norm.parameters()
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights))
 
@@ -85,12 +85,12 @@ class FastMaxPool2d(nn.Module):
 
 
 def _has_affine_layout(x: Tensor) -> bool:
-    """Say whether PyTorch normalizes a tensor of this layout as `tamis.binary.batchnorm_affine` does."""
+    """Return whether PyTorch normalizes a tensor of this layout as `tamis.binary.batchnorm_affine` does."""
     return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
 
 
 def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.Module, nn.Module]:
-    """Return the modules to replace: max-poolings by faster ones, and by identities what these compute as well.
+    """Return the modules to replace: max-poolings by faster ones, and by identities the modules that these absorb.
 
     Args:
         model: in evaluation mode.

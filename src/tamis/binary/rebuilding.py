@@ -1,4 +1,4 @@
-"""The rebuilder of binary layers: `tamis.load` calls it for files whose recipe has the step "binarize"."""
+"""`tamis.load` rebuilds binary layers for files whose recipe has the step "binarize"."""
 
 from __future__ import annotations
 

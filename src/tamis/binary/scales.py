@@ -1,4 +1,4 @@
-"""Scales: the positive numbers that a binary convolution's output is multiplied by, in the forms of XNOR-Net++.
+"""The scale of a binary convolution is a positive factor of its output, in one of the forms of XNOR-Net++.
 
     analytic    mean |W| of each output channel, from the real weights W: XNOR-Net; nothing of its own to learn
     channel     α: one for each output channel                                         (XNOR-Net++, case 1)
@@ -31,7 +31,7 @@ SPATIAL_FORMS = ("full", "spatial", "rank_one")
 
 
 def analytic_scale(weight: Tensor) -> Tensor:
-    """Compute α_o = mean |W_o|: of all α, the one with the smallest ‖W_o − α sign(W_o)‖₂ (XNOR-Net).
+    """Compute α_o = mean |W_o|, the α with the smallest ‖W_o − α sign(W_o)‖₂ (XNOR-Net).
 
     Summed in float64, so that the mean of equal numbers is that number: ± α in the place of W has the scale α again.
 
@@ -68,7 +68,7 @@ def factor_shapes(form: str, channels: int, output_size: tuple[int, ...]) -> dic
 
 
 def scale_from(factors: Sequence[Tensor], dimensions: int) -> Tensor:
-    """Compute the scale of parameters, |α|, |α| ⊗ |β| or |α| ⊗ |β| ⊗ |γ|, to broadcast over a layer's output.
+    """Compute the scale |α|, |α| ⊗ |β| or |α| ⊗ |β| ⊗ |γ| from its parameters, to broadcast over a layer's output.
 
     Args:
         factors: one, two or three of them, in shapes that `factor_shapes` gives.
@@ -110,5 +110,5 @@ def check_form(form: str) -> None:
 
 
 def _with_axes(values: Tensor, axes: int) -> Tensor:
-    """Append so many axes of length one."""
+    """Append `axes` axes of length one."""
     return values.reshape(*values.shape, *[1] * axes)

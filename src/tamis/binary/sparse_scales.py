@@ -1,4 +1,4 @@
-"""Sparse scales: the penalty that Theorem 3.2 puts on them, and the step that sets some of them to zero.
+"""Scales become sparse by the penalty of Theorem 3.2, in a step that sets some of them to zero.
 
 For one vector a of scales, of which ‖a‖₀ are not zero, the penalty is 4 ‖a‖₀ log(1 + ‖a‖₁ / (τ ‖a‖₀)). Printed without
 the 4, which the proof obtains (ERRATA 5). The vectors are α, β and γ of each layer. The proof adds up 4 log(1 + a_u/τ)
@@ -81,7 +81,7 @@ def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
 
 
 def zero_scales(model: nn.Module) -> tuple[int, int]:
-    """Count the scales of a model's binary layers that are zero, and all of them.
+    """Count the zero scales of a model's binary layers, and all of their scales.
 
     Example:
         >>> zero_scales(model)
@@ -93,7 +93,7 @@ def zero_scales(model: nn.Module) -> tuple[int, int]:
 
 
 def _count(factor: Tensor) -> Tensor:
-    """Compute max(‖a‖₀, 1) in the dtype of a: where all scales are 0, so is ‖a‖₁, and with it the penalty."""
+    """Compute max(‖a‖₀, 1) in the dtype of a; where all scales are 0, so is ‖a‖₁, and with it the penalty."""
     return factor.count_nonzero().clamp(min=1).to(factor.dtype)
 
 

@@ -1,4 +1,4 @@
-"""A model as a graph of the calls that it makes, as far as `torch.fx` can follow it."""
+"""A model is traced as a graph of the calls that it makes, as far as `torch.fx` can follow it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def trace_calls(model: nn.Module) -> fx.Graph | None:
 
 
 def count_uses(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
-    """Count how often each module is called or one of its tensors is read; a leaf module calls all modules in it."""
+    """Count how often each module is called or a tensor of it is read; a leaf module calls all modules in it."""
     called = [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
     read = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
     return Counter([*(part for whole in called for part in whole.modules()), *map(model.get_submodule, read)])
@@ -41,7 +41,7 @@ def called_module(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.M
 
 
 def is_hooked(module: nn.Module) -> bool:
-    """Say whether a hook sees the calls of a module."""
+    """Return whether a hook sees the calls of a module."""
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
@@ -59,7 +59,7 @@ def find_affine_after(layer: BinaryLayer, norm: nn.Module | None) -> BatchNormAf
 
 
 class _Proxy(fx.Proxy):
-    """A proxy that records changes in place as such, where `torch.fx` would record a new value."""
+    """This proxy records in-place changes as such, where `torch.fx` would record a new value."""
 
     def __iadd__(self, other: Any) -> Any:
         return self.tracer.create_proxy("call_function", operator.iadd, (self, other), {})

@@ -1,4 +1,4 @@
-"""Training in two stages: first with binary activations and real weights, then with both binary.
+"""Training takes two stages: first with binary activations and real weights, then with both binary.
 
 Gradients through two signs at once are poor guides, above all at the beginning. So the first stage convolves the signs
 of activations with the real weights W; the second one takes sign(W), with a scale that begins at mean |W|, the one
@@ -33,7 +33,7 @@ ACTIVATIONS, BOTH = "activations", "both"
 
 @dataclass(frozen=True)
 class TrainedBinary:
-    """A trained copy of the model, in eval mode, and how each stage went.
+    """A `TrainedBinary` holds a trained copy of the model, in eval mode, and the figures of each stage.
 
     Attributes:
         model: on the device of the model that it was copied from.
@@ -59,7 +59,7 @@ def train_binary(
     device: str | torch.device | None = None,
     progress: Listener = True,
 ) -> TrainedBinary:
-    """Train a copy of a binary network in two stages; the model itself is left alone.
+    """Train a copy of a binary network in two stages, without changing the model itself.
 
     With a `directory`, each epoch ends with a checkpoint, in DIRECTORY/activations and then in DIRECTORY/both. The same
     call goes on from there, or returns at once, as `tamis.training.train` does; another first stage, scale, estimator
@@ -119,7 +119,7 @@ def train_binary(
 
 
 def with_real_weights(model: nn.Module) -> nn.Module:
-    """Return a copy whose binary layers convolve the signs of their input with W itself: the first stage.
+    """Return a copy for the first stage, whose binary layers convolve the signs of their input with W itself.
 
     Example:
         >>> with_real_weights(binarize(model, example=x))
@@ -133,7 +133,7 @@ def with_real_weights(model: nn.Module) -> nn.Module:
 
 
 def with_binary_weights(model: nn.Module) -> nn.Module:
-    """Return a copy whose binary layers take sign(W), with a scale that begins at mean |W|: the second stage.
+    """Return a copy for the second stage, whose binary layers take sign(W), with a scale that begins at mean |W|.
 
     Example:
         >>> with_binary_weights(trained.model)
@@ -149,7 +149,7 @@ def with_binary_weights(model: nn.Module) -> nn.Module:
 
 @dataclass(frozen=True)
 class _Origin:
-    """Facts that a checkpoint must agree with, given to `train` as a constraint that constrains nothing."""
+    """These facts must agree with a checkpoint; `train` gets them as a constraint that constrains nothing."""
 
     in_effect: dict[str, Any]
 
@@ -159,7 +159,7 @@ class _Origin:
 
 
 class _BinarySteps(Masks):
-    """The work after each step of the second stage, given to `train` as masks that mask nothing.
+    """This work follows each step of the second stage; `train` gets it as masks that mask nothing.
 
     Args:
         penalty: the weight of the penalty of scales.
@@ -184,7 +184,7 @@ class _BinarySteps(Masks):
 
 
 class _AfterSteps(Hold):
-    """Clipping and shrinking after the steps of an optimizer; `release()` ends them."""
+    """These hooks clip and shrink after the steps of an optimizer; `release()` ends them."""
 
     def __init__(self, steps: _BinarySteps, model: nn.Module, optimizer: Optimizer) -> None:
         self.steps, self.model, self.optimizer = steps, model, optimizer
@@ -198,12 +198,12 @@ class _AfterSteps(Hold):
 
 
 def _second_folder(penalty: float, tau: float) -> str:
-    """Name the second stage's folder after its penalty: a checkpoint of another one cannot be continued."""
+    """Name the second stage's folder after its penalty, since a checkpoint with another one cannot be continued."""
     return f"{BOTH}_{float(penalty)}_{float(tau)}" if penalty else BOTH
 
 
 def _layers_in_words(model: nn.Module) -> dict[str, Any]:
-    """Describe what the shapes of a state do not show of binary layers."""
+    """Describe what a state's shapes do not show of binary layers."""
     return {
         f"the binary layer '{name}'": f"of scale {layer.form!r} and estimator {layer.estimator!r}"
         for name, layer in binary_layers(model).items()
@@ -216,7 +216,7 @@ def _digest(model: nn.Module) -> str:
 
 
 def _check_begun(directory: Path | None, origin: dict[str, Any]) -> None:
-    """Refuse before the first stage what `train` would refuse after it, as far as it is known."""
+    """Refuse before the first stage, as far as possible, what `train` would refuse after it."""
     begun = None if directory is None else read_checkpoint(directory)
     if directory is not None and begun is not None:
         begun.check_origin(directory / CHECKPOINT, begun.origin | origin, begun.masks)

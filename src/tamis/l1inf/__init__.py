@@ -1,4 +1,4 @@
-"""L1,∞ weight normalization: networks whose neurons have incoming weights of bounded ℓ1-norm, and are sparse for it.
+"""L1,∞ weight normalization bounds the ℓ1-norm of each neuron's incoming weights, which makes networks sparse.
 
 Reference: yang2021l1inf.
 """

@@ -1,4 +1,4 @@
-"""The L1,∞ ball as a constraint on training: ‖T_l‖_{1,∞} ≤ c, for `tamis.training.train`."""
+"""The L1,∞ ball constrains training to ‖T_l‖_{1,∞} ≤ c, for `tamis.training.train`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tamis.l1inf.statistics import Statistics, statistics
 
 @dataclass(frozen=True)
 class L1InfConstraint:
-    """The constraint ‖T_l‖_{1,∞} ≤ c on every hidden layer, or on those that are named, after each step.
+    """This constraint keeps ‖T_l‖_{1,∞} ≤ c in every hidden layer, or in the named ones, after each step.
 
     Args:
         c: a number, or a number for each of some layers by name. A function of the step, which `L1Inf` takes as well,
@@ -41,7 +41,7 @@ class L1InfConstraint:
 
     @property
     def in_effect(self) -> dict[str, Any]:
-        """The constraint's settings, for recipes and checkpoints."""
+        """Return the constraint's settings, for recipes and checkpoints."""
         return {"l1inf": {"c": dict(self.c) if isinstance(self.c, Mapping) else self.c}}
 
     def wrap(self, optimizer: Optimizer, model: nn.Module) -> L1Inf:

@@ -1,4 +1,4 @@
-"""The layers of a module that the L1,∞ norm speaks of: linear and convolutional ones, by name."""
+"""The L1,∞ norm concerns the linear and convolutional layers of a module, by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 
 @dataclass(frozen=True)
 class Layer:
-    """A linear or convolutional module, and its name in the model."""
+    """A layer is a linear or convolutional module, with its name in the model."""
 
     name: str
     module: nn.Module
@@ -72,7 +72,7 @@ def find_layers(model: nn.Module) -> list[Layer]:
 
 
 def find_hidden_layers(model: nn.Module, exclude: Patterns = None) -> list[Layer]:
-    """List all layers but those excluded by name or pattern; by default the last, which is taken for the output."""
+    """List all layers but those excluded by name or pattern; by default, exclude the last as the output layer."""
     layers = find_layers(model)
     if exclude is None:
         hidden = layers[:-1]

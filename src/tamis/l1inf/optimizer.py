@@ -1,4 +1,4 @@
-"""Gradient projection descent: any optimizer, each step of which is followed by the projection onto ‖T_l‖_{1,∞} ≤ c."""
+"""Gradient projection descent follows each step of any optimizer by the projection onto ‖T_l‖_{1,∞} ≤ c."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OWN_STATE = "l1inf"  # what a state_dict has beside that of the wrapped optimize
 
 
 class L1Inf(Optimizer):
-    """An optimizer that keeps every hidden neuron's incoming weights, with the bias, within ‖v‖₁ ≤ c (Algorithm 1).
+    """This optimizer keeps every hidden neuron's incoming weights, with the bias, within ‖v‖₁ ≤ c (Algorithm 1).
 
     It is used like the optimizer that it wraps, whose parameter groups and state are its own: with closures, learning
     rate schedulers, and `torch.amp.GradScaler`, which leaves out a step, and with it the projection, where gradients
@@ -82,7 +82,7 @@ class L1Inf(Optimizer):
         return loss
 
     def project(self) -> None:
-        """Project every constrained layer onto the ball of the present c."""
+        """Project every constrained layer onto the ball of the current c."""
         radii = self.radii().values()
         pending: list[Tensor] = []
         for layer, radius in zip(self.layers, radii, strict=True):
@@ -92,7 +92,7 @@ class L1Inf(Optimizer):
                 self._project(layer, radius)
 
     def radii(self) -> dict[str, float]:
-        """Return the present c of each constrained layer, by name."""
+        """Return the current c of each constrained layer, by name."""
         if isinstance(self.c, Mapping):
             return dict(self.c)
         name = f"c({self.steps})" if callable(self.c) else "c"
@@ -115,7 +115,7 @@ class L1Inf(Optimizer):
         self.optimizer.add_param_group(param_group)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the wrapped optimizer's state, and the number of steps, which a schedule of c needs."""
+        """Return the wrapped optimizer's state, with the number of steps that a schedule of c needs."""
         return {**self.optimizer.state_dict(), OWN_STATE: {"steps": self.steps}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:

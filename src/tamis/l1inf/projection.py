@@ -1,4 +1,4 @@
-"""The Euclidean projection of every neuron's incoming weights, with its bias, onto the ℓ1 ball of radius c.
+"""The Euclidean projection takes every neuron's incoming weights, with its bias, onto the ℓ1 ball of radius c.
 
 Of a column v with ‖v‖₁ > c it is sign(v) max(|v| − θ, 0), where θ > 0 makes its norm c (Algorithm 2 of Yang). Where
 the text sorts |v| to find θ, here t = m − θ is found, with m = max |v|, from the gaps d = m − |v|:
@@ -38,7 +38,7 @@ def project(
 def project(
     weight: Tensor, c: float, bias: Tensor | None = None, *, transposed: bool = False, groups: int = 1
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Project weights, with their biases, onto those of which every neuron's have an ℓ1-norm of at most c.
+    """Project weights, with their biases, so that the ℓ1-norm of every neuron's column is at most c.
 
     A column whose norm exceeds c by no more than rounding is left as it is, so that a projection is its own projection
     to the last bit. Gradients flow: inside the ball they pass; outside, with s = sign of the result (0 where it is 0),
@@ -81,7 +81,7 @@ def project_(
     groups: int = 1,
     pending: list[Tensor] | None = None,
 ) -> None:
-    """Project in place, and outside of autograd: what follows an optimizer's step.
+    """Project in place and outside of autograd, as after an optimizer's step.
 
     Args:
         pending: to ask a GPU whether all was finite takes longer than to project a layer. With a list, it is not
@@ -110,7 +110,7 @@ def project_(
 
 
 def contains_nonfinite(pending: Iterable[Tensor]) -> bool:
-    """Whether anything was not finite in the layers of which `project_` added to this list."""
+    """Return whether any layer that `project_` added to this list had an entry that was not finite."""
     devices: dict[torch.device, list[Tensor]] = {}
     for thresholds in pending:
         devices.setdefault(thresholds.device, []).append(thresholds)
@@ -118,7 +118,7 @@ def contains_nonfinite(pending: Iterable[Tensor]) -> bool:
 
 
 def check_radius(c: Any, name: str = "c") -> float:
-    """Return a radius as a plain float; raise InvalidInput where it is none."""
+    """Return a radius as a plain float; raise InvalidInput for anything that is no radius."""
     if isinstance(c, Tensor) and c.numel() == 1:
         c = c.item()
     if isinstance(c, bool) or not isinstance(c, Real) or not 0 <= float(c) < math.inf:
@@ -138,7 +138,7 @@ def as_columns(weight: Tensor, transposed: bool = False, groups: int = 1) -> Ten
 
 
 def restore_shape(rows: Tensor, weight: Tensor, transposed: bool = False, groups: int = 1) -> Tensor:
-    """Bring columns back to the shape of the weight that they were made of."""
+    """Bring columns back to the shape of the weight that they come from."""
     if not transposed:
         return rows.view(weight.shape)
     inputs, outputs, *kernel = weight.shape

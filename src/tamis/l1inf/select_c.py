@@ -1,4 +1,4 @@
-"""Choosing c by k-fold cross-validation over a list of candidates, in parallel, with each score on disk."""
+"""The radius c is chosen by k-fold cross-validation over candidates, in parallel, with each score on disk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Trial = tuple[float, int]  # c, and which fold is held out
 
 @dataclass(frozen=True)
 class Selection:
-    """The score of every c on every fold that was held out, and the c of the best mean.
+    """A selection holds the score of every c on every held-out fold, and the c of the best mean.
 
     Attributes:
         table: c → its scores, fold by fold; the more the better.
@@ -38,12 +38,12 @@ class Selection:
 
     @property
     def means(self) -> dict[float, float]:
-        """The mean score of each c."""
+        """Return the mean score of each c."""
         return {c: sum(scores) / len(scores) for c, scores in self.table.items()}
 
     @property
     def c(self) -> float:
-        """The c of the best mean score; of several, the smallest, which gives the sparsest network."""
+        """Return the c of the best mean score; among several, the smallest, which gives the sparsest network."""
         means = self.means
         return min(means, key=lambda c: (-means[c], c))
 
@@ -59,7 +59,7 @@ def select_c(
     directory: str | Path | None = None,
     progress: Listener = True,
 ) -> Selection:
-    """Choose c by k-fold cross-validation: samples are dealt into folds, each held out once for every c.
+    """Choose c by k-fold cross-validation: deal samples into folds, and hold each out once for every c.
 
     With a `directory`, each score is a file there as soon as it is known. The same call, or one with other candidates,
     goes on from them.
@@ -99,7 +99,7 @@ def select_c(
 
 
 def deal_folds(samples: int, folds: int, seed: int) -> tuple[Tensor, ...]:
-    """Deal sample indices into folds at random; those of each fold are in rising order."""
+    """Deal sample indices into folds at random, in rising order within each fold."""
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
     return tuple(part.sort().values for part in order.tensor_split(folds))
 
@@ -132,7 +132,7 @@ def _run_trials(
 
 
 class _ScoreFiles:
-    """The scores on disk, one file for each trial; without a directory, nothing is stored."""
+    """These are the scores on disk, one file for each trial; without a directory, nothing is stored."""
 
     def __init__(self, directory: str | Path | None, origin: Mapping[str, Any]) -> None:
         self._directory = None if directory is None else Path(directory)
@@ -149,7 +149,7 @@ class _ScoreFiles:
             )
 
     def read(self, trial: Trial) -> float | None:
-        """The score of a trial, or None if it is not known."""
+        """Return the score of a trial, or None if it is not known."""
         if self._directory is None or not (path := self._path(trial)).exists():
             return None
         found = _read(path)
@@ -191,7 +191,7 @@ def _check_arguments(candidates: Any, samples: Any, folds: Any, processes: Any, 
 
 
 def _function_name(score: Any) -> str:
-    """Return the name of the score function, so that scores of another are not taken for its own."""
+    """Return the name of the score function, so that another function's scores are not used for it."""
     while isinstance(score, partial):
         score = score.func
     return str(getattr(score, "__qualname__", type(score).__qualname__))

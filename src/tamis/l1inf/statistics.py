@@ -1,4 +1,4 @@
-"""Statistics of a model among L1,∞-normalized networks: norms of its layers, their zeros, norms of its outputs."""
+"""These statistics describe an L1,∞-normalized network: norms and zeros of its layers, and norms of its outputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tamis.l1inf.layers import Layer, find_hidden_layers, find_layers
 
 @dataclass(frozen=True)
 class LayerStatistics:
-    """One hidden layer: its name, ‖T_l‖_{1,∞} (biases included), and how many of its `weights` are exact `zeros`."""
+    """These figures of a hidden layer are its name, ‖T_l‖_{1,∞} with biases, and its `weights` and exact `zeros`."""
 
     name: str
     norm: float
@@ -27,7 +27,7 @@ class LayerStatistics:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The constants that the bounds of `tamis.bounds.l1inf_*` need, and how sparse the hidden layers are.
+    """These are the constants that the bounds `tamis.bounds.l1inf_*` need, and the sparsity of the hidden layers.
 
     Attributes:
         layers: the hidden ones.
@@ -39,23 +39,23 @@ class Statistics:
 
     @property
     def k(self) -> int:
-        """The number of hidden layers."""
+        """Return the number of hidden layers."""
         return len(self.layers)
 
     @property
     def c(self) -> float:
-        """The least c of a class that the network is in: max_l ‖T_l‖_{1,∞}. It is read off the trained network."""
+        """Return max_l ‖T_l‖_{1,∞} of the trained network, which is the least c of a class that contains it."""
         return max(layer.norm for layer in self.layers)
 
     @property
     def sparsity(self) -> float:
-        """The share of exact zeros among all weights of hidden layers, biases aside."""
+        """Return the share of exact zeros among all weights of hidden layers, without biases."""
         weights = sum(layer.weights for layer in self.layers)
         return sum(layer.zeros for layer in self.layers) / weights if weights else 0.0
 
 
 def statistics(model: nn.Module, exclude: Patterns = None) -> Statistics:
-    """Measure the L1,∞ norms and the sparsity of a model's layers, as they stand.
+    """Measure the current L1,∞ norms and sparsity of a model's layers.
 
     Batch normalization is not folded in; `tamis.bounds.l1inf_class.l1inf_constants` does that, and checks that the
     theorems cover the network.

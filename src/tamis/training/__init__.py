@@ -1,4 +1,4 @@
-"""Training of classifiers: the loop, its settings, datasets by name, and a zoo of plain PyTorch models.
+"""Classifiers are trained by one loop, with its settings, datasets by name, and a zoo of plain PyTorch models.
 
 What users need:
 

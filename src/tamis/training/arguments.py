@@ -1,4 +1,4 @@
-"""Values that callers pass in: turned into Python's own types, and checked with messages that repeat them."""
+"""Values that callers pass are turned into Python's own types, and checked with messages that repeat them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ LARGEST_BATCH = 2**63 - 1  # torch counts in 64 bits
 
 
 def require(name: str, value: object, wanted: str, right: bool) -> None:
-    """Raise InvalidInput, with what was wanted and what was passed, unless the value is right."""
+    """Raise InvalidInput, saying what was wanted and what was passed, unless the value is right."""
     if not right:
         raise InvalidInput(f"{name} must be {wanted}, got {value!r}")
 
 
 def check_batch(batch: int) -> None:
-    """Raise InvalidInput unless a number of examples is one that torch can split data by."""
+    """Raise InvalidInput unless torch can split data into batches of this many examples."""
     require("batch", batch, "a whole number ≥ 1", is_int(batch, least=1))
     require("batch", batch, f"at most {LARGEST_BATCH}", batch <= LARGEST_BATCH)
 
 
 def is_int(value: object, least: int) -> bool:
-    """Return whether a value is an int, not a bool, of at least `least`."""
+    """Return whether a value is an int of at least `least` and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 

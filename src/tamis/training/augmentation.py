@@ -1,4 +1,4 @@
-"""Random variations of training images that keep their class."""
+"""Augmentation varies training images at random and keeps their class."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tamis.errors import InvalidInput
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """Shift every image at random and mirror every second one, on average.
+    """Shift every image at random, and mirror every second one on average.
 
     Each image is padded with `padding` zeros on all sides, cropped back to its size at one of the (2·padding + 1)²
     places, and mirrored left to right with probability 1/2. All draws are independent.

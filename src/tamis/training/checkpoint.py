@@ -1,4 +1,4 @@
-"""The directory of a training: a checkpoint to resume from, and the weights of chosen epochs."""
+"""The directory of a training holds a checkpoint to resume from, and the weights of chosen epochs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DATA_CONTENT = "the content of the data"  # in an origin; a checkpoint without i
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Training after a number of epochs, as plain values and tensors that `torch.load(weights_only=True)` reads.
+    """A checkpoint is a training after some epochs, in plain values that `torch.load(weights_only=True)` reads.
 
     `origin` says what was trained and how, by name: only a training of the same origin may go on from here.
     """
@@ -40,7 +40,7 @@ class Checkpoint:
 
     @property
     def finished(self) -> bool:
-        """Whether this was the last epoch of its training."""
+        """Return whether this was the last epoch of its training."""
         return bool(self.epoch == self.origin.get("epochs"))
 
     def write(self, directory: Path) -> None:
@@ -49,7 +49,7 @@ class Checkpoint:
             torch.save({field.name: getattr(self, field.name) for field in fields(self)}, file)
 
     def check_origin(self, path: Path, origin: Mapping[str, Any], masks: Mapping[str, Tensor]) -> None:
-        """Raise InvalidInput where a training would go on with something else than what was begun."""
+        """Raise InvalidInput where a training would continue with something other than what was begun."""
         if DATA_CONTENT not in self.origin:
             raise InvalidInput(
                 f"{path} comes from an older tamis, which did not note what is in the data and the model, so whether "
@@ -73,7 +73,7 @@ class Checkpoint:
 
 
 class RunDirectory:
-    """The directory that a training writes to and resumes from; without a path, nothing is written."""
+    """A run directory is where a training writes and resumes; without a path, nothing is written."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class RunDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the directory, which is made if it is not there, so that no other training works in it.
+        """Hold the directory, creating it if needed, so that no other training works in it.
 
         The first process holds it for its team. Where training is finished nothing is left to write, and anybody may
         read.
@@ -113,7 +113,7 @@ class RunDirectory:
             os.close(handle)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
-        """Bring both to where training was broken off, and return the records of the epochs so far.
+        """Bring both to where training was interrupted, and return the records of the epochs so far.
 
         The directory must be locked.
         """
@@ -176,7 +176,7 @@ def save_epoch_weights(model: nn.Module, directory: Path, epoch: int) -> None:
 
 
 def load_epoch_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
-    """Load the weights after an epoch that `train` was told to keep, as a state_dict on the CPU.
+    """Load the weights of an epoch that `train` was told to keep, as a state_dict on the CPU.
 
     Args:
         directory: that of `train`.
@@ -211,7 +211,7 @@ def _is_finished(directory: Path) -> bool:
 
 
 def _remove_unfinished(directory: Path) -> None:
-    """Delete the part files that `replace_file` leaves behind where it is killed."""
+    """Delete the part files that `replace_file` leaves behind when it is killed."""
     for pattern in (f".{CHECKPOINT}.*.part", ".epoch_*.safetensors.*.part"):
         for part in directory.glob(pattern):
             part.unlink(missing_ok=True)

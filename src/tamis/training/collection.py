@@ -1,4 +1,4 @@
-"""Collecting the samples of tensors, torch Datasets and loaders in memory, in the order in which they come."""
+"""Collection brings the samples of tensors, torch Datasets and loaders into memory, in the order in which they come."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _batches(source: Any, called: str) -> Iterable[Any]:
 
 
 def _copy_inputs(values: Tensor, called: str) -> Tensor:
-    """Copy a batch of inputs, which a loader may overwrite, to a dtype that data is kept in."""
+    """Copy a batch of inputs, which a loader may overwrite, to a dtype in which data is kept."""
     if values.dtype is torch.uint8:
         raise InvalidInput(f"{called} has uint8 inputs: convert them to what the network takes, as (x / 255).float()")
     if values.dim() < 2 or values.is_complex() or values.dtype is torch.bool:

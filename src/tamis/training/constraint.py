@@ -1,4 +1,4 @@
-"""The protocol of constraints: conditions that weights satisfy after every step of training."""
+"""Constraints are conditions that weights satisfy after every step of training; this is their protocol."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from torch.optim import Optimizer
 
 
 class Constraint(Protocol):
-    """A condition that `tamis.training.train` enforces after every step; `tamis.l1inf.L1InfConstraint` is one."""
+    """A constraint is a condition that `tamis.training.train` enforces after every step, as `L1InfConstraint` does."""
 
     @property
     def in_effect(self) -> dict[str, Any]:
-        """The constraint's name and settings in plain values, for recipes and for telling checkpoints apart."""
+        """Return the constraint's name and settings in plain values, for recipes and for telling checkpoints apart."""
 
     def wrap(self, optimizer: Optimizer, model: nn.Module) -> Optimizer:
         """Return an optimizer that steps as the given one does and then makes the model satisfy the constraint.

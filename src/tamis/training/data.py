@@ -1,4 +1,4 @@
-"""Labelled samples in memory, kept as they are stored and normalised batch by batch."""
+"""Labelled samples stay in memory as they are stored, and are normalised batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INDEX_DTYPES = (torch.int32, torch.int64)  # torch takes uint8 for booleans, and
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Data:
-    """Inputs with labels as they are stored; `batch` returns them as a network takes them.
+    """A `Data` holds inputs and labels as they are stored; `batch` returns them as a network takes them.
 
     Args:
         inputs: uint8 images N×C×H×W, floats N×…, or int64 numbers N×… of words, which are used as they are.
@@ -59,7 +59,7 @@ class Data:
         return f"Data('{self.name}', {shape} {str(self.inputs.dtype).removeprefix('torch.')}, {self.classes} classes)"
 
     def __getitem__(self, chosen: slice | Tensor) -> Data:
-        """Return some of the samples: a slice, whose name is its spec, or those at indices or booleans of a tensor.
+        """Return some samples: a slice, whose name is its spec, or those at the indices or booleans of a tensor.
 
         What is chosen is copied, so that the rest can be freed.
         """
@@ -141,11 +141,11 @@ class Data:
 
     @property
     def example(self) -> Tensor:
-        """The first input as `batch` gives it, in a batch of one."""
+        """Return the first input as `batch` gives it, in a batch of one."""
         return self._normalise(self.inputs[:1])
 
     def digest(self) -> str:
-        """Return the sha256 of the stored inputs and labels, and of mean and std: what the name alone does not say."""
+        """Return the sha256 of the stored inputs and labels, and of mean and std, beyond what the name says."""
         digest = hashlib.sha256(f"{self.inputs.dtype} {tuple(self.inputs.shape)} {self.mean} {self.std}\n".encode())
         for values in (self.inputs, self.labels):
             digest.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
@@ -153,7 +153,7 @@ class Data:
 
     @cached_property
     def sample_digests(self) -> Array:
-        """A number for each sample, by which equal ones are found; see `tamis.graph.seen_samples`."""
+        """Return a number for each sample, the same for equal ones; see `tamis.graph.seen_samples`."""
         here = self.to("cpu")  # a GPU may round x/255 otherwise, and one sample would have two digests
         some = (here._normalise(inputs) for inputs in here.inputs.split(DIGESTED_AT_ONCE))
         return np.concatenate([sample_digests((inputs,), (inputs.dtype,)) for inputs in some])
@@ -175,7 +175,7 @@ class Data:
 
     @cached_property
     def _statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and std in the shape of one sample; cached, because a copy to a GPU for each batch would be slow."""
+        """Return mean and std in the shape of one sample, cached since a copy to a GPU for each batch would be slow."""
         shape = (-1, *[1] * (self.inputs.dim() - 2))
         both = torch.tensor((self.mean, self.std), dtype=torch.float32, device=self.inputs.device)
         return both[0].view(shape), both[1].view(shape)

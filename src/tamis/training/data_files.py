@@ -1,4 +1,4 @@
-"""Reading data from `.npz` and `.npy` files and folders of images, with suspicion: errors name the file."""
+"""Files `.npz` and `.npy` and folders of images are read with suspicion, and errors name the file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Statistics = tuple[tuple[float, ...], tuple[float, ...]]  # mean and std per cha
 
 
 class RawData(NamedTuple):
-    """Data as read: inputs (uint8 images N×C×H×W, or float32 N×…), int64 labels, classes, mean and std if stored.
+    """Raw data is what a file holds: inputs (uint8 N×C×H×W, or float32 N×…), int64 labels, classes, mean and std.
 
     Where `has_labels` is False, the labels are 0 and mean nothing.
     """
@@ -65,7 +65,7 @@ def read_npz(path: Path, labelled: bool = True) -> RawData:
 
 
 def read_npy(path: Path, labels: Path | None, labelled: bool = True) -> RawData:
-    """Read the inputs in one `.npy` file, laid out as x is in an `.npz` file, and the labels in another.
+    """Read the inputs in one `.npy` file, laid out like x in an `.npz` file, and the labels in another.
 
     Args:
         path: the inputs.
@@ -96,7 +96,7 @@ def _read_array(path: Path) -> np.ndarray:
 
 
 def _placeholder_labels(x: np.ndarray) -> np.ndarray:
-    """Return zeros in the place of labels that are not known."""
+    """Return zeros in place of unknown labels."""
     return np.zeros(len(x) if x.ndim else 0, dtype=np.int64)
 
 
@@ -142,7 +142,7 @@ def _read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def _check_inflated(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) -> None:
-    """Raise InvalidInput for arrays that were compressed so far that they can only be meant to fill the memory."""
+    """Raise InvalidInput for arrays compressed so far that they can only be meant to fill the memory."""
     wanted = {f"{name}.npy" for name in names}
     for entry in archive.infolist():
         inflated = entry.file_size
@@ -194,7 +194,7 @@ def _check_labels(path: Path, y: np.ndarray) -> Tensor:
 
 
 def class_names(folders: Iterable[Path]) -> list[str]:
-    """List the sub-folders of all these folders by name: a class keeps its number where one folder lacks it."""
+    """List the sub-folders of all these folders by name, so that a class keeps its number where one folder lacks it."""
     return sorted(
         {
             entry.name

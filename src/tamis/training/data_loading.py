@@ -1,4 +1,4 @@
-"""Datasets by name, by path or from Python, read into a `Data`."""
+"""Datasets are read into a `Data` by name, by path or from Python."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _take_share(data: Data, share: Share) -> Data:
 
 
 def _choose_statistics(spec: Spec, stored: RawData, otherwise: Statistics) -> Statistics:
-    """Return mean and std as a spec says, one for all channels if it gives one, or else those that are known."""
+    """Return the mean and std of a spec, one for all channels if it gives one, or else the known ones."""
     if not spec.mean:
         return otherwise
     channels = stored.inputs.shape[1]
@@ -238,7 +238,7 @@ def _read_folder(spec: Spec, folder: Path) -> RawData:
 
 
 def _read_from_module(spec: Spec) -> RawData:
-    """Collect what a Python module has under a name, or what the function of that name returns."""
+    """Collect the data that a Python module has under a name, or that the function of that name returns."""
     module, _, path = spec.source.partition(":")
     try:
         found = attribute(import_named(module), path)

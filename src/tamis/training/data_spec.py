@@ -1,4 +1,4 @@
-"""How a dataset is named: by name, by path or by what a Python module has, with a split, slices and settings.
+"""A dataset is specified by name, by path or by an object of a Python module, with a split, slices and settings.
 
 A dataset is named by a spec, SOURCE[:SPLIT][SLICE][@SETTING]...:
 
@@ -63,7 +63,7 @@ _IN_MODULE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 
 @dataclass(frozen=True)
 class Share:
-    """A part of the samples that is drawn at random: what is `held_out`, or the `rest`."""
+    """A share is a part of the samples that is drawn at random: what is `held_out`, or the `rest`."""
 
     name: str
     part: float
@@ -72,7 +72,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Spec:
-    """A spec in its parts; `resize` is a height and a width, and `cuts` are made one after the other."""
+    """A spec is kept in its parts; `resize` is a height and a width, and `cuts` are made one after the other."""
 
     text: str
     source: str
@@ -84,13 +84,13 @@ class Spec:
 
     @property
     def in_module(self) -> bool:
-        """Whether the spec names something in a Python module, whose code runs when the data is read."""
+        """Return whether the spec names something in a Python module, whose code runs when the data is read."""
         name = self.source.partition(":")[0]
         found = _IN_MODULE.fullmatch(self.source) is not None and self.split is None
         return found and name != "digits" and not is_path(self.source) and name not in list_datasets(data_folder())
 
     def splits(self) -> dict[str, str]:
-        """Return the specs of both splits, or this one alone if it names a split, a part, or what has no splits."""
+        """Return the specs of both splits, or only this one if it names a split, a part, or data without splits."""
         whole = not (self.split or self.cuts or self.source.endswith((".npz", ".npy")) or self.in_module)
         if not whole:
             return {"train": self.text}
@@ -99,7 +99,7 @@ class Spec:
 
 
 def parse_spec(text: str) -> Spec:
-    """Take a spec apart; the docstring of this module says how specs are written.
+    """Split a spec into its parts; the docstring of this module says how specs are written.
 
     Raises:
         InvalidInput: the text is no spec.
@@ -162,7 +162,7 @@ def _parse_per_channel(name: str, text: str, spec: str) -> tuple[float, ...]:
 
 
 def refuse_malformed(spec: str, name: str) -> None:
-    """Raise InvalidInput for a name with a colon or bracket left, once split, slices and settings are off."""
+    """Raise InvalidInput for a name with a colon or bracket left after split, slices and settings are removed."""
     if setting := re.search(f"@({_SETTINGS})=", name):
         example = "@resize=64@mean=0.5@std=0.25@rest=0.5,0"
         raise InvalidInput(f"{setting[1]} takes numbers, as {example} at the end; got '{spec}'")

@@ -1,4 +1,4 @@
-"""The 8x8 handwritten digits that ship with the library: small enough to train on in seconds, offline.
+"""The 8x8 handwritten digits that ship with the library are small enough to train on in seconds, offline.
 
 Source: E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI Machine Learning Repository, 1998,
 https://archive.ics.uci.edu/dataset/80, licensed CC BY 4.0. These are the 1797 images of its test file,

@@ -1,4 +1,4 @@
-"""The processes that train one model together, started by `torchrun`; one process alone is a team of one."""
+"""A team is the processes that train one model together, started by `torchrun`; one process alone is a team of one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOCAL_RANK = "LOCAL_RANK"  # the environment variable in which torchrun numbers 
 
 @dataclass(frozen=True)
 class Team:
-    """One of `size` processes, the `rank`-th, on its device; `connected` where a process group joins them."""
+    """A `Team` is one of `size` processes, the `rank`-th, on its device; `connected` if a process group joins them."""
 
     device: torch.device
     rank: int = 0
@@ -29,7 +29,7 @@ class Team:
 
     @property
     def leads(self) -> bool:
-        """Whether this process writes files and reports; one of the team does."""
+        """Return whether this process writes files and reports, as one of the team does."""
         return self.rank == 0
 
     def share(self, batch: Tensor) -> tuple[Tensor, int]:
@@ -76,7 +76,7 @@ class Team:
 
 
 def training_device(model: nn.Module, device: str | torch.device | None) -> torch.device:
-    """Return the device to join a team with: the one asked for, or else that of the model.
+    """Return the device to join a team with: the requested one, or else the model's.
 
     Under `torchrun`, every process has its model on the same GPU unless it was told otherwise. So of a model's own
     device only the type counts there, and `join_team` gives each process the GPU of its LOCAL_RANK.
@@ -88,7 +88,7 @@ def training_device(model: nn.Module, device: str | torch.device | None) -> torc
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return the device of a model's parameters; the CPU for a model without any."""
+    """Return the device of a model's parameters, or the CPU for a model without any."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 

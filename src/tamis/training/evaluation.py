@@ -1,4 +1,4 @@
-"""The accuracy of a classifier on data, measured in eval mode."""
+"""The accuracy of a classifier is measured on data in eval mode."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVALUATION_BATCH = 1000
 def evaluate(
     model: nn.Module, data: Data, batch: int = EVALUATION_BATCH, device: str | torch.device | None = None
 ) -> float:
-    """Measure top-1 accuracy in eval mode, as a fraction, and leave the model in the modes that it was in.
+    """Measure top-1 accuracy in eval mode, as a fraction, and restore the modes of the model.
 
     Args:
         model: any module that takes `data`'s inputs and returns a score for each class.
@@ -53,7 +53,7 @@ def count_correct(model: nn.Module, data: Data, indices: Tensor, batch: int) -> 
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """Put a model in eval mode, and each of its modules back in its own mode afterwards."""
+    """Put a model in eval mode, and restore the mode of each of its modules afterwards."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

@@ -1,4 +1,4 @@
-"""The training loop: classification by SGD or AdamW, resumable to the bit, on one device or many, with masks held."""
+"""The training loop classifies by SGD or AdamW, resumes to the bit, and holds masks, on one device or many."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tamis.training.settings import Settings, learning_rate_at
 
 @dataclass(frozen=True)
 class Epoch:
-    """The figures of one epoch of training.
+    """An `Epoch` holds the figures of one epoch of training.
 
     `epoch` counts from 1: it is the number of epochs trained by then. `loss` and `accuracy` are means over the training
     data as the epoch went through it, augmentation and dropout included; `learning_rate` is that of the first step.
@@ -51,13 +51,13 @@ class Epoch:
 
     @property
     def reported_accuracy(self) -> float:
-        """The accuracy on the test data, or on the training data where there is no test data."""
+        """Return the accuracy on the test data, or on the training data where there is no test data."""
         return self.accuracy if self.test_accuracy is None else self.test_accuracy
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained copy of a model, in eval mode, on the device of the original; and the figures of each epoch."""
+    """A `Trained` holds a trained copy of a model, in eval mode on the original's device, and each epoch's figures."""
 
     model: nn.Module
     history: tuple[Epoch, ...]
@@ -77,7 +77,7 @@ def train(
     device: str | torch.device | None = None,
     progress: Listener = True,
 ) -> Trained:
-    """Train a copy of a model to classify, by the mean cross-entropy over batches; the model itself is left alone.
+    """Train a copy of a model to classify, by the mean cross-entropy over batches; the model itself is not changed.
 
     With a `directory`, each epoch ends with a checkpoint there. The same call goes on from it after whatever broke it
     off, with the same weights and figures to the last bit as if nothing had (on CUDA, as far as its kernels repeat
@@ -148,7 +148,7 @@ def train(
 
 
 class TrainingRun:
-    """A copy of a model that is trained one epoch at a time; epochs count from 1."""
+    """A training run trains a copy of a model one epoch at a time; epochs count from 1."""
 
     def __init__(
         self,

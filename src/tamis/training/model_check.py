@@ -1,4 +1,4 @@
-"""Checks that a model can learn from data, by running one example before anything is trained or written."""
+"""A model is checked by running one example before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -59,6 +59,6 @@ def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int
 
 
 def _scores_of_a_copy(model: nn.Module, example: Tensor, *, training: bool) -> object:
-    """Run a copy of a model, since running may change buffers and attributes; the random state is put back."""
+    """Run a copy of a model, since running may change buffers and attributes, and restore the random state."""
     with torch.no_grad(), torch.random.fork_rng(devices=[example.device] if example.is_cuda else []):
         return copy.deepcopy(model).train(training)(example)

@@ -1,4 +1,4 @@
-"""What a training is a training of, so that a checkpoint is only continued by the same one."""
+"""The origin of a training says what it trains, so that only the same training continues a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def describe_origin(
     first_epoch: int,
     constraint: Constraint | None,
 ) -> dict[str, Any]:
-    """Return what must be the same for training to go on, keyed by the words of the message that says what is not."""
+    """Return what must be the same for training to continue, keyed by the words that an error message uses for each."""
     return {
         **asdict(settings),
         "first_epoch": first_epoch,

@@ -1,4 +1,4 @@
-"""Where a training's randomness comes from: seeds derived from one, and the caller's random state put back."""
+"""The randomness of a training comes from seeds derived from one, and the caller's random state is restored."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 
 
 def fork_randomness(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context after which the random state of the CPU and of this device is what it was before."""
+    """Return a context that restores the random state of the CPU and of this device on exit."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 def seed_global_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators that dropout draws from: that of the CPU and that of one device."""
+    """Seed the generators that dropout draws from, which are those of the CPU and of one device."""
     # Not `torch.manual_seed`, which seeds every GPU, also those that others compute on.
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
@@ -22,6 +22,6 @@ def seed_global_generators(seed: int, device: torch.device) -> None:
 
 
 def derive_seed(*parts: int | str) -> int:
-    """Derive a seed of its own for each purpose from the given parts: 63 bits of their SHA-256."""
+    """Derive a separate seed for each purpose from the given parts, as 63 bits of their SHA-256."""
     # A hash, and not seed + epoch: neighbouring seeds and epochs must not share their draws.
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") >> 1

@@ -1,4 +1,4 @@
-"""How to train: the settings of a training, and the schedule of its learning rate."""
+"""The settings of a training say how to train, with the schedule of its learning rate."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MILESTONE_FACTOR = 0.1
 
 @dataclass(frozen=True)
 class Settings:
-    """The settings of a training: how long, by which optimizer and schedule, and from which seed.
+    """The settings of a training say how long it is, with which optimizer and schedule, and from which seed.
 
     Args:
         epochs: how often training goes through the data, from the first epoch to the last.
@@ -85,7 +85,7 @@ class Settings:
         require("amp", self.amp, "True or False", isinstance(self.amp, bool))
 
     def _convert_to_plain_values(self) -> None:
-        """Put Python's own numbers in the place of numpy's and torch's, which a checkpoint cannot be read back with."""
+        """Replace numbers of numpy and torch by Python's own, because a checkpoint with others cannot be read back."""
         for names, plain in (
             (("epochs", "batch", "warmup_epochs", "seed"), as_plain_int),
             (("learning_rate", "momentum", "weight_decay"), as_plain_float),
@@ -98,7 +98,7 @@ class Settings:
 
     @property
     def in_effect(self) -> dict[str, Any]:
-        """The settings for a recipe, as a file gives them back, without those that are off."""
+        """Return the settings for a recipe, as a file gives them back, without those that are off."""
         plain = {**asdict(self), "milestones": list(self.milestones)}
         return {name: value for name, value in plain.items() if value is not False and value != []}
 

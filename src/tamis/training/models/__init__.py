@@ -1,4 +1,4 @@
-"""Plain PyTorch models, one family per file, and the registry that the tests and the command line go through.
+"""The plain PyTorch models stand in one file per family, with a registry for the tests and the command line.
 
 `MODELS` maps a name to a factory that needs no argument; `example_input(name)` is a suitable input for it. The weights
 are drawn from PyTorch's global generator, as `torch.nn` does: call `torch.manual_seed` first for reproducible ones.
@@ -128,7 +128,7 @@ EXAMPLE_SHAPES: dict[str, tuple[int, ...]] = {
 
 
 def example_input(name: str, batch: int = 2, seed: int = 0) -> Tensor:
-    """Draw a standard normal batch that the registered model `name` accepts; the global generator is left alone.
+    """Draw a standard normal batch that the registered model `name` accepts, without using the global generator.
 
     Example:
         >>> example_input("cnn1d", batch=4).shape

@@ -1,4 +1,4 @@
-"""Residual networks for 32x32 images, with shortcuts that have no parameters.
+"""These residual networks take 32x32 images and have shortcuts without parameters.
 
 Reference: He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2, option A.
 """
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class PaddedShortcut(nn.Module):
-    """Option A: keep every second pixel, and double the channels by padding with zeros on both sides."""
+    """This shortcut (option A) keeps every second pixel, and doubles the channels by zeros on both sides."""
 
     def __init__(self, out_channels: int) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class PaddedShortcut(nn.Module):
 
 
 class CifarBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut without parameters."""
+    """A `CifarBlock` has two 3x3 convolutions beside a shortcut without parameters."""
 
     def __init__(self, in_channels: int, width: int) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class CifarBlock(nn.Module):
 
 
 class CifarResNet(nn.Module):
-    """A 3x3 stem, three stages of `depth` blocks with 16, 32 and 64 channels, a global average and a linear layer."""
+    """A `CifarResNet` is a 3x3 stem, three stages of `depth` blocks (16, 32, 64 channels) and a linear classifier."""
 
     def __init__(self, depth: int, num_classes: int) -> None:
         super().__init__()

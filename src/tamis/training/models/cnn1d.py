@@ -1,10 +1,10 @@
-"""Convolutional networks on time series."""
+"""These convolutional networks classify time series."""
 
 from torch import Tensor, nn
 
 
 class CNN1d(nn.Module):
-    """Three convolutions with BatchNorm and ReLU, a max- and an average pooling, a global average, a linear layer."""
+    """A `CNN1d` has three convolutions with BatchNorm and ReLU, two poolings, a global average and a linear layer."""
 
     def __init__(self, in_channels: int, classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Densely connected networks: each layer reads the concatenation of all the earlier ones of its block.
+"""In a densely connected network, each layer reads the concatenation of all earlier ones of its block.
 
 Reference: Huang, Liu, van der Maaten and Weinberger, "Densely Connected Convolutional Networks", CVPR 2017.
 """
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class DenseLayer(nn.Module):
-    """BN-ReLU-1x1 then BN-ReLU-3x3; its `growth` new channels are appended to its input."""
+    """A dense layer is BN-ReLU-1x1 then BN-ReLU-3x3; it appends its `growth` new channels to its input."""
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class DenseLayer(nn.Module):
 
 
 class Transition(nn.Sequential):
-    """BN-ReLU-1x1 that halves the channels, then an average pooling that halves the image."""
+    """A transition is a BN-ReLU-1x1 that halves the channels, then an average pooling that halves the image."""
 
     def __init__(self, channels: int) -> None:
         super().__init__(
@@ -37,7 +37,7 @@ class Transition(nn.Sequential):
 
 
 class DenseNet(nn.Module):
-    """A 3x3 stem, three dense blocks with two transitions between them, a global average and a linear layer."""
+    """A `DenseNet` is a 3x3 stem, three dense blocks with two transitions between, a global average, a linear layer."""
 
     def __init__(self, num_classes: int, growth: int, depth: int) -> None:
         super().__init__()

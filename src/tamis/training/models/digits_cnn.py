@@ -1,4 +1,4 @@
-"""A small convolutional network for the 8x8 digits that ship with the library."""
+"""This small convolutional network is for the 8x8 digits that ship with the library."""
 
 from torch import Tensor, nn
 
@@ -8,7 +8,7 @@ def _conv_norm(inputs: int, outputs: int) -> nn.Sequential:
 
 
 class DigitsCNN(nn.Module):
-    """Twice convolution, BatchNorm, ReLU and max-pooling with a skip connection between; an average, a linear layer."""
+    """A `DigitsCNN` has two convolutions with BatchNorm, ReLU and pooling, a skip between, and a linear classifier."""
 
     def __init__(self, width: int, classes: int) -> None:
         super().__init__()

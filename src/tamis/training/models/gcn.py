@@ -1,4 +1,4 @@
-"""Graph convolutional networks on one fixed graph.
+"""These graph convolutional networks work on one fixed graph.
 
 Reference: Kipf and Welling, "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017.
 """
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class GraphConvolution(nn.Module):
-    """x -> A x W + b, with the normalised adjacency A given at each call."""
+    """A graph convolution maps x to A x W + b, with the normalised adjacency A given at each call."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class GraphConvolution(nn.Module):
 
 
 class GCN(nn.Module):
-    """Two graph convolutions with a ReLU between; one prediction per node."""
+    """A `GCN` has two graph convolutions with a ReLU between, and one prediction per node."""
 
     adjacency: Tensor
 

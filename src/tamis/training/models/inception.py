@@ -1,4 +1,4 @@
-"""Inception networks: parallel branches with different receptive fields, concatenated.
+"""Inception networks concatenate parallel branches with different receptive fields.
 
 Reference: Szegedy et al., "Going Deeper with Convolutions", CVPR 2015; BatchNorm as in Ioffe and Szegedy, "Batch
 Normalization", ICML 2015.
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class ConvBlock(nn.Sequential):
-    """A convolution that keeps the image size, then BatchNorm and ReLU."""
+    """A `ConvBlock` is a convolution that keeps the image size, then BatchNorm and ReLU."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel: int) -> None:
         super().__init__(
@@ -20,7 +20,7 @@ class ConvBlock(nn.Sequential):
 
 
 class InceptionBlock(nn.Module):
-    """Four branches of `width` channels: 1x1, 1x1 then 3x3, 1x1 then 5x5, max-pooling then 1x1."""
+    """An Inception block has four branches of `width` channels: 1x1, 1x1 and 3x3, 1x1 and 5x5, max-pooling and 1x1."""
 
     def __init__(self, in_channels: int, width: int) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class InceptionBlock(nn.Module):
 
 
 class Inception(nn.Module):
-    """A stem and three Inception blocks with max-pooling between, a global average and a linear layer."""
+    """An `Inception` is a stem, three Inception blocks with max-pooling between, and a linear classifier."""
 
     def __init__(self, num_classes: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Multilayer perceptrons."""
+"""Multilayer perceptrons are fully connected ReLU networks."""
 
 from collections.abc import Sequence
 from itertools import pairwise

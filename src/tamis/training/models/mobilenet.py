@@ -1,4 +1,4 @@
-"""MobileNets: depthwise separable convolutions in inverted residual blocks.
+"""MobileNets put depthwise separable convolutions in inverted residual blocks.
 
 Reference: Sandler, Howard, Zhu, Zhmoginov and Chen, "MobileNetV2: Inverted Residuals and Linear Bottlenecks",
 CVPR 2018.
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class InvertedResidual(nn.Module):
-    """Widen by a 1x1, filter each channel by a 3x3, narrow by a 1x1 without activation; skip where the shapes agree."""
+    """This block widens by a 1x1, filters each channel by a 3x3, narrows by a 1x1, and skips where the shapes agree."""
 
     def __init__(
         self, in_channels: int, out_channels: int, stride: int, expansion: int, activation: Callable[[], nn.Module]
@@ -32,7 +32,7 @@ class InvertedResidual(nn.Module):
 
 
 class MobileNet(nn.Module):
-    """A strided stem, five inverted residuals, a 1x1 convolution, a global average and a linear layer."""
+    """A `MobileNet` is a strided stem, five inverted residuals, a 1x1 convolution and a linear classifier."""
 
     def __init__(self, num_classes: int, activation: Callable[[], nn.Module]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Residual networks for ImageNet. The structure, the initialisation and the parameter names are those of torchvision.
+"""These residual networks for ImageNet have the structure, initialisation and parameter names of torchvision's.
 
 Reference: He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR 2016. The bottleneck strides on
 its 3x3 convolution ("v1.5"), where the paper strides on the first 1x1.
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut."""
+    """A basic block has two 3x3 convolutions beside a shortcut."""
 
     expansion = 1
 
@@ -30,7 +30,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """A 3x3 convolution between two 1x1 ones that narrow and widen, beside a shortcut."""
+    """A bottleneck has a 3x3 convolution between two 1x1 ones that narrow and widen, beside a shortcut."""
 
     expansion = 4
 
@@ -54,7 +54,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """A strided stem, four stages of residual blocks, a global average and a linear layer."""
+    """A `ResNet` is a strided stem, four stages of residual blocks, a global average and a linear layer."""
 
     def __init__(self, block: type[BasicBlock] | type[Bottleneck], depths: Sequence[int], num_classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""U-Net: an encoder and a decoder joined by skip concatenations, one prediction per pixel.
+"""A U-Net joins an encoder and a decoder by skip concatenations, and makes one prediction per pixel.
 
 Reference: Ronneberger, Fischer and Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation",
 MICCAI 2015.
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class DoubleConv(nn.Sequential):
-    """Two 3x3 convolutions, each followed by BatchNorm and ReLU, at a constant image size."""
+    """A `DoubleConv` has two 3x3 convolutions, each followed by BatchNorm and ReLU, at a constant image size."""
 
     def __init__(self, in_channels: int, out_channels: int) -> None:
         super().__init__(
@@ -23,7 +23,7 @@ class DoubleConv(nn.Sequential):
 
 
 class UNet(nn.Module):
-    """Two levels; the deep one goes up by a transposed convolution, the shallow one by bilinear interpolation."""
+    """A `UNet` has two levels; the deep one goes up by a transposed convolution, the shallow one by interpolation."""
 
     def __init__(self, in_channels: int, classes: int, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""VGG networks: plain stacks of 3x3 convolutions. The parameter names are those of torchvision.
+"""VGG networks are plain stacks of 3x3 convolutions, with the parameter names of torchvision's.
 
 Reference: Simonyan and Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition", ICLR 2015.
 """
@@ -11,7 +11,7 @@ _WIDTHS = (64, 128, 256, 512, 512)
 
 
 class VGG(nn.Module):
-    """Convolutional `features`, pooled to a grid of `grid` x `grid`, then a `classifier`."""
+    """A `VGG` has convolutional `features`, pooled to a grid of `grid` x `grid`, then a `classifier`."""
 
     def __init__(self, features: nn.Sequential, grid: int, classifier: nn.Sequential) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Vision transformers. The parameter names are those of timm.
+"""Vision transformers classify images as sequences of patches; the parameter names are those of timm.
 
 Reference: Dosovitskiy et al., "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale", ICLR 2021;
 the small size is that of Touvron et al., "Training data-efficient image transformers & distillation through attention",
@@ -13,7 +13,7 @@ _NORM_EPS = 1e-6
 
 
 class PatchEmbedding(nn.Module):
-    """Cut the image into square patches and embed each: (N, 3, H, W) to (N, patches, dim)."""
+    """A patch embedding cuts the image into square patches and embeds each: (N, 3, H, W) to (N, patches, dim)."""
 
     def __init__(self, patch: int, dim: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class PatchEmbedding(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention."""
+    """This is multi-head self-attention."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two linear layers with a GELU between, applied to each token."""
+    """A feed-forward block is two linear layers with a GELU between, applied to each token."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block."""
+    """This is a pre-norm transformer block."""
 
     def __init__(self, dim: int, heads: int) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class Block(nn.Module):
 
 
 class VisionTransformer(nn.Module):
-    """Patches and a class token through `depth` blocks; a linear layer reads the class token."""
+    """A vision transformer takes patches and a class token through `depth` blocks; a linear layer reads the token."""
 
     def __init__(self, image: int, patch: int, dim: int, depth: int, heads: int, num_classes: int) -> None:
         super().__init__()
