@@ -1,4 +1,4 @@
-"""Batch normalization as plain affine maps: folded into the layer before it, or written out as a product and a sum.
+"""Batch normalization becomes plain affine maps, folded into the layer before it or written out as product and sum.
 
 In evaluation mode BatchNorm(x) = s x + t with s = γ/√(σ²+ε) and t = β − s μ. Folded into the layer before it, the
 weights become s w and the bias s b + t. Since |s b + t| ≤ |s||b| + |t|, folding never raises a path-norm, and the sign
@@ -19,7 +19,7 @@ aten = torch.ops.aten  # of the nodes that are written here
 
 
 def foldable(net: Network) -> dict[str, str]:
-    """Batch-norm nodes → the layer before each that nobody else reads."""
+    """Map each batch-norm node to the layer before it, where nobody else reads that layer."""
     pairs: dict[str, str] = {}
     for node in net.data_nodes:
         if not is_affine_batch_norm(net, node):
@@ -40,12 +40,12 @@ def foldable(net: Network) -> dict[str, str]:
 
 
 def is_affine_batch_norm(net: Network, node: Node) -> bool:
-    """Whether a node is a batch normalization with fixed statistics."""
+    """Return whether a node is a batch normalization with fixed statistics."""
     return describe(node).is_batch_norm and capability(net, node) is Capability.HOMOGENEOUS
 
 
 def fold_batch_norm(net: Network, fold: bool = True) -> Network:
-    """The same function without batch-norm nodes.
+    """Return a network of the same function without batch-norm nodes.
 
     Args:
         net: a network.
@@ -68,7 +68,7 @@ def _check_variances(net: Network, norms: list[Node]) -> None:
 
 
 class _Folder:
-    """Rewrites the nodes of a network one by one; `pairs` says which batch-norm goes into which layer."""
+    """A folder rewrites the nodes of a network one by one; `pairs` says which batch-norm goes into which layer."""
 
     def __init__(self, net: Network, pairs: dict[str, str]) -> None:
         self.net, self.pairs = net, pairs
@@ -80,6 +80,7 @@ class _Folder:
     def run(self) -> Network:
         # A folded layer stands where its last batch-norm stood, so that all it needs has been computed.
         layers = set(self.pairs.values())
+        # Several batch-norms in a row may go into one layer; the last entry for it wins here.
         last = {layer: bn for bn, layer in self.pairs.items()}
         for node in self.net.nodes:
             if node.name in layers:
@@ -87,7 +88,7 @@ class _Folder:
             elif node.name in self.pairs:
                 layer = self.pairs[node.name]
                 self.folded[layer] = self._fold(self._renamed(node), self.folded[layer])
-                self.renamed[node.name] = layer
+                self.renamed[node.name] = layer  # whoever read the batch-norm reads the layer from here on
                 if last[layer] == node.name:
                     self.nodes.append(self.folded[layer])
             elif is_affine_batch_norm(self.net, node):
@@ -110,7 +111,7 @@ class _Folder:
         return Ref(name)
 
     def _scale_and_shift(self, bn: Node) -> tuple[Ref, Ref]:
-        """s = γ (σ²+ε)^(−1/2) and t = β − μ s, as nodes."""
+        """Emit s = γ (σ²+ε)^(−1/2) and t = β − μ s as nodes."""
         named, channels = bn.arguments, (bn.shape or ())[1:2]
         shifted = self._emit(f"{bn.name}.variance", aten.add.Tensor, (named["running_var"], named["eps"]), bn, channels)
         scale = self._emit(f"{bn.name}.scale", aten.rsqrt.default, (shifted,), bn, channels)
@@ -144,10 +145,11 @@ class _Folder:
         return Node(layer.name, layer.target, (), named, layer.module, layer.shape)
 
     def _scaled_weight(self, bn: Node, layer: Node, weight: Ref, scale: Ref) -> Ref:
-        """Each output channel's weights times its s; a grouped transposed kernel needs s laid out by groups."""
+        """Multiply each output channel's weights by its s; a grouped transposed kernel needs s laid out by groups."""
         channels, shape = (bn.shape or ())[1], self._shape(weight.name)
         if describe(layer).channel_axes == (1, 0):
             groups = layer.arguments["groups"]
+            # Row i of a transposed kernel (inputs, outputs / groups, *window) holds the outputs of i's group alone.
             rows, columns = shape[0] // groups, channels // groups
             table = self._emit(
                 f"{bn.name}.s1", aten.reshape.default, (scale, [groups, 1, columns]), bn, (groups, 1, columns)

@@ -1,4 +1,4 @@
-"""The operations of a network, and what each of them costs."""
+"""`operations_of` lists the operations of a network and what each of them costs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tamis.graph.ops import OPAQUE, Call, Capability, capability, describe
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation that an input reaches.
+    """An `Operation` is one operation that an input reaches.
 
     Attributes:
         name, module, op: the node's, the path of the module that calls it, and what it is.
@@ -38,7 +38,7 @@ class Operation:
 
 
 def operations_of(net: Network) -> tuple[Operation, ...]:
-    """The operations that an input reaches, with what they cost."""
+    """Return the operations that an input reaches, with what they cost."""
     return tuple(_operations(net))
 
 
@@ -54,7 +54,7 @@ def _operations(net: Network) -> Iterator[Operation]:
 
 
 def _shape_alone(value: Any) -> Any:
-    """A tensor without its numbers, which counting does not need, in the one precision that data has here too."""
+    """Return a tensor without its numbers, which counting does not need, in the precision that data has here too."""
     if not isinstance(value, Tensor):
         return value
     return torch.empty(value.shape, device="meta", dtype=torch.float32 if value.is_floating_point() else value.dtype)
@@ -71,7 +71,8 @@ def _macs(call: Call) -> int | None:
 
 
 def _parameters_of(net: Network, node: Node) -> Iterator[str]:
-    """Trainable parameters that a node reads, directly or in something computed from them (a mask times a weight)."""
+    """Yield trainable parameters that a node reads, directly or through a computed weight (a mask times a weight)."""
+    # Data counts as seen: the parameters behind it belong to the operations that computed it.
     pending, seen = list(node.references), set(net.carries_data)
     while pending:
         name = pending.pop(0)

@@ -1,4 +1,4 @@
-"""Neuron-wise rescaling: the same function from other parameters (thesis, Definition 2.4.1, Algorithm 3.2.1)."""
+"""Neuron-wise rescaling gives the same function from other parameters (thesis, Definition 2.4.1, Algorithm 3.2.1)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ POWERS = (1.0, 128.0, 4096.0)  # thesis, appendix E.1.2
 
 
 def symmetries(net: Network) -> Scales:
-    """The rescaling symmetries of a network; channels of a convolution are rescaled whole."""
+    """Return the rescaling symmetries of a network; channels of a convolution are rescaled whole."""
     products = frozenset(node.name for node in net.nodes if describe(node).entrywise(node) is Entrywise.PRODUCT)
     scales = Scales(net, frozenset(foldable(net)), products)
     fixed = FixedValues(net)
@@ -42,11 +42,12 @@ def symmetries(net: Network) -> Scales:
 
 
 def rescale(net: Network, seed: int = 0) -> Network:
-    """The same function with every hidden channel rescaled by a random power from {1, 128, 4096}.
+    """Return the same function with every hidden channel rescaled by a random power from {1, 128, 4096}.
 
-    Powers of two, as in the thesis' appendix E.1.2, so that nothing is rounded (but in float16, where a weight divided
-    by 4096 may be too small to keep all its digits). Channels that a skip connection ties share one power; inputs,
-    outputs and whatever has no such symmetry keep their scale.
+    These are powers of two, as in the thesis' appendix E.1.2, so nothing is rounded (except in float16, where a weight
+    divided by 4096 may be too small to keep all its digits).
+    Channels that a skip connection ties share one power; inputs, outputs and whatever has no such symmetry keep their
+    scale.
 
     Args:
         net: a network.
@@ -60,12 +61,13 @@ def rescale(net: Network, seed: int = 0) -> Network:
     generator = torch.Generator().manual_seed(seed)
     choice = torch.randint(len(POWERS), (scales.count,), generator=generator)
     powers = torch.tensor(POWERS, dtype=torch.float64)[choice]
+    # Indexed by representative: tied variables get one power, and all that is tied to ONE gets 1.
     powers[: int(ONE) + 1] = 1.0
     return scales.apply(powers[scales.groups()])
 
 
 def normalize(net: Network, q: float = 1) -> Network:
-    """The q-normalized network of the same function (thesis, Definition 3.2.1 and Algorithm 3.2.1).
+    """Return the q-normalized network of the same function (thesis, Definition 3.2.1 and Algorithm 3.2.1).
 
     Layer by layer, every hidden neuron's incoming weights and bias are divided by their ℓ^q-norm and what flows out of
     it is multiplied by it; what flows out of a neuron with nothing coming in is set to zero.
@@ -119,9 +121,11 @@ def choose_scales(scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None],
     decided = torch.zeros(scales.count, dtype=torch.bool)
     decided[: int(ONE) + 1] = True
     fed = scales.marked(scales.fed, groups)
+    # Layers are in the order of the graph, so λ of what a layer reads is chosen before the layer is reached.
     for layer in scales.layers:
         incoming, outgoing = groups[layer.incoming.long()], groups[layer.outgoing.long()]
         weight, bias = layer_weights(folded, layer, values)
+        # What is neither decided nor fed has had nothing flow into it: its weights must not count in a norm.
         flowing = torch.where(decided[incoming] | fed[incoming], 1 / chosen[incoming], 0.0)
         wanted = rule(layer, weight * layer.over_inputs(flowing.to(weight.device), weight.dim()), bias).cpu()
         # Tied channels of one layer share the smallest factor, that is the largest norm.
@@ -135,7 +139,7 @@ def choose_scales(scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None],
 
 
 def layer_weights(folded: Network, layer: Layer, values: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
-    """A layer's effective weight and bias, batch-norm included."""
+    """Return a layer's effective weight and bias, batch-norm included."""
     node = folded.node[layer.node]
     if layer.weight not in node.arguments:  # a batch-norm written out as a product and a sum
         return values[f"{layer.node}.s"].flatten(), values[f"{layer.node}.t"].flatten()

@@ -1,4 +1,4 @@
-"""Parameters chosen by name: `include` and `exclude` patterns, as every transform takes them."""
+"""Every transform chooses parameters by name, with the `include` and `exclude` patterns that are read here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Patterns = str | Iterable[str] | None
 
 
 def selected(net: Network, known: Sequence[str], include: Patterns, exclude: Patterns, done: str) -> tuple[str, ...]:
-    """The parameters among `known` that the user's patterns choose.
+    """Return the parameters among `known` that the user's patterns choose.
 
     Args:
         net: whose aliases count as names, too.
@@ -22,6 +22,7 @@ def selected(net: Network, known: Sequence[str], include: Patterns, exclude: Pat
     """
     names = {name: [name, *(alias for alias, first in net.aliases.items() if first == name)] for name in known}
     wanted, unwanted = as_patterns(include), as_patterns(exclude)
+    # A pattern that matches nothing is most likely misspelt, and would silently choose too much or too little.
     for pattern in (*wanted, *unwanted):
         if not any(matches(names[name], (pattern,)) for name in known):
             raise InvalidInput(f"'{pattern}' matches no parameter that can be {done}; these can: {listed(known)}")
@@ -33,17 +34,17 @@ def selected(net: Network, known: Sequence[str], include: Patterns, exclude: Pat
 
 
 def as_patterns(patterns: Patterns) -> tuple[str, ...]:
-    """One pattern, several, or none, as a tuple."""
+    """Return one pattern, several, or none as a tuple."""
     return () if patterns is None else (patterns,) if isinstance(patterns, str) else tuple(patterns)
 
 
 def lasting(patterns: Patterns) -> Patterns:
-    """The same patterns; those of a generator, which gives them only once, in a tuple."""
+    """Return the same patterns, in a tuple if they come from a generator, which gives them only once."""
     return patterns if patterns is None or isinstance(patterns, (str, list, tuple)) else tuple(patterns)
 
 
 def matches(names: Iterable[str], patterns: Sequence[str]) -> bool:
-    """Whether a parameter, by one of its names, or a module that it is in, is named by a pattern.
+    """Return whether a pattern names a parameter, by one of its names, or a module that it is in.
 
     Example:
         >>> matches(["layer1.0.conv1.weight"], ["layer1"]), matches(["layer1.0.conv1.weight"], ["*.conv1.*"])

@@ -1,11 +1,11 @@
-"""Which neurons may be rescaled, and which only together: a network's symmetries (thesis, Definition 2.4.1).
+"""A network's symmetries say which neurons may be rescaled, and which only together (thesis, Definition 2.4.1).
 
 Every neuron gets a scale *variable*: multiplying what flows into it by λ and dividing what flows out by λ leaves the
 function unchanged. Operations tie variables together (a pooling window, the two sides of an addition, all pixels of a
 channel) or fix them to 1 (inputs, outputs, anything that is not homogeneous). `Scales` collects the ties while a
 tensor of variables, shaped like the data, is passed through the graph; `groups` then says which variables are the same.
 
-Variables are numbers in float64 tensors, so that any operation that moves neurons about can move variables as well.
+Variables are numbers in float64 tensors, so that any operation that moves neurons can move variables as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ONE = 1.0  # the variable of a neuron whose scale is fixed to 1
 
 @dataclass(frozen=True)
 class Rescaling:
-    """How a parameter changes: multiplied by the scales of `times`, divided by those of `over` (broadcast)."""
+    """A rescaling multiplies a parameter by the scales of `times` and divides it by those of `over` (broadcast)."""
 
     param: str
     times: Tensor
@@ -36,7 +36,7 @@ class Rescaling:
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of neurons with weights of their own, and the variables of the channels it reads and writes.
+    """A layer has neurons with weights of their own, and knows the variables of the channels it reads and writes.
 
     `output_axis` and `input_axis` are those of the weight; grouped weights hold one group's channels on one of them.
     """
@@ -51,11 +51,11 @@ class Layer:
     outgoing: Tensor
 
     def over_outputs(self, values: Tensor, weight_dim: int) -> Tensor:
-        """One value per output channel, arranged to broadcast with the weight."""
+        """Arrange one value per output channel to broadcast with the weight."""
         return self._arranged(values, self.output_axis, len(self.incoming), weight_dim)
 
     def over_inputs(self, values: Tensor, weight_dim: int) -> Tensor:
-        """One value per input channel, arranged to broadcast with the weight."""
+        """Arrange one value per input channel to broadcast with the weight."""
         return self._arranged(values, self.input_axis, len(self.outgoing), weight_dim)
 
     def _arranged(self, values: Tensor, axis: int, across: int, weight_dim: int) -> Tensor:
@@ -69,11 +69,13 @@ class Layer:
         return table.reshape(*table.shape, *[1] * (weight_dim - 2))
 
     def sum_into_outputs(self, weight: Tensor) -> Tensor:
-        """The weight summed over everything that feeds each output channel."""
+        """Sum the weight over everything that feeds each output channel."""
         if weight.dim() == 1:  # one weight a channel, as in batch normalization
             return weight
         if self.output_axis == 0:
             return weight.flatten(1).sum(1)
+        # A transposed kernel is (inputs, outputs / groups, *window): the outputs of a group lie on axis 1, and only the
+        # inputs of the same group feed them, so the sum over axis 0 must stop at the borders of groups.
         return (
             weight.unflatten(0, (self.groups, -1)).flatten(3).sum((1, 3)).flatten()
             if weight.dim() > 2
@@ -83,7 +85,7 @@ class Layer:
 
 @dataclass
 class Scales:
-    """Scale variables of a network's neurons, gathered by passing them through its operations."""
+    """`Scales` gathers the scale variables of a network's neurons by passing them through its operations."""
 
     net: Network
     folded: frozenset[str] = frozenset()  # batch-norms that are one neuron with the layer before them
@@ -98,11 +100,11 @@ class Scales:
     # -- what operations call --------------------------------------------------------------------------------------
 
     def fixed(self, node: Node) -> Tensor | None:
-        """Variables of a result that cannot be rescaled."""
+        """Return the variables of a result that cannot be rescaled."""
         return None if node.shape is None else torch.tensor(ONE, dtype=torch.float64).expand(node.shape)
 
     def fix(self, variables: Any) -> None:
-        """These neurons keep their scale."""
+        """Fix the scale of these neurons to 1."""
         if isinstance(variables, Tensor):
             self._tie(_compact(variables), torch.tensor(ONE, dtype=torch.float64))
         elif isinstance(variables, (tuple, list)):
@@ -110,17 +112,19 @@ class Scales:
                 self.fix(item)
 
     def fix_all(self, call: Call) -> None:
-        """Every neuron that a call reads keeps its scale."""
+        """Fix the scale of every neuron that a call reads to 1."""
         self.fix(call.data())
 
     def same(self, a: Tensor, b: Tensor) -> Tensor:
-        """Tie two tensors of variables entry by entry; the tied variables."""
+        """Tie two tensors of variables entry by entry, and return the tied variables."""
         a, b = torch.broadcast_tensors(a, b)
         shape = a.shape
+        # A dimension that both only repeat would add the same ties again for every pixel.
         for dim in range(a.dim()):
             if a.stride(dim) == 0 and b.stride(dim) == 0:
                 a, b = a.narrow(dim, 0, 1), b.narrow(dim, 0, 1)
         self._tie(a, b)
+        # ZERO is tied to nothing, so where one side is always zero the result has the other side's scale.
         return torch.where(a == ZERO, b, a).expand(shape)
 
     def reduced(self, variables: Tensor, dims: Any, keepdim: bool) -> Tensor:
@@ -130,17 +134,18 @@ class Scales:
         dims = tuple(dim % variables.dim() for dim in dims) or every
         kept = [variables.shape[dim] for dim in every if dim not in dims]
         compact = _compact(variables)
+        # Any variable could represent the rest, except ZERO, which `_tie` skips; the largest is ZERO only if all are.
         largest = compact.amax(dims, keepdim=True)
         self._tie(compact, largest)
         shape = [1 if dim in dims else variables.shape[dim] for dim in every]
         return largest.expand(shape) if keepdim else largest.expand(shape).reshape(kept)
 
     def spread(self, channels: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
-        """Variables of channels along one axis, for a tensor of that shape."""
+        """Return the variables of channels along one axis, for a tensor of that shape."""
         return channels.view([-1 if dim == axis else 1 for dim in range(len(shape))]).expand(shape)
 
     def along(self, variables: Tensor, axis: int) -> Tensor:
-        """Tie everything but one axis; the variables along that axis."""
+        """Tie everything but one axis, and return the variables along that axis."""
         axis %= variables.dim()
         others = [dim for dim in range(variables.dim()) if dim != axis]
         return self.reduced(variables, others, False) if others else variables
@@ -148,7 +153,7 @@ class Scales:
     def layer(
         self, node: Node, weight: str, axes: tuple[int, int], incoming: Tensor, bias: str | None = None, groups: int = 1
     ) -> Tensor:
-        """A layer that can absorb scales: weights over outputs and inputs, and a bias. Its outgoing variables."""
+        """Record a layer that can absorb scales in its weight and bias, and return its outgoing variables."""
         output_axis, input_axis = axes
         owner = self._owner(node, weight)
         shape = self._shape(node, weight)
@@ -157,6 +162,8 @@ class Scales:
         bias_owner = self._owner(node, bias) if has_bias and bias else None
         if bias_owner is not None and bias and self._shape(node, bias) != (size,):
             bias_owner = None  # one bias for several channels
+        # A weight that only this layer reads can absorb 1/λ of its inputs. Its outputs have scales of their own only if
+        # the bias can follow as well.
         if owner is None:
             self.fix(incoming)
         free = owner is not None and (not has_bias or bias_owner is not None)
@@ -173,7 +180,12 @@ class Scales:
         return outgoing
 
     def batch_norm(self, node: Node, incoming: Tensor) -> Tensor:
-        """Running mean and shift follow the scale. A batch-norm that is a neuron of its own has one of its own."""
+        """Record a batch-norm, and return its outgoing variables.
+
+        Running mean and shift follow the scale. A batch-norm that is a neuron of its own has a scale of its own.
+        """
+        # The running variance never changes: γ alone carries λ_out/λ_in, and s x + t = s (x − μ) + β scales with it if
+        # μ follows λ_in and β follows λ_out.
         owners = {name: self._owner(node, name) for name in ("weight", "bias", "running_mean")}
         given = {name for name in owners if node.arguments[name] is not None}
         if any(owners[name] is None for name in given - {"weight"}):
@@ -192,7 +204,7 @@ class Scales:
         return outgoing
 
     def added(self, node: Node, fixed: str, variables: Tensor) -> Tensor:
-        """Something added to data: a parameter of the network follows the scale of what it is added to."""
+        """Record a parameter that is added to data, and so follows the scale of this data."""
         owner = self._owner(node, fixed)
         assert node.shape is not None
         variables = variables.expand(node.shape)
@@ -203,6 +215,7 @@ class Scales:
         shape = self._shape(node, fixed)
         padded = (1,) * (variables.dim() - len(shape)) + shape
         tied = [dim for dim, size in enumerate(padded) if size == 1]
+        # Neurons that share one entry of the parameter can only be rescaled together.
         per_entry = self.reduced(variables, tied, True) if tied else variables
         self.rescalings.append(Rescaling(owner, per_entry.reshape(shape)))
         return variables
@@ -210,7 +223,7 @@ class Scales:
     # -- what comes of it ------------------------------------------------------------------------------------------
 
     def groups(self) -> Tensor:
-        """For each variable the representative of those tied to it; whatever is tied to ONE has ONE."""
+        """Return for each variable the representative of those tied to it; whatever is tied to ONE has ONE."""
         parent = list(range(self.count))
 
         def root(i: int) -> int:
@@ -221,19 +234,20 @@ class Scales:
 
         for pairs in self._ties:
             for a, b in pairs.tolist():
+                # The smaller number becomes the root, so that ONE, smaller than all but ZERO, represents its group.
                 low, high = sorted((root(int(a)), root(int(b))))
                 parent[high] = low
         return torch.tensor([root(i) for i in range(self.count)])
 
     def marked(self, variables: list[Tensor], groups: Tensor) -> Tensor:
-        """Which variables are represented by any of these."""
+        """Mark the representatives of these variables."""
         mask = torch.zeros(self.count, dtype=torch.bool)
         for each in variables:
             mask[groups[each.long()]] = True
         return mask
 
     def apply(self, scales: Tensor, dead: Tensor | None = None) -> Network:
-        """The network with each parameter rescaled; `scales` holds λ for each variable.
+        """Return the network with each parameter rescaled; `scales` holds λ for each variable.
 
         What flows out of a variable marked `dead` is set to zero instead.
         """
@@ -265,7 +279,7 @@ class Scales:
         return self.net.shape_of(node.arguments[argument].name)
 
     def _owner(self, node: Node, argument: str) -> str | None:
-        """The parameter that an argument is, or is an entrywise multiple of, if nothing else uses it."""
+        """Return the parameter that an argument is, or is an entrywise multiple of, if nothing else uses it."""
         reference = node.arguments.get(argument)
         if not isinstance(reference, Ref):
             return None
@@ -290,7 +304,7 @@ class Scales:
 
 
 def _compact(variables: Tensor) -> Tensor:
-    """Without the repetition of expanded dimensions."""
+    """Drop the repetition of expanded dimensions."""
     for dim in range(variables.dim()):
         if variables.stride(dim) == 0 and variables.shape[dim] > 1:
             variables = variables.narrow(dim, 0, 1)

@@ -1,4 +1,7 @@
-"""One file per family of operations; `describe` finds the family of a node, `Op` (opaque) where nobody described it."""
+"""Each family of operations has a file here, and `describe` finds the family of a node.
+
+Where nobody described the operation, the answer is the base class `Op`, which is opaque.
+"""
 
 from __future__ import annotations
 
@@ -91,6 +94,7 @@ FAMILIES: tuple[Any, ...] = (
     opaque.Normalization,
 )
 OPAQUE = Op()
+# Targets are keys, so each operation has one description: `register_op` refuses a second one.
 REGISTRY: dict[Callable[..., Any], Op] = {target: family() for family in FAMILIES for target in family.targets}
 
 
@@ -118,6 +122,7 @@ def register_op(op: Op) -> Op:
             f"{type(op).__name__}.targets must name the operations that it describes, such as "
             f"(torch.ops.aten.cumsum.default,), got {op.targets!r}"
         )
+    # All targets are checked before any is entered: a refused description leaves the registry as it was.
     taken = {op_name(target): type(REGISTRY[target]).__name__ for target in op.targets if target in REGISTRY}
     if taken:
         raise InvalidInput(
@@ -135,11 +140,12 @@ def describe(node: Node) -> Op:
 
 def capability(net: Network, node: Node) -> Capability:
     """Return what a node of a network admits."""
+    # Values play no part in what a call admits, so the lookup gives none.
     return describe(node).capability(Call(node, lambda name: None, net.carries_data))
 
 
 def require(net: Network, needed: Capability, wanted_by: str) -> None:
-    """Raise UnsupportedOp for the first node that admits less than `needed`, naming it and the module it comes from."""
+    """Raise UnsupportedOp for the first node that admits less than `needed`, and name its operation and module."""
     words = {
         Capability.HOMOGENEOUS: "a homogeneous network",
         Capability.LIPSCHITZ: "1-Lipschitz operations with f(0) = 0",

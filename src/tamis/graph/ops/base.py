@@ -1,7 +1,7 @@
-"""What every operation tells about itself, and the defaults: an operation nobody described is opaque.
+"""Every operation describes itself through `Op`, whose defaults make an undescribed operation opaque.
 
-The rest of tamis asks an operation, and never which class it is of: a new one is described in one place. What it is
-asked for are plain data, so that this package needs to know nothing of those that ask.
+The rest of tamis puts its questions to an operation and never asks for its class, so a new operation is described in
+one place. The answers are plain data, so this package needs to know nothing about the callers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Targets = tuple[Callable[..., Any], ...]
 
 
 class Capability(IntEnum):
-    """How much theory an operation admits; each level includes the ones before it."""
+    """A capability says how much theory an operation admits; each level includes the ones before it."""
 
     OPAQUE = 0
     """Can be run, nothing more (GELU, softmax, attention)."""
@@ -33,7 +33,7 @@ class Capability(IntEnum):
 
 
 class IntervalRule(Enum):
-    """How intervals pass through an operation."""
+    """An interval rule says how intervals pass through an operation."""
 
     AFFINE = "affine"
     MOVING = "moving"
@@ -45,7 +45,7 @@ class IntervalRule(Enum):
 
 
 class Entrywise(Enum):
-    """How each entry of a result depends on one entry of each argument, where a weight is computed from others."""
+    """An entrywise rule says how an entry of a computed weight depends on one entry of each argument."""
 
     RESHAPE = "reshape"
     """All entries, each once, in the same order."""
@@ -60,13 +60,13 @@ class Entrywise(Enum):
 
     @property
     def moves(self) -> bool:
-        """Whether entries are copied, and nothing is computed."""
+        """Return whether entries are copied, and nothing is computed."""
         return self in (Entrywise.RESHAPE, Entrywise.MOVE)
 
 
 @dataclass(frozen=True)
 class LayerArguments:
-    """The names of the arguments of a layer: data times a weight, plus a bias.
+    """These are the names of the arguments of a layer: data times a weight, plus a bias.
 
     Attributes:
         inputs: the data, where the weight is fixed.
@@ -83,7 +83,7 @@ class LayerArguments:
 
 @dataclass(frozen=True)
 class Windows:
-    """How a convolution slides over its input: one number a dimension.
+    """Windows say how a convolution slides over its input, with one number for each dimension.
 
     Attributes:
         stride: from one window to the next.
@@ -103,7 +103,7 @@ Rank = tuple[Literal["largest", "smallest"], int]
 
 
 class Call:
-    """A node with values put in the place of its references.
+    """A call is a node whose references have been replaced by values.
 
     Args:
         node: the operation.
@@ -118,35 +118,36 @@ class Call:
         return resolve(self.node.arguments[argument], self._lookup)
 
     def is_data(self, argument: str) -> bool:
-        """Whether an argument depends on the network's input."""
+        """Return whether an argument depends on the network's input."""
         return any(name in self._carries_data for name in references_in(self.node.arguments.get(argument)))
 
     def items(self, argument: str) -> list[tuple[Any, bool]]:
-        """The entries of a list argument, each with whether it depends on the network's input."""
+        """Return the entries of a list argument, each with whether it depends on the network's input."""
         entries = self.node.arguments[argument]
         return [(resolve(e, self._lookup), isinstance(e, Ref) and e.name in self._carries_data) for e in entries]
 
     def data(self) -> list[Any]:
-        """The values of all arguments that depend on the network's input."""
+        """Return the values of all arguments that depend on the network's input."""
         return [self._lookup(name) for name in self.node.references if name in self._carries_data]
 
     def run(self, /, **replaced: Any) -> Any:
         """Run the operation itself, with some arguments replaced."""
         arguments = {**self.node.arguments, **replaced}
         resolved = resolve(arguments, self._lookup)
+        # Operations of torch have a schema and take every argument by name; others (operator.getitem) take positions.
         if hasattr(self.node.target, "_schema"):
             return self.node.target(**resolved)
         return self.node.target(*resolved.values())
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The result's shape for a batch of one."""
+        """Return the result's shape for a batch of one."""
         assert self.node.shape is not None, f"{self.node.name} does not give one tensor"
         return self.node.shape
 
 
 class Op:
-    """A family of operations. The base class describes the opaque ones.
+    """An `Op` describes a family of operations, and the base class describes the opaque ones.
 
     In `magnitude`, `reach` and `ties` a call's data arguments hold that computation's values. In the first two its
     parameters hold |θ|^q, which must not be raised to a power again; literal numbers in the call are raw.
@@ -168,7 +169,7 @@ class Op:
     untouched = ""  # why what it reads is never compressed, in words that follow a colon
 
     def capability(self, call: Call) -> Capability:
-        """What this call admits; may look at literal arguments and at which arguments are data, not at values."""
+        """Return what this call admits, from literal arguments and from which arguments are data, not from values."""
         return Capability.OPAQUE
 
     # -- boxes and paths -------------------------------------------------------------------------------------------
@@ -177,6 +178,7 @@ class Op:
         """Return how intervals pass through this call; None where nobody knows, so that boxes refuse it."""
         if self.function(call) is not None:
             return IntervalRule.POINTWISE
+        # `interval` holds for homogeneous calls alone; a call that intervals can pass and paths cannot overrides this.
         return self.interval if self.capability(call) is Capability.HOMOGENEOUS else None
 
     def function(self, call: Call) -> ScalarFunction | None:
@@ -185,7 +187,7 @@ class Op:
 
     @property
     def selects(self) -> bool:
-        """Whether each result is one of the entries it is computed from: k-max-pooling."""
+        """Return whether each result is one of the entries it is computed from: k-max-pooling."""
         return self.interval is IntervalRule.SELECTING
 
     def ranks(self, call: Call) -> list[Rank]:
@@ -213,23 +215,23 @@ class Op:
     # -- magnitudes ------------------------------------------------------------------------------------------------
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
-        """The call on |θ|^q with pooling replaced by a sum (thesis, Theorem 3.1.1), `one` standing for the number 1.
+        """Run the call on |θ|^q with pooling replaced by a sum (thesis, Theorem 3.1.1).
 
-        Data arguments are non-negative. With `one` = 0 additive terms vanish.
+        `one` stands for the number 1. Data arguments are non-negative. With `one` = 0 additive terms vanish.
         """
         raise NotImplementedError(f"{call.node.op} has no magnitude")
 
     def reach(self, call: Call) -> Any:
-        """For each output neuron the largest value among the neurons that feed it (values are non-negative)."""
+        """Return the largest value among the neurons that feed each output neuron (values are non-negative)."""
         raise NotImplementedError(f"{call.node.op} has no reach")
 
     def ties(self, call: Call, scales: Scales) -> Any:
-        """Given the scale variables of the data arguments, those of the result (see `Scales`)."""
+        """Return the scale variables of the result, given those of the data arguments (see `Scales`)."""
         scales.fix_all(call)
         return scales.fixed(call.node)
 
     def summands(self, call: Call) -> int:
-        """At most how many numbers an output neuron adds up in `magnitude`: what rounding can amount to.
+        """Return at most how many numbers an output neuron adds up in `magnitude`: what rounding can amount to.
 
         The call's tensors need only have shapes.
         """
@@ -251,12 +253,13 @@ class Op:
 
 
 class Opaque(Op):
-    """An operation that is opaque in every call, and of which something else is known."""
+    """This is the base of operations that are opaque in every call, about which something else is known."""
 
     def macs(self, call: Call) -> int | None:
         return None
 
 
 def in_units(bias: Any, one: float) -> Any:
-    """A bias in units of `one`; None where it vanishes."""
+    """Return a bias in units of `one`; None where it vanishes."""
+    # None and not 0 · bias, which is NaN where a power of the bias has overflowed.
     return None if bias is None or one == 0 else bias * one

@@ -1,4 +1,4 @@
-"""Convolutions and transposed convolutions in one, two and three dimensions."""
+"""Convolutions and transposed convolutions are described here, in one, two and three dimensions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 class Conv(Op):
-    """A convolution with any stride, padding, dilation and groups; kernel (outputs, inputs / groups, *window)."""
+    """A convolution has any stride, padding, dilation and groups, and a kernel (outputs, inputs / groups, *window)."""
 
     targets: Targets = (
         aten.conv1d.default,
@@ -46,6 +46,8 @@ class Conv(Op):
 
     def reach(self, call: Call) -> Tensor:
         x, (window, stride, padding, dilation) = self._largest_in_group(call), self.geometry(call)
+        # Zeros around the border never exceed a non-negative value. The pool's own padding will not do: torch limits it
+        # to half a window, and here it may be larger, or differ from side to side ("same").
         x = F.pad(x, padding)
         return self._per_output(call, MAX_POOL[len(window)](x, window, stride, 0, dilation))
 
@@ -75,7 +77,7 @@ class Conv(Op):
 
     @staticmethod
     def _largest_in_group(call: Call) -> Tensor:
-        """The largest value over the channels that an output channel reads, one channel a group."""
+        """Return the largest value over the channels that an output channel reads, one channel for each group."""
         x, groups = call["input"], call["groups"]
         x = x if x.dim() == call["weight"].dim() else x[None]
         return x.unflatten(1, (groups, -1)).amax(2)
@@ -86,7 +88,7 @@ class Conv(Op):
         return outputs if batched else outputs[0]
 
     def geometry(self, call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Window, stride, padding as `F.pad` takes it, dilation."""
+        """Return window, stride, padding as `F.pad` takes it, and dilation."""
         window = list(call["weight"].shape[2:])
         stride, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
         padding = call["padding"]
@@ -94,14 +96,15 @@ class Conv(Op):
             sides = [(0, 0) for _ in window]
         elif padding == "same":
             total = [d * (k - 1) for k, d in zip(window, dilation, strict=True)]
-            sides = [(t // 2, t - t // 2) for t in total]
+            sides = [(t // 2, t - t // 2) for t in total]  # an odd total puts the extra zero at the end, as torch does
         else:
             sides = [(p, p) for p in per_dimension(padding, len(window))]
+        # `F.pad` takes the last dimension first.
         return window, stride, list(chain(*reversed(sides))), dilation
 
 
 class ConvTranspose(Conv):
-    """A transposed convolution; kernel (inputs, outputs / groups, *window)."""
+    """A transposed convolution has a kernel (inputs, outputs / groups, *window)."""
 
     targets: Targets = (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input)
     channel_axes = (1, 0)
@@ -112,7 +115,7 @@ class ConvTranspose(Conv):
         return self._per_output(call, MAX_POOL[len(window)](x, window, 1, 0, dilation))
 
     def geometry(self, call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
-        """Window, spacing, padding as `F.pad` takes it, dilation.
+        """Return window, spacing, padding as `F.pad` takes it, and dilation.
 
         A transposed convolution is a convolution of stride 1, with the kernel turned round, over the input with
         `spacing` − 1 zeros between its pixels.
@@ -120,6 +123,7 @@ class ConvTranspose(Conv):
         window = list(call["weight"].shape[2:])
         spacing, dilation = per_dimension(call["stride"], len(window)), per_dimension(call["dilation"], len(window))
         padding, extra = per_dimension(call["padding"], len(window)), per_dimension(call["output_padding"], len(window))
+        # Negative where the call's padding is larger than the window's reach: `F.pad` then crops.
         border = [d * (k - 1) - p for d, k, p in zip(dilation, window, padding, strict=True)]
         sides = [(b, b + e) for b, e in zip(border, extra, strict=True)]
         return window, spacing, list(chain(*reversed(sides))), dilation
@@ -133,7 +137,7 @@ class ConvTranspose(Conv):
 
 
 def spaced(x: Tensor, spacing: Sequence[int]) -> Tensor:
-    """A batch of inputs with `spacing` − 1 zeros between their pixels."""
+    """Return a batch of inputs with `spacing` − 1 zeros between their pixels."""
     lengths = [s * (n - 1) + 1 for s, n in zip(spacing, x.shape[2:], strict=True)]
     result = x.new_zeros(*x.shape[:2], *lengths)
     result[(slice(None), slice(None), *[slice(None, None, s) for s in spacing])] = x

@@ -1,4 +1,4 @@
-"""Matrix products with a fixed matrix: linear layers, matmul, addmm, graph convolutions, einsum."""
+"""Matrix products with a fixed matrix are described here: linear layers, matmul, addmm, graph convolutions, einsum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class Linear(Op):
-    """y = x Wᵀ + b over the last axis."""
+    """A linear layer computes y = x Wᵀ + b over the last axis."""
 
     targets: Targets = (aten.linear.default,)
     multipliers = ("weight",)
@@ -34,6 +34,7 @@ class Linear(Op):
 
     def reach(self, call: Call) -> Tensor:
         largest = call["input"].amax(-1, keepdim=call["weight"].dim() > 1)
+        # Every output neuron is fed by every input neuron, so all have the same reach; ones give it their shape.
         return largest * torch.ones_like(call.run(bias=None))
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
@@ -57,7 +58,7 @@ class Linear(Op):
 
 
 class MatMul(Op):
-    """A product of data with a fixed matrix on either side, batched or not."""
+    """A matrix product multiplies data by a fixed matrix on either side, batched or not."""
 
     targets: Targets = (aten.matmul.default, aten.mm.default, aten.bmm.default)
     multipliers = ("self", "other", "mat2")
@@ -108,7 +109,7 @@ class MatMul(Op):
 
 
 class AddMM(Op):
-    """β b + α x W, the matrix W on the right."""
+    """`addmm` computes β b + α x W, with the matrix W on the right."""
 
     targets: Targets = (aten.addmm.default,)
     multipliers = ("mat2",)
@@ -122,6 +123,7 @@ class AddMM(Op):
         return Capability.HOMOGENEOUS if fixed else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        # α and β are numbers of the call, so they are raw; the tensors hold their powers already.
         return call.run(self=call["self"] * one, alpha=abs(call["alpha"]) ** q, beta=abs(call["beta"]) ** q)
 
     def reach(self, call: Call) -> Tensor:
@@ -144,7 +146,7 @@ class AddMM(Op):
 
 
 class Einsum(Op):
-    """A contraction of data with at most one fixed tensor, its equation written out in full."""
+    """An einsum contracts data with at most one fixed tensor, by an equation that is written out in full."""
 
     targets: Targets = (aten.einsum.default,)
     multipliers = ("tensors",)
@@ -166,6 +168,8 @@ class Einsum(Op):
             (mine, x) for mine, (x, data) in zip(labels, call.items("tensors"), strict=False) if data
         ]
         writes = labels[-1]
+        # Labels of the data that the result lacks are summed over, so the maximum runs over them; labels that only the
+        # fixed tensor has repeat it.
         summed = [mine.index(label) for label in mine if label not in writes]
         largest = largest.amax(summed) if summed else largest
         kept = [label for label in mine if label in writes]
@@ -184,7 +188,7 @@ class Einsum(Op):
 
     @staticmethod
     def _labels(call: Call) -> list[str] | None:
-        """The labels of each operand and, last, of the result; None for equations with dots, repeats or no arrow."""
+        """Return the labels of each operand and then of the result; None if there are dots, repeats or no arrow."""
         equation = call.node.arguments["equation"].replace(" ", "")
         reads, arrow, writes = equation.partition("->")
         labels = [*reads.split(","), writes]

@@ -1,4 +1,4 @@
-"""Where branches meet, and arithmetic with numbers and fixed tensors: add, sub, mul, div, cat, stack, maximum."""
+"""Merges of branches and arithmetic with fixed values are described here: add, sub, mul, div, cat, stack, maximum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class Add(Op):
-    """x ± α y, where either side may be a fixed tensor or a number (a bias)."""
+    """A sum is x ± α y, where either side may be a fixed tensor or a number (a bias)."""
 
     targets: Targets = (
         aten.add.Tensor,
@@ -33,6 +33,7 @@ class Add(Op):
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         x, y = (_term(call, name, q, one) for name in ("self", "other"))
+        # rsub computes other − α self, so α belongs to the first argument there.
         weight = abs(call["alpha"]) ** q
         return weight * x + y if call.node.op.startswith("aten.rsub") else x + weight * y
 
@@ -62,7 +63,7 @@ class Add(Op):
 
 
 class Multiply(Op):
-    """Data times a number or a fixed tensor."""
+    """A product multiplies data by a number or a fixed tensor."""
 
     targets: Targets = (aten.mul.Tensor, aten.mul.Scalar)
     multipliers = ("self", "other")
@@ -92,7 +93,7 @@ class Multiply(Op):
 
 
 class Divide(Multiply):
-    """Data divided by a number."""
+    """A quotient divides data by a number."""
 
     targets: Targets = (aten.div.Tensor, aten.div.Scalar)
 
@@ -108,7 +109,7 @@ class Divide(Multiply):
 
 
 class Maximum(Op):
-    """The larger or smaller of two tensors: k-max-pooling over two neurons, or over a neuron and a constant."""
+    """The larger or smaller of two tensors is k-max-pooling over two neurons, or over a neuron and a constant."""
 
     targets: Targets = (aten.maximum.default, aten.minimum.default)
     interval = IntervalRule.SELECTING
@@ -136,7 +137,7 @@ class Maximum(Op):
 
 
 class Join(Op):
-    """cat and stack; entries that are fixed tensors (a class token, say) are biases."""
+    """`cat` and `stack` join tensors, and those that are fixed (a class token, say) are biases."""
 
     targets: Targets = (aten.cat.default, aten.stack.default)
     addends = ("tensors",)
@@ -149,6 +150,7 @@ class Join(Op):
         return call.run(tensors=[value if data else value * one for value, data in call.items("tensors")])
 
     def reach(self, call: Call) -> Tensor:
+        # With `one` = 0 the fixed entries become 0: no data feeds them.
         return self.magnitude(call, 1.0, 0.0)
 
     def summands(self, call: Call) -> int:
@@ -162,11 +164,11 @@ class Join(Op):
 
 
 def _term(call: Call, name: str, q: float, one: float) -> Any:
-    """A summand: data as it is, a number or fixed tensor in units of `one`."""
+    """Return a summand: data as it is, a number or fixed tensor in units of `one`."""
     value = call[name]
     return value if call.is_data(name) else _factor(value, q) * one
 
 
 def _factor(value: Any, q: float) -> Any:
-    """|number|^q; tensors hold their power already."""
+    """Return |number|^q; tensors hold their power already."""
     return value if isinstance(value, Tensor) else abs(value) ** q

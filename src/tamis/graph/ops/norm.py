@@ -1,4 +1,4 @@
-"""Batch normalization in evaluation mode: an affine map per channel."""
+"""Batch normalization in evaluation mode is an affine map per channel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NORMALIZATION = "of a normalization: a few numbers per channel"
 
 
 class BatchNorm(Op):
-    """y = s x + t with s = γ/√(σ²+ε), t = β − s μ.
+    """A batch normalization computes y = s x + t with s = γ/√(σ²+ε), t = β − s μ.
 
     Computations on |θ|^q never meet it: `fold` rewrites it first, so that the sign of t is not lost.
     """

@@ -1,4 +1,4 @@
-"""Operations that stay opaque, and why their weights are never compressed."""
+"""These operations stay opaque; `untouched` says why their weights are never compressed."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ aten = torch.ops.aten
 
 
 class Embedding(Opaque):
-    """A table that is looked up by indices."""
+    """An embedding is a table that is looked up by indices."""
 
     targets: Targets = (aten.embedding.default, aten.embedding_bag.default, aten.embedding_bag.padding_idx)
     untouched = "an embedding: a table that is looked up, where no layer multiplies by it"
 
 
 class LSTM(Opaque):
-    """A whole LSTM, or one step of it."""
+    """One operation is a whole LSTM, or one step of it."""
 
     targets: Targets = (aten.lstm.input, aten.lstm.data, aten.lstm_cell.default)
     untouched = "of an LSTM, whose steps torch keeps in one operation"
 
 
 class GRU(Opaque):
-    """A whole GRU, or one step of it."""
+    """One operation is a whole GRU, or one step of it."""
 
     targets: Targets = (aten.gru.input, aten.gru.data, aten.gru_cell.default)
     untouched = "of a GRU, whose steps torch keeps in one operation"
 
 
 class RNN(Opaque):
-    """A whole recurrent layer with tanh or ReLU, or one step of it."""
+    """One operation is a whole recurrent layer with tanh or ReLU, or one step of it."""
 
     targets: Targets = (
         aten.rnn_tanh.input,
@@ -46,7 +46,7 @@ class RNN(Opaque):
 
 
 class Normalization(Opaque):
-    """A normalization by statistics of the data itself."""
+    """These normalizations use statistics of the data itself."""
 
     targets: Targets = (aten.layer_norm.default, aten.group_norm.default, aten.instance_norm.default)
     untouched = NORMALIZATION

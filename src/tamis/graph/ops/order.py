@@ -1,4 +1,4 @@
-"""Order statistics along a dimension: max, min, kthvalue, median, topk, sort — k-max-pooling neurons."""
+"""Order statistics along a dimension (max, min, kthvalue, median, topk, sort) are k-max-pooling neurons."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class Order(Op):
         length = call["self"].shape[named["dim"]]
         if name == "median":  # the lower one of two in the middle
             return [("smallest", (length + 1) // 2)]
+        # All ranks of a sort occur, in either direction: counted from the largest they are the same set.
         several = length if name == "sort" else named["k"]
         side: Literal["largest", "smallest"] = "largest" if name == "sort" or named["largest"] else "smallest"
         return [(side, k) for k in range(1, several + 1)]
@@ -68,7 +69,7 @@ class Order(Op):
 
     @staticmethod
     def _spread(call: Call, combined: Tensor) -> Any:
-        """The same combined value for every output neuron; indices are not data."""
+        """Give every output neuron the same combined value; indices are not data."""
         result = call.run()
         values = result if isinstance(result, Tensor) else result[0]
         kept = combined.dim() == values.dim()

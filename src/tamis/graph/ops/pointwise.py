@@ -1,4 +1,4 @@
-"""Operations on one neuron at a time: activations, and the sign."""
+"""Operations on one neuron at a time are described here: activations, and the sign."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ aten = torch.ops.aten
 
 
 class _OneNeuron(Op):
-    """The base of operations that are homogeneous, and the identity on non-negative magnitudes."""
+    """This is the base of operations that are homogeneous, and the identity on non-negative magnitudes."""
 
     grows = False
 
@@ -52,7 +52,7 @@ class _OneNeuron(Op):
 
 
 class Relu(_OneNeuron):
-    """ReLU, and |x|: homogeneous, and the identity on non-negative values."""
+    """ReLU and |x| are homogeneous, and the identity on non-negative values."""
 
     targets: Targets = (aten.relu.default, aten.abs.default)
 
@@ -61,9 +61,10 @@ class Relu(_OneNeuron):
 
 
 class LeakyRelu(_OneNeuron):
-    """x on one side of zero, slope · x on the other.
+    """A leaky ReLU is x on one side of zero and slope · x on the other.
 
-    An edge of weight m = max(1, |slope|) into a neuron whose path-activation is not 1 or 0 but 1/m or slope/m.
+    Paths have an edge of weight m = max(1, |slope|) into a neuron whose path-activation is not 1 or 0 but 1/m or
+    slope/m.
     """
 
     grows = True
@@ -77,7 +78,7 @@ class LeakyRelu(_OneNeuron):
 
 
 class Lipschitz(_OneNeuron):
-    """1-Lipschitz activations with f(0) = 0: never larger than the identity, but not homogeneous."""
+    """A 1-Lipschitz activation with f(0) = 0 is never larger than the identity, but not homogeneous."""
 
     targets: Targets = (
         aten.tanh.default,
@@ -97,7 +98,7 @@ class Lipschitz(_OneNeuron):
 
 
 class Elu(Lipschitz):
-    """ELU: 1-Lipschitz while alpha and the two scales are at most one."""
+    """ELU is 1-Lipschitz while alpha and the two scales are at most one."""
 
     targets: Targets = (aten.elu.default,)
 
@@ -114,7 +115,7 @@ class Elu(Lipschitz):
 
 
 class Clamp(Lipschitz):
-    """Clamping to an interval that contains zero; to [0, ∞) it is ReLU."""
+    """Clamping to an interval that contains zero is 1-Lipschitz; to [0, ∞) it is ReLU."""
 
     targets: Targets = (aten.clamp.default, aten.clamp_min.default, aten.clamp_max.default, aten.hardtanh.default)
 
@@ -127,6 +128,7 @@ class Clamp(Lipschitz):
 
     def function(self, call: Call) -> ScalarFunction | None:
         low, high = self._ends(call)
+        # With low ≥ high the result is constant, and the pieces below would have kinks that do not rise.
         if not low < high:
             return None
         kinks = tuple(float(end) for end in (low, high) if math.isfinite(end))
@@ -140,7 +142,7 @@ class Clamp(Lipschitz):
 
 
 class Negate(_OneNeuron):
-    """−x."""
+    """The negative of x is affine, and its magnitude is that of x."""
 
     targets: Targets = (aten.neg.default,)
     interval = IntervalRule.AFFINE
@@ -151,7 +153,7 @@ class Negate(_OneNeuron):
 
 
 class Sigmoid(Opaque):
-    """1/(1 + e^−x), which is 1/2 at zero: nothing that needs f(0) = 0 can treat it, but a box can."""
+    """The sigmoid 1/(1 + e^−x) is 1/2 at zero: nothing that needs f(0) = 0 can treat it, but a box can."""
 
     targets: Targets = (aten.sigmoid.default,)
 
@@ -160,7 +162,7 @@ class Sigmoid(Opaque):
 
 
 class InverseRoot(Opaque):
-    """x^(−1/2): opaque to data, but what a batch-norm's weights are computed by."""
+    """x^(−1/2) is opaque to data, but a batch-norm's weights are computed by it."""
 
     targets: Targets = (aten.rsqrt.default,)
 

@@ -1,4 +1,4 @@
-"""Pooling: over windows, over adaptive windows, over whole dimensions; by maximum, average or sum."""
+"""Pooling runs over windows, adaptive windows or whole dimensions, by maximum, average or sum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AVG_POOL = {2: F.avg_pool2d, 3: F.avg_pool3d}
 
 
 class _Pool(Op):
-    """Channels stay apart; all pixels of a channel have one scale."""
+    """Pooling keeps channels apart, and all pixels of a channel have one scale."""
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS
@@ -33,12 +33,12 @@ class _Pool(Op):
         return self._first(call, scales.spread(scales.along(call["self"], axis), axis, shape))
 
     def _first(self, call: Call, value: Tensor) -> Any:
-        """As the operation returns it: alone, or with indices that nobody may use as data."""
+        """Return a value as the operation does: alone, or with indices that nobody may use as data."""
         return value if call.node.shape else (value, None)
 
 
 class MaxPool(_Pool):
-    """The largest value of each window; on |θ|^q the sum of the window (thesis, Theorem 3.1.1)."""
+    """Max-pooling takes the largest value of each window; on |θ|^q the sum of the window (thesis, Theorem 3.1.1)."""
 
     targets: Targets = (
         aten.max_pool1d.default,
@@ -63,13 +63,14 @@ class MaxPool(_Pool):
 
 
 class AvgPool(_Pool):
-    """The mean of each window: edges of weight 1/n, so (1/n)^q on |θ|^q, n as the call counts it."""
+    """Average pooling has edges of weight 1/n, so (1/n)^q on |θ|^q, where the call says how n is counted."""
 
     targets: Targets = (aten.avg_pool1d.default, aten.avg_pool2d.default, aten.avg_pool3d.default)
     interval = IntervalRule.AFFINE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         mean = call.run()
+        # The data arrive raised to q, and the call divides their sum by n: n^(1−q) turns 1/n into (1/n)^q.
         return mean if q == 1 else mean * self._divisors(call) ** (1 - q)
 
     def reach(self, call: Call) -> Tensor:
@@ -78,14 +79,15 @@ class AvgPool(_Pool):
 
     @staticmethod
     def _divisors(call: Call) -> Tensor:
-        """What each window's sum was divided by: the sum of ones over their mean."""
+        """Return what each window's sum was divided by: the sum of ones over their mean."""
+        # Asked of the call itself, since the count depends on count_include_pad, ceil_mode and divisor_override.
         ones = torch.ones_like(call["self"])
         window, stride, padding, _ = _geometry(call)
         return _sum_windows(ones, window, stride, padding, call["ceil_mode"]) / call.run(self=ones)
 
 
 class AdaptiveAvgPool(_Pool):
-    """The mean over windows that tile the input into a given number of parts."""
+    """Adaptive average pooling takes the mean over windows that split the input into a given number of parts."""
 
     targets: Targets = (
         aten.adaptive_avg_pool1d.default,
@@ -105,7 +107,7 @@ class AdaptiveAvgPool(_Pool):
 
 
 class AdaptiveMaxPool(_Pool):
-    """The largest value over windows that tile the input into a given number of parts."""
+    """Adaptive max-pooling takes the largest value over windows that split the input into a given number of parts."""
 
     targets: Targets = (
         aten.adaptive_max_pool1d.default,
@@ -117,6 +119,7 @@ class AdaptiveMaxPool(_Pool):
     def magnitude(self, call: Call, q: float, one: float) -> Any:
         x, size = call["self"], call["output_size"]
         pools = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+        # torch has no adaptive sum: the mean times the number of entries of each window is one.
         mean = pools[_rank(call)](x, size)
         return self._first(call, mean * _adaptive_counts(x, mean, _rank(call)))
 
@@ -125,7 +128,7 @@ class AdaptiveMaxPool(_Pool):
 
 
 class Reduce(Op):
-    """Mean or sum over whole dimensions."""
+    """A reduction takes the mean or the sum over whole dimensions."""
 
     targets: Targets = (aten.mean.dim, aten.mean.default, aten.sum.dim_IntList, aten.sum.default)
     interval = IntervalRule.AFFINE
@@ -153,22 +156,22 @@ class Reduce(Op):
 
 
 def _rank(call: Call) -> int:
-    """The number of dimensions that windows have, from the operation's name."""
+    """Return the number of dimensions that windows have, from the operation's name."""
     (rank,) = re.findall(r"(\d)d", call.node.op)
     return int(rank)
 
 
 def _geometry(call: Call) -> tuple[list[int], list[int], list[int], list[int]]:
-    """Window, stride, padding, dilation of a pooling call, one number a dimension."""
+    """Return window, stride, padding and dilation of a pooling call, one number for each dimension."""
     rank = _rank(call)
     window = per_dimension(call["kernel_size"], rank)
-    stride = per_dimension(call["stride"], rank) if call["stride"] else window
+    stride = per_dimension(call["stride"], rank) if call["stride"] else window  # as torch does without one
     dilation = per_dimension(call.node.arguments.get("dilation", 1), rank)
     return window, stride, per_dimension(call["padding"], rank), dilation
 
 
 def _sum_windows(x: Tensor, window: list[int], stride: list[int], padding: list[int], ceil: bool) -> Tensor:
-    """The sum over each window, padding counting as zero."""
+    """Return the sum over each window, padding counting as zero."""
     if len(window) == 1:  # torch has no divisor_override in one dimension
         return _sum_windows(x.unsqueeze(2), [1, *window], [1, *stride], [0, *padding], ceil).squeeze(2)
     return AVG_POOL[len(window)](x, window, stride, padding, ceil, True, 1)
@@ -177,7 +180,9 @@ def _sum_windows(x: Tensor, window: list[int], stride: list[int], padding: list[
 def _sum_dilated(
     x: Tensor, window: list[int], stride: list[int], padding: list[int], dilation: list[int], size: torch.Size
 ) -> Tensor:
-    """The sum over each dilated window, as a convolution with ones that is wide enough for `size` outputs."""
+    """Return the sum over each dilated window, as a convolution with ones that is wide enough for `size` outputs."""
+    # Average pooling has no dilation. The far side is padded, or cropped, to what `size` windows span, since ceil_mode
+    # may let the last window hang over the edge.
     rank = len(window)
     span = [s * (n - 1) + d * (k - 1) + 1 for s, n, d, k in zip(stride, size, dilation, window, strict=True)]
     sides: list[int] = []
@@ -190,7 +195,8 @@ def _sum_dilated(
 
 
 def _adaptive_counts(x: Tensor, pooled: Tensor, rank: int) -> Tensor:
-    """How many inputs each adaptive window holds: ⌈(i+1)n/m⌉ − ⌊in/m⌋ along each dimension."""
+    """Return how many inputs each adaptive window holds: ⌈(i+1)n/m⌉ − ⌊in/m⌋ along each dimension."""
+    # Windows overlap where m does not divide n, so n/m is not the count.
     counts = torch.ones((), dtype=x.dtype, device=x.device)
     for n, m in zip(x.shape[-rank:], pooled.shape[-rank:], strict=True):
         sizes = [-(-(i + 1) * n // m) - i * n // m for i in range(m)]

@@ -1,4 +1,4 @@
-"""Operations that only move neurons about: views, slices, permutations, zero padding, shuffles, nearest upsampling."""
+"""These operations only move neurons: views, slices, permutations, zero padding, shuffles, nearest upsampling."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ aten = torch.ops.aten
 
 
 class Rearrange(Op):
-    """Every output neuron is a copy of one input neuron, or zero: the operation means the same on any kind of value."""
+    """Each output neuron is a copy of one input neuron, or zero: the operation means the same on any kind of value."""
 
     grows = False
     interval = IntervalRule.MOVING
@@ -64,6 +64,7 @@ class Rearrange(Op):
     )
 
     def capability(self, call: Call) -> Capability:
+        # An index that depends on the input would move neurons by their values.
         only_first = not any(call.is_data(name) for name in list(call.node.arguments)[1:])
         return Capability.HOMOGENEOUS if only_first else Capability.OPAQUE
 
@@ -82,7 +83,7 @@ class Rearrange(Op):
 
 
 class Pad(Rearrange):
-    """Padding with a constant; only zero keeps the network homogeneous without a bias of its own."""
+    """Padding fills new entries with a constant; only zero keeps the network homogeneous without a bias of its own."""
 
     targets: Targets = (aten.constant_pad_nd.default, aten.pad.default)
     fillings = ("value",)
@@ -99,7 +100,7 @@ class Pad(Rearrange):
 
 
 class Pick(Rearrange):
-    """One of the results of an operation that has several."""
+    """A pick is one of the results of an operation that has several."""
 
     targets: Targets = (operator.getitem,)
     picks_result = True

@@ -1,7 +1,7 @@
-"""Functions of one number, described by their slopes: what an activation tells of itself.
+"""Activations are described here by their slopes, as functions of one number.
 
-They are data. How far a box goes through such a function is worked out where boxes are (`tamis.bounds`), what a path's
-activation is where paths are (`tamis.paths`).
+The descriptions are data. `tamis.bounds` works out what such a function does to a box, and `tamis.paths` what a path's
+activation is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PiecewiseLinear:
-    """A continuous function that is affine between its kinks.
+    """A piecewise linear function is continuous, and affine between its kinks.
 
     Attributes:
         kinks: where the slope may jump, in rising order.
@@ -26,13 +26,13 @@ class PiecewiseLinear:
 
     @property
     def homogeneous(self) -> bool:
-        """Whether f(λx) = λ f(x) for λ > 0, given f(0) = 0: there is no kink but at zero."""
+        """Return whether f(λx) = λ f(x) for λ > 0, given f(0) = 0: the only kink, if any, is at zero."""
         return set(self.kinks) <= {0.0}
 
 
 @dataclass(frozen=True)
 class Sigmoidal:
-    """A rising function whose derivative is even and falls away from zero: tanh, sigmoid, atan, asinh.
+    """A sigmoidal function rises, and its derivative is even and falls away from zero: tanh, sigmoid, atan, asinh.
 
     Attributes:
         derivative: f' on a tensor.
@@ -45,7 +45,7 @@ class Sigmoidal:
 
 @dataclass(frozen=True)
 class Exponential:
-    """A function of slope `right` above zero, and left · e^(rate x) below it: ELU."""
+    """This function has the slope `right` above zero, and left · e^(rate x) below it: ELU."""
 
     left: float
     right: float
@@ -54,7 +54,7 @@ class Exponential:
 
 @dataclass(frozen=True)
 class Sinusoid:
-    """A function whose slopes and values lie in [−1, 1]: the sine."""
+    """A sinusoid has slopes and values in [−1, 1]: the sine."""
 
 
 ScalarFunction = PiecewiseLinear | Sigmoidal | Exponential | Sinusoid

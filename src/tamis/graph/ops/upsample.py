@@ -1,4 +1,4 @@
-"""Linear, bilinear, trilinear and bicubic upsampling: fixed weights, separable over dimensions."""
+"""Linear, bilinear, trilinear and bicubic upsampling have fixed weights, separable over dimensions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ aten = torch.ops.aten
 
 
 class Upsample(Op):
-    """Interpolation along each spatial dimension in turn."""
+    """Upsampling interpolates along each spatial dimension in turn."""
 
     targets: Targets = (
         aten.upsample_linear1d.default,
@@ -30,6 +30,7 @@ class Upsample(Op):
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         x = self._input(call)
         for axis in range(2, x.dim()):
+            # Bicubic weights may be negative. Axis by axis |w|^q is exact: a pixel's weight is a product over axes.
             weights = self._weights(call, axis).abs() ** q
             weights[self._weights(call, axis) == 0] = 0
             x = torch.einsum("bc...i,oi->bc...o", x.movedim(axis, -1), weights).movedim(-1, axis)
@@ -54,9 +55,11 @@ class Upsample(Op):
         return call["input" if "input" in call.node.arguments else "self"]
 
     def _weights(self, call: Call, axis: int) -> Tensor:
-        """The (outputs × inputs) matrix along one axis: what the operation makes of each input's indicator."""
+        """Return the (outputs × inputs) matrix along one axis, found by running the operation on unit vectors."""
         x = self._input(call)
         n = x.shape[axis]
+        # The n unit vectors lie along the channels, which the operation never mixes, and are constant along the other
+        # axes, where interpolation keeps constants: any one place there shows the weights of this axis.
         shape = [1, n] + [x.shape[d] if d != axis else n for d in range(2, x.dim())]
         indicator = torch.eye(n, dtype=x.dtype, device=x.device).view(
             [1, n] + [n if d == axis else 1 for d in range(2, x.dim())]
