@@ -1,4 +1,4 @@
-"""A network as an immutable DAG of operations."""
+"""A network is represented as an immutable DAG of operations."""
 
 from tamis.graph.autocast import without_autocast as without_autocast
 from tamis.graph.batches import batches_from as batches_from

@@ -1,4 +1,4 @@
-"""The precision of a network's own numbers, whatever the caller has switched on around a call."""
+"""A network computes in the precision of its own numbers, whatever the caller has switched on around a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Switch `torch.autocast` off meanwhile: what is measured of a network must not depend on who measures it.
+    """Switch `torch.autocast` off meanwhile, since what is measured of a network must not depend on who measures it.
 
     Example:
         >>> with torch.autocast("cpu", torch.bfloat16), without_autocast():

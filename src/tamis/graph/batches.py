@@ -1,4 +1,4 @@
-"""What a loader gives, told apart: the inputs that a network takes, and what comes beside them, such as labels."""
+"""A batch of a loader is split into the inputs that a network takes and what comes with them, such as labels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LABELS = ("labels", "label", "y", "target", "targets")  # under which keys batch
 
 
 def split_batch(batch: Any, names: Sequence[str], called: str) -> tuple[tuple[Tensor, ...], tuple[Any, ...]]:
-    """Return the inputs in a batch, and whatever else is in it: labels first, if there are any.
+    """Return the inputs in a batch, and everything else in it, with labels first if there are any.
 
     A tensor is the only input. Of a tuple or a list, the first items are the inputs. Of a mapping, inputs are found by
     the names that the network gives them; a network of one input takes the only tensor beside the labels, whatever its
@@ -71,7 +71,7 @@ def _of_mapping(
 
 
 def batches_in(dataset: Dataset[Any], size: int, called: str) -> Iterator[Any]:
-    """Return the samples of a torch Dataset in its own order, so many at once."""
+    """Return the samples of a torch Dataset in its own order, `size` at a time."""
 
     def batch(samples: list[Any]) -> Any:
         try:
@@ -86,7 +86,7 @@ def batches_in(dataset: Dataset[Any], size: int, called: str) -> Iterator[Any]:
 
 
 def batches_from(source: Iterable[Any], called: str, as_drawn: bool = False) -> Iterator[Any]:
-    """Return what a loader of the user gives, the same samples in the same order each time.
+    """Return the batches of a user's loader, with the same samples in the same order each time.
 
     A DataLoader that shuffles all of its dataset is gone through in the order of that, and to the end.
 

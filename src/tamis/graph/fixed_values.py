@@ -1,4 +1,4 @@
-"""What the data of a network meets: its weights, and the sizes that its graph computes with."""
+"""The fixed values of a network are the weights that its data meets, and the sizes that its graph computes with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = torch.ops.aten.sym_size.int
 
 
 class FixedValues(Mapping[str, Any]):
-    """The values that do not depend on an input, by name: `weights_of_data_nodes` as tensors, and sizes as integers.
+    """Fixed values do not depend on an input: `weights_of_data_nodes` as tensors and sizes as integers, by name.
 
     A pruning mask times a weight, or a batch-norm folded into a convolution, is one weight here. Each value is computed
     when it is asked for and belongs to the caller, who may change it in place: a pass over a large network
@@ -50,9 +50,7 @@ class FixedValues(Mapping[str, Any]):
         return value
 
     def _computed(self, name: str, zeroed: str | None, known: dict[str, Any]) -> Any:
-        """Return a value that may be changed; `known` keeps those that are read more than once while one is
-        computed.
-        """
+        """Return a value that may be changed; meanwhile `known` keeps the values that are read more than once."""
 
         def lookup(source: str) -> Any:
             if source not in known:
@@ -85,7 +83,7 @@ def _product(node: Node, first: Any, second: Any) -> Tensor:
 
 
 def _arithmetic(net: Network) -> frozenset[str]:
-    """Fixed tensors that data is multiplied with or that are added to it, as opposed to indices."""
+    """Return the fixed tensors that data is multiplied with or that are added to it, without indices."""
     met = (
         node.arguments.get(argument)
         for node in net.data_nodes

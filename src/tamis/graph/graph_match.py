@@ -1,4 +1,4 @@
-"""Compare the graphs of two networks: what is computed, without the values of the parameters."""
+"""Two networks have the same graph if they compute the same, whatever the values of their parameters."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _shortened(line: str | None) -> str:
 
 
 def graph_lines(net: Network) -> list[str]:
-    """Describe a graph, a line for each input, parameter, constant, node and for the outputs.
+    """Describe a graph by a line for each input, parameter, constant and node, and one for the outputs.
 
     Nodes go by their places and constants by their content: the same lines and the same parameters mean the same
     outputs, whatever the nodes are called. Fingerprints in stored files are digests of these lines, so their wording

@@ -1,4 +1,4 @@
-"""Modules in the place of others, in a copy of a model."""
+"""Substitution replaces modules in a copy of a model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import nn
 
 
 def substitute_modules(model: nn.Module, made: Mapping[nn.Module, nn.Module]) -> nn.Module:
-    """Put modules in the place of others, under each of their names; the model itself is changed.
+    """Replace modules by others, under each of their names, in the model itself.
 
     Example:
         >>> substitute_modules(nn.Sequential(relu := nn.ReLU()), {relu: nn.Identity()})

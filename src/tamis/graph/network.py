@@ -1,4 +1,4 @@
-"""`Network`: a traced model as an immutable DAG of operations with parameters under the user's own names."""
+"""A `Network` is a traced model as an immutable DAG of operations, with parameters under the user's own names."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples, seen_by
 
 @dataclass(frozen=True)
 class Ref:
-    """A reference, inside a node's arguments, to a node, an input, a parameter or a constant of the same network."""
+    """A `Ref`, inside a node's arguments, refers to a node, an input, a parameter or a constant of the same network."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One operation: `target(*args, **kwargs)`, called by the module at path `module`.
+    """A node is one operation `target(*args, **kwargs)`, called by the module at path `module`.
 
     `shape` is the shape of the result for a batch of one (None where it is not a tensor).
     """
@@ -42,7 +42,7 @@ class Node:
     shape: tuple[int, ...] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Node], tuple[Any, ...]]:
-        """Pickle an operation of torch by its name: it is no object that can be pickled itself."""
+        """Pickle a torch operation by its name, since the object itself cannot be pickled."""
         ours = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
         target = _Operation(str(self.target)) if isinstance(self.target, ours) else self.target
         return _node, (self.name, target, self.args, dict(self.kwargs), self.module, self.shape)
@@ -63,13 +63,13 @@ class Node:
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """Return names of everything this node reads, in order of appearance, without repeats."""
+        """Return the names of everything this node reads, in order of appearance, without repeats."""
         return tuple(dict.fromkeys(references_in((self.args, self.kwargs))))
 
 
 @dataclass(frozen=True)
 class _Operation:
-    """An operation of torch by its name, as 'aten.conv2d.default', or 'cond' of a higher order."""
+    """An `_Operation` is a torch operation by its name, as 'aten.conv2d.default', or 'cond' of a higher order."""
 
     name: str
 
@@ -90,7 +90,7 @@ def _node(name: str, target: Any, *rest: Any) -> Node:
 
 
 def op_name(target: Callable[..., Any]) -> str:
-    """`aten.relu.default` for an operator overload, `operator.getitem` for a Python function."""
+    """Return `aten.relu.default` for an operator overload, `operator.getitem` for a Python function."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     name = getattr(target, "__name__", str(target))
@@ -98,7 +98,7 @@ def op_name(target: Callable[..., Any]) -> str:
 
 
 def references_in(value: Any) -> Iterator[str]:
-    """Return names referred to anywhere inside nested arguments."""
+    """Return the names referred to anywhere inside nested arguments."""
     if isinstance(value, Ref):
         yield value.name
     elif isinstance(value, (list, tuple)):
@@ -109,7 +109,7 @@ def references_in(value: Any) -> Iterator[str]:
 
 
 def resolve(value: Any, lookup: Callable[[str], Any]) -> Any:
-    """Nested arguments with every reference replaced by what `lookup` says."""
+    """Return nested arguments with every reference replaced by the result of `lookup`."""
     if isinstance(value, Ref):
         return lookup(value.name)
     if isinstance(value, (list, tuple)):
@@ -120,16 +120,14 @@ def resolve(value: Any, lookup: Callable[[str], Any]) -> Any:
 
 
 def is_shape_arithmetic(target: Callable[..., Any]) -> bool:
-    """Return whether an operation computes integers from sizes (and so depends on an input's shape, not on its
-    values).
-    """
+    """Return whether an operation computes integers from sizes, and so depends on shapes but not on values."""
     if target is torch.ops.aten.sym_size.int:
         return True
     return target is not operator.getitem and op_name(target).startswith(("operator.", "sym_"))
 
 
 class Network:
-    """A model as a DAG: `net(x)` equals `model(x)` in evaluation mode; nothing in it ever changes.
+    """A network is a model as a DAG: `net(x)` equals `model(x)` in evaluation mode, and nothing in it ever changes.
 
     Attributes:
         nodes: operations in topological order.
@@ -216,7 +214,7 @@ class Network:
         return torch.cat([row.double() for row in rows], 1)
 
     def run(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Evaluate every node from the inputs in `values`; what the outputs need, the rest freed on the way."""
+        """Evaluate the nodes that the outputs need from the inputs in `values`, and free results on the way."""
         values = {**self.params, **self.constants, **values}
         for node, finished in zip(self.nodes, self.finished_after, strict=True):
             values[node.name] = node.target(
@@ -228,7 +226,7 @@ class Network:
 
     @cached_property
     def finished_after(self) -> tuple[tuple[str, ...], ...]:
-        """For each node, which node results nobody reads after it."""
+        """Return, for each node, which node results nobody reads after it."""
         kept = set(references_in(self.outputs))
         # Parameters and constants are the caller's and stay; only results of nodes are freed.
         own = {node.name for node in self.nodes}
@@ -243,7 +241,7 @@ class Network:
         return tuple(map(tuple, finished))
 
     def check_inputs(self, inputs: tuple[Tensor, ...]) -> None:
-        """Raise InvalidInput where inputs are not as many, or not of the shapes, that the network takes."""
+        """Raise InvalidInput where inputs differ in number or shape from those that the network takes."""
         if len(inputs) != len(self.inputs):
             raise InvalidInput(f"the network takes {len(self.inputs)} input(s) {list(self.inputs)}, got {len(inputs)}")
         for name, value, shape in zip(self.inputs, inputs, self.input_shapes, strict=True):
@@ -257,7 +255,7 @@ class Network:
                 )
 
     def _blame_dtypes(self, inputs: tuple[Tensor, ...], error: RuntimeError) -> None:
-        """Raise InvalidInput where inputs that failed are not of the dtypes that the model was traced with."""
+        """Raise InvalidInput where inputs that failed differ in dtype from those that the model was traced with."""
         for name, value, dtype in zip(self.inputs, inputs, self.input_dtypes, strict=True):
             if value.dtype is not dtype:
                 raise InvalidInput(
@@ -266,7 +264,7 @@ class Network:
                 ) from error
 
     def shape_text(self, shape: tuple[int, ...]) -> str:
-        """Return a shape for people, the batch dimension as 'batch'."""
+        """Return a shape for people, with the batch dimension as 'batch'."""
         dims = [str(size) for size in shape]
         if self.batched and dims:
             dims[0] = "batch"
@@ -281,7 +279,7 @@ class Network:
 
     @cached_property
     def carries_data(self) -> frozenset[str]:
-        """Return names whose value depends on the values of an input, not only on parameters and sizes."""
+        """Return the names whose value depends on the values of an input, not only on parameters and sizes."""
         carrying = set(self.inputs)
         for node in self.nodes:
             if not is_shape_arithmetic(node.target) and any(name in carrying for name in node.references):
@@ -304,18 +302,18 @@ class Network:
 
     @cached_property
     def output_names(self) -> tuple[str, ...]:
-        """Return names of the output tensors."""
+        """Return the names of the output tensors."""
         return tuple(references_in(self.outputs))
 
     @cached_property
     def weights_of_data_nodes(self) -> tuple[str, ...]:
-        """Return names of the tensors that meet data: parameters, constants, or what is computed from them alone."""
+        """Return the names of tensors that meet data: parameters, constants, or what is computed from them alone."""
         fixed = self.params.keys() | self.constants.keys() | {n.name for n in self.nodes} - self.carries_data
         met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
         return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
 
     def trainable_sources(self, name: str) -> Iterator[str]:
-        """Return the trainable parameters that a fixed tensor is computed from; its own name if it is one."""
+        """Return the trainable parameters that a fixed tensor is computed from, or its own name if it is one."""
         if name in self.trainable:
             yield name
         elif name in self.node:
@@ -340,7 +338,7 @@ class Network:
 
     @property
     def device(self) -> torch.device:
-        """Return the device that the network computes on: that of its first tensor, or the CPU where it has none."""
+        """Return the network's device, which is that of its first tensor, or the CPU where it has none."""
         tensors = (*self.params.values(), *self.constants.values())
         return next((value.device for value in tensors), torch.device("cpu"))
 
@@ -367,15 +365,11 @@ class Network:
         return self.replace(params=params)
 
     def with_weights_of(self, model: nn.Module) -> Network:
-        """Return a copy with the parameters of a module like the one that was traced, which remembers what that has
-        seen.
-        """
+        """Return a copy with the parameters, and the seen samples, of a module like the one that was traced."""
         return self.with_params(model.state_dict()).replace(seen=self.seen | seen_by(model))
 
     def to(self, target: torch.dtype | torch.device | str) -> Network:
-        """Return a copy with floating-point parameters and constants converted to a dtype, or everything moved to a
-        device.
-        """
+        """Return a copy with floating-point tensors converted to a dtype, or with all tensors moved to a device."""
         is_dtype = isinstance(target, torch.dtype)
 
         def move(value: Tensor) -> Tensor:
@@ -389,7 +383,7 @@ class Network:
         return self.replace(params=params, constants=constants, input_dtypes=dtypes)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return parameters and buffers under the user's own names, ready for `model.load_state_dict`; copies."""
+        """Return copies of parameters and buffers under the user's own names, ready for `model.load_state_dict`."""
         state = {name: value.clone() for name, value in self.params.items()}
         return state | {alias: state[name] for alias, name in self.aliases.items()}
 
@@ -411,7 +405,7 @@ class Network:
 
 
 def _arguments() -> list[str]:
-    """Of the constructor: all that a network is."""
+    """Return the arguments of the constructor, which are all that a network is."""
     return [name for name in inspect.signature(Network.__init__).parameters if name != "self"]
 
 

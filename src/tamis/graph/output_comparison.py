@@ -1,4 +1,4 @@
-"""Compare the outputs of two networks on the same inputs."""
+"""Two networks are compared by their outputs on the same inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tamis.graph.network import Network
 
 @dataclass(frozen=True)
 class OutputComparison:
-    """How far the outputs of two networks are apart, summed over samples.
+    """An output comparison says how far the outputs of two networks are apart, summed over samples.
 
     Attributes:
         squared_change: Σ ‖R_θ(x) − R_θ'(x)‖₂².
@@ -30,7 +30,7 @@ class OutputComparison:
 
 @torch.no_grad()
 def compare_outputs(net: Network, other: Network, batches: Iterable[tuple[Tensor, ...]]) -> OutputComparison:
-    """Compare two networks on batches of inputs, which are moved to where the first network is.
+    """Compare two networks on batches of inputs, which are moved to the first network's device.
 
     Example:
         >>> compare_outputs(net, net, [(torch.zeros(2, 3),)]).different

@@ -1,4 +1,4 @@
-"""`.pt2` files: exported programs, read so that a file cannot bring code with it.
+"""A `.pt2` file holds an exported program, and is read so that it cannot bring code with it.
 
 `torch.export.load` unpickles parts of an archive, loads shared libraries, evaluates texts of its graph as Python
 (sizes, guards, names), imports modules that it names, and calls any function of torch that a node names, of which not
@@ -86,7 +86,7 @@ def _refuse_unreadable(path: Path, error: Exception | None = None) -> NoReturn:
 
 
 def _rebuild_archive(path: Path, content: bytes) -> bytes:
-    """Return an archive of those parts of an archive that were checked, and that torch needs to read its program."""
+    """Return an archive of the checked parts that torch needs to read the program."""
     try:
         members = _read_members(path, content)
         if any(name not in members for name in (GRAPH, *PLAIN[:2])):
@@ -109,7 +109,7 @@ def _rebuild_archive(path: Path, content: bytes) -> bytes:
 
 
 def _read_members(path: Path, content: bytes) -> dict[str, bytes]:
-    """Return the files of an archive by their names, without the folder that all of them are in."""
+    """Return the files of an archive by their names, without the folder that contains them all."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         entries = archive.infolist()
         names = [entry.filename for entry in entries]
@@ -165,7 +165,7 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 def _check_payloads(
     path: Path, kind: str, folder: str, config: Any, members: Mapping[str, bytes], size: int
 ) -> Iterator[str]:
-    """Return the files that hold the weights or constants of a program, each a tensor as it is."""
+    """Return the files that hold the weights or constants of a program, each as a plain tensor."""
     prefix = {"weights": "weight_", "constants": "tensor_"}[kind]
     views: dict[str, int] = {}
     for name, entry in config["config"].items():
@@ -191,7 +191,7 @@ def _check_payloads(
 
 
 def _check_graph(path: Path, content: Any) -> Any:
-    """Return the description of the program without guards and notes, if it only calls operations of torch."""
+    """Return the description of the program without guards and notes, if it calls only operations of torch."""
     content["guards_code"] = []  # Python source, of what tamis checks itself
     _check_words(path, content)
     if excess := find_excess(content["graph_module"]["graph"]):
@@ -244,7 +244,7 @@ def _check_function(path: Path, text: str) -> None:
 
 
 def _check_tree(path: Path, text: str) -> None:
-    """Raise UntrustedFile for inputs or outputs in containers other than Python's own: torch would import theirs."""
+    """Raise UntrustedFile for inputs or outputs in containers other than Python's own, which torch would import."""
     version, tree = _parse_json(text)
     _check_words(path, version)
 

@@ -1,4 +1,4 @@
-"""The operations of torch that a file may call: those of inference, which check the indices they are given.
+"""A file may call only those operations of torch that are for inference and check the indices they are given.
 
 Kernels for gradients, for sparse matrices, and those whose name says that they are unsafe take indices and pivots from
 tensors as they are, and would write wherever these say. So the list is of what may be called, and not of what may not.
@@ -83,7 +83,7 @@ UNCHECKED = frozenset(f"{name}.data" for name in RECURRENT.split())
 
 
 def is_safe(operation: OpOverload) -> bool:
-    """Return whether an operation, or the one that it does in place, is of inference and checks what it is given.
+    """Return whether an operation, or its out-of-place form, is for inference and checks its arguments.
 
     Example:
         >>> is_safe(torch.ops.aten.max_pool2d.default), is_safe(torch.ops.aten.max_pool2d_with_indices_backward.default)

@@ -1,4 +1,4 @@
-"""Which samples a network was made with, remembered by digests: what it has seen cannot say how it does on new data.
+"""A network remembers the samples it was made with, by digests: they cannot say how it does on new data.
 
 A sample is what the network is fed: one input of it, its numbers as the network takes them. So the same sample has the
 same digest whatever batch, loader, dataset or dtype it comes in, as long as it is normalised by the same arithmetic.
@@ -32,7 +32,7 @@ WIDEST = {"f": np.float64, "c": np.complex128, "i": np.int64, "u": np.int64, "b"
 
 
 def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batched: bool = True) -> Array:
-    """Return a number of 64 bits for each sample of a batch, the same wherever the sample stands.
+    """Return a 64-bit number for each sample of a batch, the same wherever the sample stands.
 
     Args:
         inputs: of a network, the first dimension running over samples.
@@ -57,7 +57,7 @@ def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batc
 
 
 def _as_fed(value: Tensor, dtype: torch.dtype) -> Array:
-    """Return the numbers that the network takes, on the CPU: +0.0 for −0.0, and one number at least for each sample."""
+    """Return the numbers that the network takes, on the CPU, with +0.0 for −0.0 and at least one number per sample."""
     value = value.detach().to("cpu", dtype)
     if dtype.is_floating_point or dtype.is_complex:
         value = value + 0.0
@@ -68,7 +68,7 @@ def _as_fed(value: Tensor, dtype: torch.dtype) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class SeenSamples:
-    """A set of samples, by the first 40 bits of their digests: their cells.
+    """A set of seen samples is stored as cells, which are the first 40 bits of their digests.
 
     Where there is no room for all of them, those in the first cells are remembered, which is as good as a choice at
     random, for digests are.
@@ -97,7 +97,7 @@ class SeenSamples:
         return len(self.cells) > 0
 
     def __or__(self, other: SeenSamples) -> SeenSamples:
-        """Return both sets, of each only what lies below the lower limit of the two: beyond it, much is forgotten."""
+        """Return the union below the lower limit of the two sets, since beyond it much is forgotten."""
         limit = min(self.limit, other.limit)
         cells = np.union1d(self.cells, other.cells)
         purposes = tuple(each for each in PURPOSES if each in self.purposes + other.purposes)
@@ -105,12 +105,12 @@ class SeenSamples:
 
     @property
     def share(self) -> float:
-        """Return the part of all samples that is remembered."""
+        """Return the share of all samples that is remembered."""
         return self.limit / CELLS
 
     @property
     def chance(self) -> float:
-        """Return the probability that a sample which was never seen is taken for one that was."""
+        """Return the probability that a sample which was never seen is taken for a seen one."""
         return len(self.cells) / CELLS
 
     def count(self, digests: Array) -> int:
@@ -119,7 +119,7 @@ class SeenSamples:
         return int(np.isin(wanted, self.cells).sum())
 
     def first(self, count: int) -> SeenSamples:
-        """Return a set with at most so many samples."""
+        """Return a set with at most this many samples."""
         if count >= len(self.cells):
             return self
         return SeenSamples(self.cells[:count], int(self.cells[count]), self.purposes)
@@ -133,13 +133,13 @@ def _cells(digests: Array) -> Array:
 
 
 def seen_by(model: nn.Module) -> SeenSamples:
-    """Return the samples that a module, or a part of it, remembers to have seen."""
+    """Return the samples that a module, or a part of it, remembers having seen."""
     found = (SeenSamples(*vars(part)[ATTRIBUTE]) for part in model.modules() if ATTRIBUTE in vars(part))
     return reduce(SeenSamples.__or__, found, NOTHING_SEEN)
 
 
 def remember(model: nn.Module, seen: SeenSamples) -> None:
-    """Let a module of our own remember more samples; copies of it remember them as well.
+    """Let one of our modules remember more samples, as its copies then do, too.
 
     It is kept as plain data, so that a module which is pickled needs no tamis to be read.
     """

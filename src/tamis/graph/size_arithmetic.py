@@ -1,4 +1,4 @@
-"""Arithmetic on sizes in the graph of a file, which Python would carry out on integers of any length.
+"""Python would carry out the arithmetic on sizes in a file's graph on integers of any length, so it is limited.
 
 A node that multiplies the result of the one before it by itself doubles the digits: forty of them fill the memory. So
 before anything is computed, the bits of every result are bounded by those of its arguments.
@@ -29,7 +29,7 @@ NUMBERS = frozenset(
 
 
 def find_excess(graph: Mapping[str, Any], given: int = SIZE) -> str | None:
-    """Say what in a graph could compute something too long; None where nothing can.
+    """Return what in a graph could compute something too long, or None where nothing can.
 
     Args:
         graph: as `torch.export.save` writes it.
@@ -39,9 +39,7 @@ def find_excess(graph: Mapping[str, Any], given: int = SIZE) -> str | None:
 
 
 def _results(graph: Mapping[str, Any], given: int) -> Iterator[tuple[str, int, str]]:
-    """Yield for every node, and those of graphs inside it, what it calls, how many bits that gives, and what is
-    wrong.
-    """
+    """Yield for every node, also of graphs inside it, what it calls, how many bits that gives, and what is wrong."""
     known: dict[str, int] = {}
     for node in graph["nodes"]:
         target, arguments = node["target"], [each["arg"] for each in node["inputs"]]
@@ -67,7 +65,7 @@ def _bits(target: str, widths: list[int]) -> int:
 
 
 def _widths(value: Any, known: Mapping[str, int], given: int) -> Iterator[int]:
-    """Return the bits of all numbers in an argument; every text in it is a name."""
+    """Return the bits of all numbers in an argument, where every text is a name."""
     if isinstance(value, str):
         yield known.get(value, given)
     elif isinstance(value, int):

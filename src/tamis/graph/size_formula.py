@@ -1,4 +1,4 @@
-"""Sizes as formulas in the text of an exported program, which torch has sympy evaluate as if they were Python."""
+"""Sizes are formulas in the text of an exported program, which torch lets sympy evaluate as if they were Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FUNCTIONS = (
 
 
 def is_size_formula(text: str) -> bool:
-    """Return whether a text is nothing but arithmetic of numbers and symbols, which cannot take long to compute.
+    """Return whether a text is only arithmetic of numbers and symbols, which cannot take long to compute.
 
     Example:
         >>> is_size_formula("Mul(Integer(4), Symbol('s0', positive=True, integer=True))")
@@ -75,7 +75,7 @@ def _is_symbol(node: ast.AST) -> bool:
 
 
 def _number(node: ast.AST) -> float:
-    """Return the size of a number that is written out, as 3, -3, or Integer(3); infinite for anything else."""
+    """Return the size of a literal number, as 3, -3, or Integer(3), and infinity for anything else."""
     match node:
         case ast.Constant(value=int() | float() as number):
             return abs(number)

@@ -1,4 +1,4 @@
-"""`trace`: any PyTorch module that exports → `Network`.
+"""`trace` turns any PyTorch module that exports into a `Network`.
 
 The module is exported in evaluation mode by `torch.export`, made functional by `run_decompositions({})` (which keeps
 high-level operations such as convolutions whole), and copied into tamis' own graph. The module stays as it was.
@@ -77,7 +77,7 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
 
 
 def trace_with_batch(model: nn.Module, example: Tensor | tuple[Tensor, ...], batched: bool) -> Network:
-    """Trace a model where it is known whether the first dimension is a batch of any size; the model is not run."""
+    """Trace a model, knowing whether the first dimension is a batch of any size, without running the model."""
     examples = _check_example(model, example)
     with LOCK, _evaluation_mode(model), torch.no_grad():
         if batched:
@@ -105,7 +105,7 @@ def _check_example(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> tu
 
 @contextmanager
 def _evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put every submodule in evaluation mode, and restore all of each module's attributes afterwards.
+    """Put every submodule in evaluation mode, and afterwards restore all attributes of each module.
 
     Exporting a module that assigns attributes (hooks of pruning do) would leave export's placeholders behind; so
     would one that puts them into a dictionary, list or set of its own.
@@ -149,7 +149,7 @@ def _export_as_given(model: nn.Module, examples: tuple[Tensor, ...]) -> Exported
 
 
 def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
-    """Return whether what comes out for a sample depends on those around it, or on how many they are."""
+    """Return whether the output for a sample depends on the samples around it, or on their number."""
     if not net.batched or any(_is_random(node) for node in net.nodes):  # other draws would be taken for other samples
         return False
 
@@ -205,7 +205,7 @@ def silence_torch() -> Iterator[None]:
 
 
 def _keeps_batch(program: ExportedProgram) -> bool:
-    """Return whether one and the same free symbol leads every input and every output."""
+    """Return whether the same free symbol leads every input and every output."""
     user_inputs = set(program.graph_signature.user_inputs)
     first: list[Any] = []
     for node in program.graph.nodes:
@@ -234,7 +234,7 @@ def _reason(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) ->
 
 
 def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
-    """Map each further state_dict name of a tensor to the first of its names."""
+    """Map each further state_dict name of a tensor to its first name."""
     first: dict[Any, str] = {}
     tied: dict[str, str] = {}
     for name, value in state.items():
@@ -264,7 +264,7 @@ def network_from_program(
 
 
 class _Builder:
-    """Copies an exported program's graph, leaving out identities and checks."""
+    """A builder copies an exported program's graph, without identities and checks."""
 
     def __init__(self, program: ExportedProgram, batched: bool, tied: Mapping[str, str]) -> None:
         self.program, self.batched = program, batched
@@ -408,7 +408,7 @@ class _Builder:
 
 
 def _user_outputs(program: ExportedProgram, output: torch.fx.Node) -> tuple[Any, ...]:
-    """Return what the model returns, without the new values of buffers that it changes on the way."""
+    """Return what the model returns, without the new values of buffers that it updates."""
     kinds = [spec.kind for spec in program.graph_signature.output_specs]
     results: Any = output.args[0]
     return tuple(result for result, kind in zip(results, kinds, strict=True) if kind is OutputKind.USER_OUTPUT)
@@ -419,7 +419,7 @@ def _is_batch_norm(node: Any) -> bool:
 
 
 def _module_path(node: torch.fx.Node) -> str:
-    """Return where in the model a node comes from, such as 'layer1.0.conv1'."""
+    """Return the path of a node's module in the model, such as 'layer1.0.conv1'."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = [path for path, _ in stack.values() if not path.startswith("_empty")]
     return paths[-1] if paths else ""

@@ -1,4 +1,4 @@
-"""What kernels of torch take for granted of their operands: where it is not so, they read beside a tensor, or crash.
+"""Some kernels of torch do not check their operands, and read outside a tensor or crash if these do not fit.
 
 Most kernels compare the shapes of what they are given. On CPUs those of attention, of an LSTM and of a weight norm do
 not compare all of them; and a graph in a file may say of a weight that it has another shape than the one in the file.
@@ -16,12 +16,12 @@ from torch.export import ExportedProgram
 
 
 def find_mismatch(program: ExportedProgram) -> str | None:
-    """Return the first shape in a program that is not what it must be, in words; None where all are."""
+    """Return a description of the first wrong shape in a program, or None if all are right."""
     return next(chain(_find_stored_mismatches(program), _find_operand_mismatches(program)), None)
 
 
 def _find_stored_mismatches(program: ExportedProgram) -> Iterator[str]:
-    """Yield the tensors that are not as the graph says, on which all other shapes of it depend."""
+    """Yield the tensors that differ from what the graph says, on which all its other shapes depend."""
     said = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     stored = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
@@ -41,7 +41,7 @@ def _find_operand_mismatches(program: ExportedProgram) -> Iterator[str]:
 
 
 def _operands_fit(fits: Callable[..., bool], node: torch.fx.Node) -> bool:
-    """Return whether the operands fit; where it is not known what they are, they do not."""
+    """Return whether the operands fit; operands of unknown shape do not."""
     try:
         return fits(*torch.fx.node.map_arg(node.args, lambda each: _shape(each.meta["val"])), **node.kwargs)
     except (KeyError, AttributeError, IndexError, TypeError, ValueError):
@@ -53,7 +53,7 @@ def _tensor_text(value: Tensor) -> str:
 
 
 def _shape(value: Tensor) -> tuple[str, ...]:
-    """Return sizes as texts: two formulas are the same size where they are the same formula."""
+    """Return sizes as texts, where two sizes are the same if they have the same formula."""
     return tuple(map(str, value.shape))
 
 
@@ -65,7 +65,7 @@ def _fit_in_attention(query: Any, key: Any, value: Any, *others: Any, **named: A
 def _fit_in_lstm(
     x: Any, states: Any, weights: Any, biased: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
 ) -> bool:
-    """Check that weights are those of PyTorch's LSTM without projections, for the sizes of input and states."""
+    """Check that the weights are those of PyTorch's LSTM without projections, for these sizes of input and states."""
     directions, hidden = 2 if both else 1, states[0][2]
     if len(weights) != layers * directions * (4 if biased else 2):
         return False
@@ -84,7 +84,7 @@ def _fit_in_weight_norm(directions: Any, lengths: Any, axis: int = 0) -> bool:
 
 
 def _fit_in_division(dividend: Any, divisor: Any, *, rounding_mode: str | None = None) -> bool:
-    """Refuse rounding towards zero: the processor stops at the least integer divided so by -1."""
+    """Refuse rounding towards zero, since the processor stops when the least integer is divided so by -1."""
     return rounding_mode != "trunc"
 
 

@@ -1,4 +1,4 @@
-"""The few computations worth writing below PyTorch, and the choice of which one runs.
+"""These are the few computations worth writing below PyTorch, with the choice of which one runs.
 
 `cpu/` holds the C++ kernels, `triton/` those for GPUs; `dispatch` picks an implementation and says why it was picked.
 

@@ -1,4 +1,4 @@
-"""Layers of ±1 inputs and ±1 weights: bits compared by xor, counted by popcount.
+"""Layers of ±1 inputs and ±1 weights compare bits by xor and count them by popcount.
 
 One layer, from float32 (N, C, H, W) to float32 (N, O, H', W'):
 
@@ -70,7 +70,7 @@ NO_EPILOGUE = EpilogueKind()
 
 
 def pack_weight(weight: Tensor, groups: int = 1) -> Tensor:
-    """Pack the signs of weights (O, C / groups, kh, kw), or (O, C) of a linear layer, as bits; 0 counts as +1.
+    """Pack the signs of weights (O, C / groups, kh, kw), or (O, C) of a linear layer, as bits, with 0 as +1.
 
     Example:
         >>> pack_weight(torch.ones(16, 64, 3, 3)).shape
@@ -86,7 +86,7 @@ def pack_weight(weight: Tensor, groups: int = 1) -> Tensor:
 
 
 def pack_input(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int = 1) -> Tensor:
-    """Pack the bits (x ≥ τ_c) xor f_c of float32 (N, C, H, W) for a layer of so many groups: see the module.
+    """Pack the bits (x ≥ τ_c) xor f_c of float32 (N, C, H, W) for a layer of `groups` groups; see the module.
 
     Example:
         >>> pack_input(torch.tensor([[[[1.0]], [[-2.0]], [[0.0]]]]), torch.zeros(3), torch.zeros(3, dtype=torch.bool))
@@ -113,7 +113,7 @@ def binary_conv2d(
     out_flips: Tensor | None = None,
     out_groups: int = 1,
 ) -> Tensor:
-    """Compute one layer, as written at the top of this module.
+    """Compute one layer, by the formula at the top of this module.
 
     Args:
         x: float32 (N, C, H, W), or packed bits (N, groups, words, H, W).
@@ -137,7 +137,7 @@ def binary_conv2d(
 
 
 def is_intercepted() -> bool:
-    """Say whether PyTorch compiles, traces or intercepts what is called, so that it must see operators of its own."""
+    """Return whether PyTorch compiles, traces or intercepts calls, so that it must see operators of its own."""
     return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
 
 
@@ -152,7 +152,7 @@ def binary_linear(
     out_thresholds: Tensor | None = None,
     out_flips: Tensor | None = None,
 ) -> Tensor:
-    """Compute a linear layer: `binary_conv2d` of one pixel.
+    """Compute a linear layer, as `binary_conv2d` of one pixel.
 
     Args:
         x: float32 (…, C), or packed bits (N, 1, words, 1, 1).
@@ -183,7 +183,7 @@ def _pair(value: Pair) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1)
 def kernel_name() -> str:
-    """Return the kernel that layers run in, looked up once: asking for the extension takes as long as a small layer."""
+    """Return the kernel that layers run in, looked up once because asking takes as long as a small layer."""
     return dispatch.binary_kernel()[0]
 
 
@@ -191,7 +191,7 @@ def kernel_name() -> str:
 def prepare_layer(
     kernel: str, kinds: Operands[TensorKind], geometry: Geometry, epilogue: EpilogueKind = NO_EPILOGUE
 ) -> tuple[tuple[int, ...], Any]:
-    """Check a call and return the shape of its result and the extension's layer for it; None where there are no images.
+    """Check a call, and return its result's shape and the extension's layer for it, None without images.
 
     The layer is cached for tensors of the same kinds: to check them and to plan the convolution takes longer than to
     run a small one.

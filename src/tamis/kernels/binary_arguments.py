@@ -1,4 +1,4 @@
-"""The arguments of a binary layer: how they are grouped, what is checked of them, and the shape of what comes out.
+"""The arguments of a binary layer are grouped and checked here, and give the shape of the result.
 
 `tamis.kernels.binary` says what a layer computes and how packed bits and packed weights are laid out.
 """
@@ -25,7 +25,7 @@ Operand = TypeVar("Operand", Tensor, TensorKind)
 # The three classes below are tuples and not dataclasses because a call builds and hashes them, and a small layer takes
 # no longer than that: a frozen dataclass takes three times as long to make.
 class Geometry(NamedTuple):
-    """The numbers of a layer that are not tensors: those that `binary_conv2d` takes under these names."""
+    """A geometry holds the numbers of a layer, those that `binary_conv2d` takes under these names."""
 
     weight_shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -35,7 +35,7 @@ class Geometry(NamedTuple):
 
 
 class Operands(NamedTuple, Generic[Operand]):
-    """The tensors of a layer, or their kinds: those that `binary_conv2d` takes under these names."""
+    """Operands are the tensors of a layer, or their kinds, those that `binary_conv2d` takes under these names."""
 
     x: Operand
     weight: Operand
@@ -47,7 +47,7 @@ class Operands(NamedTuple, Generic[Operand]):
 
 
 class EpilogueKind(NamedTuple):
-    """The steps that follow a layer in the same pass: + bias, · slope + shift, + a tensor, max(·, 0).
+    """An epilogue has these steps after a layer in the same pass: + bias, · slope + shift, + a tensor, max(·, 0).
 
     Attributes:
         bias, slope, shift: the kinds of these vectors, or None.
@@ -75,7 +75,7 @@ def kind_or_none(tensor: Tensor | None) -> TensorKind | None:
 
 
 def kinds_of(operands: Operands[Tensor]) -> Operands[TensorKind]:
-    """Return what is checked of the tensors, by which a call is looked up."""
+    """Return the properties of the tensors that are checked, by which a call is looked up."""
     x, weight, scales, thresholds, flips, out_thresholds, out_flips = operands
     # Written out, since this runs in every call: a small layer takes no longer than a generator does.
     return Operands(

@@ -1,4 +1,4 @@
-"""Binary layers on this processor, for tensors that stay from call to call.
+"""A cached call runs a binary layer on this processor, with tensors that stay from call to call.
 
 A small layer takes no longer than Python takes to look at its tensors. So their checks, and their addresses, are cached
 for inputs of the same shape, and repeated only where a tensor is another one or lies somewhere else.
@@ -22,7 +22,7 @@ MOST_SHAPES = 16  # of inputs that one layer caches a call for
 
 @dataclass(eq=False)
 class CachedBinaryConv2d:
-    """Run `tamis.kernels.binary.binary_conv2d` in the extension, with the steps that follow it in a network.
+    """This layer runs `tamis.kernels.binary.binary_conv2d` in the extension, with the steps after it in a network.
 
     They are one pass with the convolution, each step rounded: + bias, · slope + shift, + added, no less than 0.
 
@@ -97,7 +97,7 @@ class CachedBinaryConv2d:
 
 
 class _Call:
-    """A layer of the extension with the addresses of all tensors that stay from call to call."""
+    """A `_Call` is a layer of the extension with the addresses of all tensors that stay from call to call."""
 
     def __init__(self, shape: torch.Size, dtype: torch.dtype, layer: Any, tensors: tuple[Tensor | None, ...]) -> None:
         self.shape, self.dtype, self.layer, self.tensors = shape, dtype, layer, tensors
@@ -106,7 +106,7 @@ class _Call:
         self.addresses = [tensor.data_ptr() for tensor in self.present]
 
     def is_for(self, tensors: tuple[Tensor | None, ...]) -> bool:
-        """Say whether these are the tensors that were checked, at the addresses that they had then."""
+        """Return whether these are the tensors that were checked, at the addresses that they had then."""
         same = len(tensors) == len(self.tensors) and all(map(operator.is_, tensors, self.tensors))
         # The same object can have other memory: `tensor.data = …` and `module.to(…)` exchange it.
         return same and [tensor.data_ptr() for tensor in self.present] == self.addresses

@@ -1,4 +1,4 @@
-"""The reference for layers of ±1 inputs and ±1 weights, in plain PyTorch: slow, obvious, on any device.
+"""The reference for layers of ±1 inputs and weights is plain PyTorch: slow, obvious, and on any device.
 
 The layouts of packed bits and packed weights are described in tamis.kernels.binary.
 """
@@ -21,12 +21,12 @@ COUNT = 16  # bits for how many weights are 1 at a tap
 
 
 def words_of(channels: int) -> int:
-    """Return how many words the bits of so many channels take."""
+    """Return how many words the bits of this many channels take."""
     return -(-channels // WORD)
 
 
 def counts_in_word(each: int) -> int:
-    """Return how many taps share a word of packed weights for their counts of ones."""
+    """Return how many taps share one word of packed weights for their counts of ones."""
     return WORD // COUNT if each < 1 << COUNT else 1
 
 

@@ -1,4 +1,4 @@
-"""Dispatch: which kernels can run on this machine, which one does, and why."""
+"""Dispatch decides which kernels can run on this machine, which one does, and why."""
 
 import importlib
 import os

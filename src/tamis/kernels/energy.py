@@ -1,4 +1,4 @@
-"""The energy of a computation, in joules, by the counters that GPUs and processors keep.
+"""The energy of a computation, in joules, is read from the counters that GPUs and processors keep.
 
 On a GPU it is the driver's counter of the whole board since it was loaded, read from the library that comes with the
 driver. On a CPU it is RAPL, as Linux shows it under /sys/class/powercap: all packages, with their memory where that is
@@ -28,7 +28,7 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class Energy:
-    """The energy that one run of a computation draws.
+    """An `Energy` is what one run of a computation draws.
 
     Attributes:
         joules: of one run, the device's rest among it; None where nothing could be measured.
@@ -47,7 +47,7 @@ class Energy:
 
 
 class Counter(Protocol):
-    """A counter of joules since some moment in the past."""
+    """A counter gives the joules since some moment in the past."""
 
     name: str
 
@@ -57,7 +57,7 @@ class Counter(Protocol):
 def measure_energy(
     run: Callable[[], Any], device: str = "cpu", seconds: float = SECONDS, counter: Counter | None = None
 ) -> Energy:
-    """Measure the energy of one call of `run`, as the mean of so many that they last at least `seconds`.
+    """Measure the energy of one call of `run`, as the mean of enough calls to last at least `seconds`.
 
     Args:
         run: what is measured; called some times more, to begin with and to see how long it takes.
@@ -94,7 +94,7 @@ def measure_energy(
 
 
 def counter_of(device: str) -> Counter | str:
-    """Return the counter of a device, or why there is none."""
+    """Return the counter of a device, or the reason why there is none."""
     kind, _, index = device.partition(":")
     if kind == "cuda":
         return _gpu_counter(int(index or 0))
@@ -113,7 +113,7 @@ def _time_calls(run: Callable[[], Any], calls: int, wait: Callable[[], None]) ->
 
 
 def _synchronizer(device: str) -> Callable[[], None]:
-    """Return a function that waits until the device has done everything."""
+    """Return a function that waits until the device has finished all its work."""
     if not device.startswith("cuda"):
         return lambda: None
     import torch
@@ -125,7 +125,7 @@ def _synchronizer(device: str) -> Callable[[], None]:
 
 
 class _Zone:
-    """One of RAPL's counters, in microjoules, which wraps around to 0."""
+    """A zone is one of RAPL's counters, in microjoules, which wraps around to 0."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / "energy_uj"
@@ -149,7 +149,7 @@ class _Sum:
 
 
 def _cpu_counter(root: Path | None = None) -> Counter | str:
-    """Return the counter of all processor packages, with the memory that a package counts apart."""
+    """Return the counter of all processor packages, with the memory that a package counts separately."""
     root = root or POWERCAP
     folders = [folder for folder in sorted(root.glob("*rapl:*")) if _kind(folder) in ("package", "dram")]
     if not folders:
@@ -177,7 +177,7 @@ def _kind(folder: Path) -> str:
 
 
 class _Board:
-    """The counter of one board, in millijoules."""
+    """A board is the counter of one GPU board, in millijoules."""
 
     def __init__(self, library: Any, handle: ctypes.c_void_p, name: str) -> None:
         self.name, self._library, self._handle = name, library, handle
@@ -191,7 +191,7 @@ class _Board:
 
 
 def _gpu_counter(index: int) -> Counter | str:
-    """Return the counter of the board with this number in torch, or why there is none."""
+    """Return the counter of the board with this number in torch, or the reason why there is none."""
     import torch
 
     if index >= torch.cuda.device_count():

@@ -1,4 +1,4 @@
-"""Rounding to levels, feature by feature, where each rounding makes up for the errors of those before it.
+"""Error feedback rounds to levels feature by feature, and each rounding makes up for the errors before it.
 
 The recursion itself, and where it is used, stands in tamis.quantization.feedback; here is its step-by-step part.
 """
@@ -18,7 +18,7 @@ BLOCK = 64  # the most features that `choose_block` takes at once
 
 @dataclass(frozen=True)
 class Grid:
-    """The levels of every neuron: its scale, (problems, neurons), times a common list, rounded to a dtype."""
+    """A grid holds each neuron's levels: its scale, (problems, neurons), times a common list, rounded to a dtype."""
 
     scales: Tensor
     levels: Tensor
@@ -29,7 +29,7 @@ class Grid:
         return (self.levels[1:].double() + self.levels[:-1].double()) / 2
 
     def indices(self, z: Tensor) -> Tensor:
-        """Return the indices of the nearest levels; halfway between two, of the lower one. Axes are (…, neurons)."""
+        """Return the indices of the nearest levels, the lower one halfway between two; axes are (…, neurons)."""
         scaled = (z / self.scales.double()).contiguous()  # torch warns of others
         return torch.bucketize(scaled, self.middles, out_int32=True)
 

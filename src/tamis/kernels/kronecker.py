@@ -1,4 +1,4 @@
-"""Products by Kronecker-sparse matrices on the CPU, as PyTorch operators with gradients.
+"""Products by Kronecker-sparse matrices run on the CPU as PyTorch operators with gradients.
 
     multiply(x, weight, transposed, batch_last)            x Kᵀ, or x K for the transposed matrix
     prepare(weight, batch_last)                            the first, for a weight that stays: x → x Kᵀ
@@ -32,7 +32,7 @@ from tamis.kernels.binary import is_intercepted
 
 
 def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> Tensor:
-    """Compute x Kᵀ, or x K: see the module."""
+    """Compute x Kᵀ, or x K; see the module."""
     # The dispatcher takes longer to pass arguments on to an operator than a small product takes, so it is called only
     # where it must see the call.
     if _is_intercepted(x, weight):
@@ -45,7 +45,7 @@ def multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> T
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
-    """Compute the gradient in the weight: see the module."""
+    """Compute the gradient in the weight; see the module."""
     if _is_intercepted(x, gradient) or needs_gradient(x, gradient):
         result: Tensor = torch.ops.tamis.kronecker_cpu_weight_gradient(x, gradient, shape, batch_last)
         return result
@@ -53,7 +53,7 @@ def weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_las
 
 
 def prepare(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
-    """Return x → x Kᵀ for a weight that does not change and matrices x that fit: no gradients, and no checks."""
+    """Return x → x Kᵀ for a weight that does not change and matrices x that fit, without gradients or checks."""
     weight = weight.detach().resolve_neg().contiguous()
     shape, outputs = tuple(weight.shape), _sizes(weight.shape, False)[1]
     extension, kernel = _extension()
@@ -76,19 +76,19 @@ def _is_intercepted(first: Tensor, second: Tensor) -> bool:
 
 
 def needs_gradient(first: Tensor, second: Tensor) -> bool:
-    """Say whether gradients in one of these tensors may be asked for."""
+    """Return whether gradients in one of these tensors may be asked for."""
     return torch.is_grad_enabled() and (first.requires_grad or second.requires_grad)
 
 
 def is_transform_active() -> bool:
-    """Say whether torch.func or forward-mode differentiation is active, for which our kernels have no rules."""
+    """Return whether torch.func or forward-mode differentiation is active, for which our kernels have no rules."""
     if torch.compiler.is_compiling():
         return False
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def needs_torch_rules(gradient: Tensor) -> bool:
-    """Say whether no kernel can read a gradient, because it has no memory of its own or a transform is active."""
+    """Return whether no kernel can read a gradient, because it has no memory of its own or a transform is active."""
     return is_transform_active() or (type(gradient) is Tensor and not torch._C._has_storage(gradient))
 
 
@@ -112,21 +112,21 @@ def weight_gradient_with_torch(x: Tensor, gradient: Tensor, shape: Sequence[int]
 
 
 def _by_block(vectors: Tensor, a: int, size: int, d: int) -> Tensor:
-    """Return (ad, batch, size): the part of each vector that belongs to each of the ad dense blocks."""
+    """Return (ad, batch, size), the part of each vector that belongs to each of the ad dense blocks."""
     batch = vectors.shape[0]
     return vectors.reshape(batch, a, size, d).permute(1, 3, 0, 2).reshape(a * d, batch, size)
 
 
 @lru_cache(maxsize=1)
 def _extension() -> tuple[Any, str]:
-    """Return the extension and the kernel to run, looked up once: to ask takes as long as a small product."""
+    """Return the extension and the kernel to run, looked up once because asking takes as long as a small product."""
     extension = dispatch.native()
     assert extension is not None, dispatch.native_reason()
     return extension, dispatch.kronecker_kernel()[0]
 
 
 def _with_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
-    """Return the matrix with the numbers of each row side by side, copied if need be, and the step between rows."""
+    """Return the matrix with contiguous rows, copied if need be, and the step between rows."""
     matrix = matrix.resolve_neg()  # torch negates some views, such as `z.conj().imag`, only when it reads them
     rows, columns = matrix.shape
     if (columns > 1 and matrix.stride(1) != 1) or (rows > 1 and matrix.stride(0) < columns):
@@ -244,7 +244,7 @@ def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor | None, Tens
 
 
 class _Product(torch.autograd.Function):
-    """The product with its gradients, which PyTorch calls in a fraction of the time of the operator."""
+    """This autograd function is the product, which PyTorch calls in a fraction of the operator's time."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:  # no setup_context: PyTorch would look up the signature in each call

@@ -1,4 +1,4 @@
-"""Expansion of a pruned tensor: its kept weights where a mask is true, zeros elsewhere."""
+"""Expansion restores a pruned tensor: its kept weights where a mask is true, and zeros elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Timing of computations side by side: they take turns, so that what slows a machine down slows all of them.
+"""Computations are timed in turns, so that whatever slows a machine down slows all of them.
 
 On a GPU a time is that of the device alone, by its events, with its cache emptied before each run. The device is kept
 waiting meanwhile, so that all of a run is asked for before it begins and nothing waits for Python, unless a run waits
@@ -104,14 +104,14 @@ def _cycles_per_second() -> float:
 
 
 class EventPair(NamedTuple):
-    """Events of the device before and after a run."""
+    """An event pair holds the device's events before and after a run."""
 
     begin: torch.cuda.Event
     end: torch.cuda.Event
 
 
 def _record(run: Callable[[], Any], scratch: torch.Tensor, wait: int = 0) -> EventPair:
-    """Record a run after the cache was written over and so many cycles have passed."""
+    """Record a run after overwriting the cache and waiting for `wait` cycles."""
     marks = EventPair(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
     scratch.zero_()
     torch.cuda._sleep(wait)

@@ -1,4 +1,4 @@
-"""Kronecker-sparse matrices: products of factors with supports I_a ⊗ 1_{b×c} ⊗ I_d in the place of dense ones.
+"""Kronecker-sparse matrices are products of factors with supports I_a ⊗ 1_{b×c} ⊗ I_d, in place of dense ones.
 
 Reference: gonon2024thesis.
 """

@@ -1,4 +1,4 @@
-"""Ways to multiply by one Kronecker-sparse factor, behind one small interface.
+"""A backend is one way to multiply by a Kronecker-sparse factor, behind one small interface.
 
 A backend says what it accepts and does it; `register` adds one. All of them are differentiable in the input and in the
 weight, and take a batch as a matrix: (batch, acd) → (batch, abd) in the layout "batch_first", and (acd, batch) →
@@ -31,7 +31,7 @@ Step = Callable[[Tensor, Tensor | None], Tensor]  # (x, bias) → x Kᵀ + bias,
 
 @dataclass(frozen=True, eq=False)  # each is itself alone, and is looked up as fast as that
 class Backend:
-    """One way to multiply.
+    """A backend is one way to multiply.
 
     Attributes:
         name: as `multiply(…, backend=name)` calls it.
@@ -101,7 +101,7 @@ def _choose_on_cpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> 
 
 
 def _choose_on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> tuple[Backend, str]:
-    """Choose what `tamis.kronecker.triton` prefers where it runs."""
+    """Choose the preference of `tamis.kronecker.triton` where it runs."""
     from tamis.kronecker import triton  # which registers itself here
 
     refusal = triton.TRITON.accepts(x, weight, pattern, layout).partition(";")[0]
@@ -118,12 +118,12 @@ def _choose_on_gpu(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> 
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype in which numbers of this one are added up: float32 for half precision."""
+    """Return the dtype in which numbers of this one are summed, which is float32 for half precision."""
     return torch.float32 if dtype in HALF else dtype
 
 
 def is_aligned(batch: int, dtype: torch.dtype) -> bool:
-    """Say whether columns of so many numbers, one after the other, begin where a GPU reads several at once."""
+    """Return whether columns of this many numbers, stored in sequence, begin where a GPU reads several at once."""
     return batch * dtype.itemsize % ALIGNED == 0
 
 
@@ -141,7 +141,7 @@ def _choose_for_torch(weight: Tensor, pattern: Pattern) -> tuple[Backend, str]:
 
 
 def _is_faster_elementwise(pattern: Pattern, layout: str) -> bool:
-    """Say whether one thread was measured to be faster entry by entry: up to 26 times for (1, 2, 2, 256)."""
+    """Return whether one thread was measured to be faster entry by entry, up to 26 times for (1, 2, 2, 256)."""
     largest = max(pattern.b, pattern.c)
     return largest <= 2 or (layout == BATCH_FIRST and largest <= 8 and pattern.d >= 16)
 
@@ -185,7 +185,7 @@ def _reference(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tens
 
 
 def _bmm(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """Run algorithm 5.1.2: permute, multiply by ad dense blocks, permute back. With d = 1 no input is copied."""
+    """Run algorithm 5.1.2: permute, multiply by ad dense blocks, permute back; with d = 1 no input is copied."""
     return _multiply_blocks(x, _blocks(weight, pattern, layout), pattern, layout)
 
 
@@ -218,7 +218,7 @@ def _prepare_bmm(weight: Tensor, pattern: Pattern, layout: str) -> Step:
 
 
 def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Tensor:
-    """Multiply entry by entry, one column of the blocks after the other: c passes over the output, and no permutation.
+    """Multiply entry by entry, one column of the blocks after the other, in c passes over the output.
 
     Sums of numbers in half precision are rounded once, in the end, as those of matrix products are.
     """
@@ -261,7 +261,7 @@ def matrix_step(matrix: Tensor, layout: str) -> Step:
 
 
 def add_bias(y: Tensor, bias: Tensor | None, layout: str) -> Tensor:
-    """Add the bias to y in place, which nothing else holds."""
+    """Add the bias in place to y, which nothing else holds."""
     if bias is None:
         return y
     return y.add_(bias if layout == BATCH_FIRST else bias.unsqueeze(1))

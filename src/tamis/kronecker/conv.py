@@ -1,4 +1,4 @@
-"""The convolution whose filters, one to a row, are a product of Kronecker-sparse factors."""
+"""The filters of this convolution, one to a row, are a product of Kronecker-sparse factors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Sizes = int | tuple[int, ...]
 
 
 class KroneckerConv2d(KroneckerLayer):
-    """A convolution with W = K₁…K_L of `out_channels` rows and `in_channels · rows · columns of the kernel` columns.
+    """This convolution has W = K₁…K_L, of `out_channels` rows and `in_channels · rows · columns of the kernel` columns.
 
     Its patches, or for kernels of 1 × 1 its pixels, are multiplied by W as vectors. Zeros are padded; no groups.
 
@@ -80,7 +80,7 @@ class KroneckerConv2d(KroneckerLayer):
         return y if x.dim() == 4 else y[0]
 
     def _patches(self, x: Tensor) -> Tensor:
-        """Return patches (batch, inputs, positions), the inputs of a position in the order of a filter's weights."""
+        """Return patches (batch, inputs, positions), with a position's inputs in the order of a filter's weights."""
         if self.kernel_size == (1, 1) and self.padding == (0, 0):
             return x[:, :, :: self.stride[0], :: self.stride[1]].flatten(2)
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)

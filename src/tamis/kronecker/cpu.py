@@ -1,4 +1,4 @@
-"""The backend "cpu": kernels of the extension that read and write every number where it stands, in any layout."""
+"""The backend "cpu" runs kernels of the extension that read and write every number in place, in any layout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _accepts(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str:
 
 @torch.compiler.assume_constant_result
 def _missing() -> str:
-    """Say why there are no kernels, or return ""; a constant, since torch.compile cannot look into imports."""
+    """Return why there are no kernels, or ""; a constant, since torch.compile cannot look into imports."""
     return "" if dispatch.native() is not None else f"{dispatch.native_reason()}; take the backend 'bmm'"
 
 
@@ -37,7 +37,7 @@ def _prepare(weight: Tensor, pattern: Pattern, layout: str) -> Step:
 
 
 def kernel() -> tuple[str | None, str]:
-    """Return the kernel that it runs in on this processor, None if it cannot run, and why."""
+    """Return the kernel that runs on this processor, None if there is none, and why."""
     try:
         name, reason = dispatch.kronecker_kernel()
     except InvalidInput as error:

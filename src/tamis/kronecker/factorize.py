@@ -1,4 +1,4 @@
-"""Factorization of a matrix into Kronecker-sparse factors, by singular value decompositions.
+"""Factorization splits a matrix into Kronecker-sparse factors, by singular value decompositions.
 
 Split K₁ off the rest, whose support is the pattern π₂*…*π_L. Column m of K₁ and row m of the rest meet in the block
 R_m × C_m of W. Two of these blocks are the same or share no entry, so that the best K₁ and rest are those of truncated
@@ -34,7 +34,7 @@ Scalable = TypeVar("Scalable", float, Tensor)
 
 @dataclass(frozen=True)
 class Factorization:
-    """An approximation W ≈ K₁…K_L by Kronecker-sparse factors.
+    """A factorization is an approximation W ≈ K₁…K_L by Kronecker-sparse factors.
 
     Attributes:
         patterns: leftmost first.
@@ -54,7 +54,7 @@ class Factorization:
 
     @property
     def least_error(self) -> float:
-        """Return √(δ₀² + max δ_ℓ²): no product of these patterns has a smaller error."""
+        """Return √(δ₀² + max δ_ℓ²), a lower bound of the error of every product of these patterns."""
         return math.hypot(self.outside, max(self.discarded, default=0.0))
 
     def dense(self) -> Tensor:
@@ -63,7 +63,7 @@ class Factorization:
 
 
 def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Factorization:
-    """Approximate a matrix by a product of Kronecker-sparse factors, exactly where it is one.
+    """Approximate a matrix by a product of Kronecker-sparse factors, exactly where it is such a product.
 
     Any two factors whose sizes fit will do, and longer chains whose neighbours are chainable: a_ℓ divides a_{ℓ+1},
     d_{ℓ+1} divides d_ℓ, and a_{ℓ+1} divides a_ℓ c_ℓ, as in butterflies and block butterflies. The work is done in
@@ -109,7 +109,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
 
 
 def _exponent(values: Tensor) -> int:
-    """Return the e of the largest entry m · 2^e with ½ ≤ m < 1, its real or its imaginary part; 0 if all are 0."""
+    """Return the e of the largest real or imaginary part m · 2^e with ½ ≤ m < 1, or 0 if all are 0."""
     parts = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
     return math.frexp(float(parts.abs().max()))[1]
 
@@ -121,7 +121,7 @@ def _scale_by_power(value: Scalable, exponent: int) -> Scalable:
 
 
 def check_refine(refine: int) -> None:
-    """Raise InvalidInput for what is not a number of steps."""
+    """Raise InvalidInput for anything that is not a number of steps."""
     if isinstance(refine, bool) or not isinstance(refine, int) or refine < 0:
         raise InvalidInput(f"refine must be a number of steps ≥ 0, got {refine!r}")
 
@@ -222,7 +222,7 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
 
 
 def _line_indices(a: int, size: int, d: int, device: torch.device) -> Tensor:
-    """Return (ad, size): row i·d + j holds i·size·d + k·d + j for each k."""
+    """Return (ad, size), where row i·d + j holds i·size·d + k·d + j for each k."""
     return torch.arange(a * size * d, device=device).reshape(a, size, d).transpose(1, 2).reshape(a * d, size)
 
 
@@ -234,7 +234,7 @@ def _extract_weight(matrix: Tensor, pattern: Pattern) -> Tensor:
 
 
 def _balance(factors: list[Tensor]) -> list[Tensor]:
-    """Rescale factors to equal norms, with the same product: small and large ones round and train worse."""
+    """Rescale factors to equal norms, with the same product, since small and large ones round and train worse."""
     norms = [float(torch.linalg.vector_norm(factor)) for factor in factors]
     if len(norms) == 1 or min(norms) == 0:
         return factors
@@ -243,7 +243,7 @@ def _balance(factors: list[Tensor]) -> list[Tensor]:
 
 
 def _refine(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], steps: int) -> list[Tensor]:
-    """Refine factors by so many steps of L-BFGS, and return the given ones if it finds nothing better."""
+    """Refine factors by this many steps of L-BFGS, and return the given ones if it finds nothing better."""
     norm = _square(target)
     if norm == 0:
         return factors

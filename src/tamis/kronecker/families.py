@@ -1,4 +1,4 @@
-"""Known matrices as products of Kronecker-sparse factors: the chains of Table 5.1, leftmost factor first.
+"""Known families of matrices are products of Kronecker-sparse factors: the chains of Table 5.1, leftmost first.
 
 Reference: gonon2024thesis.
 """
@@ -99,7 +99,7 @@ def bit_reversal(n: int) -> Tensor:
 
 
 def _doublings(n: int, block: int) -> int:
-    """Return L with n = 2^L·block, at least 1."""
+    """Return L with n = 2^L·block, where L is at least 1."""
     _check_sizes(n=n, block=block)
     times, rest = divmod(n, block)
     if rest or times < 2 or times & (times - 1):

@@ -1,4 +1,4 @@
-"""The cache that makes a layer's call at inference cost little more than its kernels do.
+"""The cache makes a layer's call at inference cost little more than its kernels do.
 
 It holds two things: which backend multiplies by each factor, for the device, dtype, layout and size of the batch; and
 the weights as these backends read them, which would otherwise be packed, or filled up with zeros, in every call.
@@ -62,7 +62,7 @@ NOT_CACHED = (None, None)
 
 
 class Call(NamedTuple):
-    """A product that a layer asks for: the weights leftmost first, `backend` None to have one chosen."""
+    """A call is a product that a layer asks for: the weights leftmost first, `backend` None to have one chosen."""
 
     x: Tensor
     weights: tuple[Any, ...]
@@ -74,7 +74,7 @@ class Call(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)  # each is itself alone
 class _Prepared:
-    """The steps from x to x Wᵀ + bias, with the state of the weights that they were prepared from.
+    """A prepared call holds the steps from x to x Wᵀ + bias, with the state of the weights they were prepared from.
 
     The memory of the weights is held, so that no other tensor can come to lie there: an address tells them apart.
     """
@@ -113,7 +113,7 @@ class _Prepared:
 
 
 class InferenceCache:
-    """The products of one layer at inference, with the weights as backends read them; see the module.
+    """The cache holds the products of one layer at inference, with weights as backends read them; see the module.
 
     Example:
         >>> layer = KroneckerLinear(monarch(96, 64, 4)).eval()
@@ -128,7 +128,7 @@ class InferenceCache:
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
 
     def __len__(self) -> int:
-        """Return for how many kinds of inputs weights are cached."""
+        """Return the number of kinds of inputs for which weights are cached."""
         return len(self._prepared)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> InferenceCache:
@@ -142,7 +142,7 @@ class InferenceCache:
         self._by_call, self._prepared = {}, {}
 
     def product(self, call: Call) -> Tensor | None:
-        """Compute x Wᵀ + bias, or W x + bias; None where `multiply` must do it, or say what is wrong."""
+        """Compute x Wᵀ + bias, or W x + bias; return None where `multiply` must do it, or report an error."""
         key = _key_of(call)
         if key is None:
             return None
@@ -188,7 +188,7 @@ class InferenceCache:
 
 
 def is_whole_cheaper(patterns: Sequence[Pattern], ways: Sequence[Backend], like: Tensor) -> bool:
-    """Say whether one dense product by K₁…K_L costs less than one by each factor with these backends.
+    """Return whether one dense product by K₁…K_L costs less than one by each factor with these backends.
 
     Counted are multiplications; in half precision on a GPU, for each product, those or the numbers that it moves,
     whichever take longer. Of ways that are not dense, the numbers alone: they take at least as long.
@@ -238,7 +238,7 @@ def prepare_step(way: Backend, weight: Tensor, pattern: Pattern, layout: str) ->
 
 
 def _key_of(call: Call) -> CallKey | None:
-    """Return the key of a call, which ends with stream and precision; None where it cannot be cached."""
+    """Return the key of a call, which ends with stream and precision, or None where it cannot be cached."""
     if is_intercepted() or is_transform_active():
         return None
     x, columns = call.x, call.patterns[-1].columns
@@ -293,7 +293,7 @@ def _state(call: Call) -> State:
 
 
 def _is_supported(call: Call) -> bool:
-    """Say whether x, weights and bias are plain tensors of one dtype on one device, of the sizes of the patterns."""
+    """Return whether x, weights and bias are plain tensors of one dtype on one device, of the patterns' sizes."""
     x, bias = call.x, call.bias
     if x.layout != torch.strided or len(call.weights) != len(call.patterns):
         return False
@@ -310,5 +310,5 @@ def _is_supported(call: Call) -> bool:
 
 
 def _is_part_of_larger_tensor(weight: Tensor) -> bool:
-    """Say whether a weight is part of a larger tensor, whose changes torch counts apart."""
+    """Return whether a weight is part of a larger tensor, whose changes torch counts separately."""
     return weight.untyped_storage().nbytes() > weight.numel() * weight.itemsize

@@ -1,4 +1,4 @@
-"""The linear layer whose matrix is a product of Kronecker-sparse factors."""
+"""The matrix of this linear layer is a product of Kronecker-sparse factors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tamis.kronecker.pattern import PatternLike, as_chain, nonzeros
 
 @lru_cache(maxsize=64)
 def _names(count: int) -> tuple[str, ...]:
-    """Return the names of so many parameters in an `nn.ParameterList`."""
+    """Return the names of this many parameters in an `nn.ParameterList`."""
     return tuple(str(place) for place in range(count))
 
 
 class KroneckerLayer(nn.Module):
-    """The base of Kronecker layers: W = K₁…K_L and a bias.
+    """This is the base of Kronecker layers, with W = K₁…K_L and a bias.
 
     Attributes:
         patterns: of the factors, leftmost first.
@@ -56,7 +56,7 @@ class KroneckerLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weights such that outputs vary as those of `nn.Linear` do, and the bias as that does.
+        """Draw weights whose outputs vary as those of `nn.Linear` do, and the bias as `nn.Linear` does.
 
         With entries of variance v_ℓ, a factor multiplies the mean square of what it is given by c_ℓ v_ℓ. `nn.Linear`
         multiplies it by 1/3, so each of L factors does by 3^{−1/L}: it is uniform in ± √(3^{1 − 1/L}/c_ℓ). One factor
@@ -102,7 +102,7 @@ class KroneckerLayer(nn.Module):
         super().__setstate__({"_cache": InferenceCache(), **state})  # a layer that was pickled before there was a cache
 
     def _product(self, x: Tensor, layout: str) -> Tensor:
-        """Compute x Wᵀ + bias, or W x + bias: the rightmost factor first."""
+        """Compute x Wᵀ + bias, or W x + bias, with the rightmost factor first."""
         if not (self.training or torch.compiler.is_compiling()):
             y = self._cached_product(x, layout)
             if y is not None:
@@ -135,7 +135,7 @@ class KroneckerLayer(nn.Module):
 
 
 class KroneckerLinear(KroneckerLayer):
-    """A linear layer y = x Wᵀ + bias with W = K₁…K_L, in the place of `nn.Linear`.
+    """This linear layer computes y = x Wᵀ + bias with W = K₁…K_L, in place of `nn.Linear`.
 
     It has Σ_ℓ a_ℓ b_ℓ c_ℓ d_ℓ weights and needs as many multiplications for a vector.
 

@@ -1,4 +1,4 @@
-"""Multiplication of a batch of vectors by one Kronecker-sparse factor."""
+"""Multiplication takes a batch of vectors through one Kronecker-sparse factor."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def multiply(
 
 
 def as_autocast(tensor: Tensor) -> Tensor:
-    """Cast a tensor to autocast's dtype where that is on, as torch itself does for its own products alone."""
+    """Cast a tensor to autocast's dtype where that is on, as torch does for its own products only."""
     device = tensor.device.type
     if tensor.is_complex() or tensor.dtype == torch.float64 or device == "meta":
         return tensor

@@ -1,4 +1,4 @@
-"""Kronecker sparsity patterns, and what can be said of products of them without their values.
+"""Kronecker sparsity patterns tell much about products without their values.
 
 A pattern π = (a, b, c, d) allows the entries of I_a ⊗ 1_{b×c} ⊗ I_d, a matrix of abd rows and acd columns
 (Definition 5.1.1; ERRATA 21): a blocks on the diagonal, each of them b × c diagonal matrices of size d × d.
@@ -26,7 +26,7 @@ from tamis.errors import AssumptionViolated, InvalidInput
 
 @dataclass(frozen=True, order=True)
 class Pattern:
-    """The support I_a ⊗ 1_{b×c} ⊗ I_d of a factor whose weight is a tensor of shape (a, b, c, d).
+    """A pattern is the support I_a ⊗ 1_{b×c} ⊗ I_d of a factor whose weight is a tensor of shape (a, b, c, d).
 
     The weight's entry (i, k, l, j) is the matrix's entry in row i·bd + k·d + j and column i·cd + l·d + j.
 
@@ -83,20 +83,20 @@ class Pattern:
 
     @property
     def time_ratio(self) -> float:
-        """Return (b + c)/(bc): numbers moved for each multiplication (5.2). Where it is large, moving less pays."""
+        """Return (b + c)/(bc), the numbers moved for each multiplication (5.2); where it is large, moving less pays."""
         return (self.b + self.c) / (self.b * self.c)
 
     @property
     def energy_ratio(self) -> float:
-        """Return d(b + c)/(bc), the same for energy: numbers that belong together lie d apart (section 5.4)."""
+        """Return d(b + c)/(bc), the ratio for energy, since numbers that belong together lie d apart (section 5.4)."""
         return self.d * self.time_ratio
 
     def cost(self, batch: int = 1) -> int:
-        """Count multiplications, and as many additions, for a batch: B·abcd (section 5.1.1)."""
+        """Count the multiplications, and as many additions, for a batch: B·abcd (section 5.1.1)."""
         return batch * self.nonzeros
 
     def support(self) -> Tensor:
-        """Return the matrix I_a ⊗ 1_{b×c} ⊗ I_d, of bool."""
+        """Return the matrix I_a ⊗ 1_{b×c} ⊗ I_d, as bool."""
         outer, block, inner = torch.eye(self.a), torch.ones(self.b, self.c), torch.eye(self.d)
         return torch.kron(torch.kron(outer, block), inner).bool()
 
@@ -105,7 +105,7 @@ PatternLike = Pattern | Sequence[int]
 
 
 def as_pattern(given: PatternLike) -> Pattern:
-    """Return a pattern, also from four numbers.
+    """Return a pattern, given one or four numbers.
 
     Example:
         >>> as_pattern((1, 4, 2, 3))
@@ -135,13 +135,13 @@ def as_chain(patterns: Iterable[PatternLike]) -> tuple[Pattern, ...]:
 
 
 def is_chainable(left: Pattern, right: Pattern) -> bool:
-    """Say whether the support of a product of these two is again a Kronecker pattern, with blocks of one rank."""
+    """Return whether the product of these two has a Kronecker pattern as support, with blocks of one rank."""
     divides = right.a % left.a == 0 and left.d % right.d == 0 and left.a * left.c % right.a == 0
     return divides and left.columns == right.rows
 
 
 def explain_not_chainable(left: Pattern, right: Pattern) -> str:
-    """Say what must divide what, for a message about two patterns that are not chainable."""
+    """Explain what must divide what, for a message about two patterns that are not chainable."""
     return (
         f"{left} and {right} are not chainable: {left.a} must divide {right.a}, {right.d} must divide {left.d}, and "
         f"{right.a} must divide ac = {left.a * left.c}"
@@ -149,7 +149,7 @@ def explain_not_chainable(left: Pattern, right: Pattern) -> str:
 
 
 def product(left: Pattern, right: Pattern) -> Pattern:
-    """Return the pattern of K₁K₂: (a₁, b₁d₁/d₂, a₂c₂/a₁, d₂).
+    """Return the pattern (a₁, b₁d₁/d₂, a₂c₂/a₁, d₂) of K₁K₂.
 
     Example:
         >>> product(Pattern(1, 2, 2, 2), Pattern(2, 2, 2, 1))
@@ -189,17 +189,17 @@ def product_density(patterns: Iterable[PatternLike]) -> Fraction:
 
 
 def is_dense(patterns: Iterable[PatternLike]) -> bool:
-    """Say whether every entry of K₁…K_L may differ from 0, so that every output sees every input."""
+    """Return whether every entry of K₁…K_L may differ from 0, so that every output sees every input."""
     return product_density(patterns) == 1
 
 
 def nonzeros(patterns: Iterable[PatternLike]) -> int:
-    """Count the weights of a product, which are the multiplications for one vector, too."""
+    """Count the weights of a product, which are also the multiplications for one vector."""
     return sum(pattern.nonzeros for pattern in as_chain(patterns))
 
 
 def _shorten(chain: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
-    """Return a shorter chain of the same support: chainable neighbours are joined, and a dense factor stays dense."""
+    """Return a shorter chain of the same support, with chainable neighbours joined and a dense factor left dense."""
     short = list(chain[:1])
     for pattern in chain[1:]:
         dense = 1 in (short[-1].density, pattern.density)

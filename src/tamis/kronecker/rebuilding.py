@@ -1,4 +1,4 @@
-"""The rebuilder of Kronecker-sparse layers: `tamis.load` calls it for files whose recipe has the step "kronecker"."""
+"""`tamis.load` rebuilds Kronecker-sparse layers for files whose recipe has the step "kronecker"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_WEIGHTS = 16
 
 
 def rebuild_kronecker_layers(model: nn.Module, step: Mapping[str, Any], example: tuple[Tensor, ...]) -> nn.Module:
-    """Put products of factors in the place of layers, with the patterns that a step of a recipe chose.
+    """Replace layers by products of factors, with the patterns that a step of a recipe chose.
 
     Args:
         model: the model that the step began with, or one with these factors already; it is left as it is.

@@ -1,4 +1,4 @@
-"""Replacement of linear layers of a network by products of Kronecker-sparse factors."""
+"""Replacement turns linear layers of a network into products of Kronecker-sparse factors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def replace(
     seed: int = 0,
     progress: Listener = False,
 ) -> nn.Module:
-    """Return a copy of a network with `KroneckerLinear` in the place of `nn.Linear`.
+    """Return a copy of a network with `KroneckerLinear` in place of `nn.Linear`.
 
     Biases, devices, dtypes and modes stay those of the layers. Hooks do not: those of a layer that is replaced are not
     called for the new one, so register them again on what `replace` gives.
@@ -75,7 +75,7 @@ def replace(
 
 
 def patterns_of(model: nn.Module) -> dict[str, list[list[int]]]:
-    """Return the patterns of a network's layers by name, as a recipe has them: `replace` makes the same layers of them.
+    """Return the patterns of a network's layers by name, as in a recipe, from which `replace` makes the same layers.
 
     Example:
         >>> patterns_of(replace(mlp(), {"linear1": monarch(32, 64, 4)}))
@@ -121,7 +121,7 @@ def _by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int
 
 
 def _layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
-    """Return the layers that can be replaced, by name; no subclasses, which may use their weight otherwise."""
+    """Return the layers that can be replaced, by name, without subclasses, which may use their weight otherwise."""
     kinds = (nn.Linear, nn.Conv2d) if convolutions else (nn.Linear,)
     layers: dict[str, Replaceable] = {}
     for name, module in model.named_modules():
@@ -184,7 +184,7 @@ def _check_layer(name: str, layer: Replaceable, model: nn.Module) -> None:
 
 
 def _owners(parameter: nn.Parameter, model: nn.Module) -> list[str]:
-    """Return the names of the modules that have a parameter. A module under several names counts once."""
+    """Return the names of the modules that have a parameter; a module with several names counts once."""
     return [
         name or "the model itself"
         for name, module in model.named_modules()

@@ -1,4 +1,4 @@
-"""Suggestions of chains of patterns for a dense matrix, under a budget of weights.
+"""For a dense matrix, chains of patterns are suggested under a budget of weights.
 
 Chains of chainable patterns whose product is dense are these, for divisors a_2 | … | a_L of N and d_{L−1} | … | d_1
 of M, and ranks r_1, …, r_{L−1}, with a_1 = d_L = 1, r_0 d_0 = M and r_L a_{L+1} = N:
@@ -26,7 +26,7 @@ USED = 0.5  # of the weights of the largest chain within the budget, so much at 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A chain of patterns, leftmost first, with its weights and the smallest of its factors' ratios."""
+    """A suggestion is a chain of patterns, leftmost first, with its weights and the smallest of its factors' ratios."""
 
     patterns: tuple[Pattern, ...]
     weights: int
@@ -93,13 +93,13 @@ def _rank(chain: tuple[Pattern, ...], target: str) -> tuple[float, float, int, t
 
 
 def _chains(M: int, N: int, most: int, length: int) -> Iterator[tuple[Pattern, ...]]:
-    """Yield every chain of so many factors within a number of weights, from left to right."""
+    """Yield every chain of `length` factors within a number of weights, from left to right."""
     ranks = range(1, most + 1) if length == 2 else [2**power for power in range(most.bit_length())]
     yield from _extend_chain(_Beginning((), 1, M, M), N, most, length, ranks)
 
 
 class _Beginning(NamedTuple):
-    """The first factors of a chain, and what the next one needs of them: its a, rows = r_{ℓ−1} d_{ℓ−1}, and d_{ℓ−1}."""
+    """A beginning is the first factors of a chain, with the a, rows = r_{ℓ−1} d_{ℓ−1} and d_{ℓ−1} for the next one."""
 
     patterns: tuple[Pattern, ...]
     a: int
@@ -110,7 +110,7 @@ class _Beginning(NamedTuple):
 def _extend_chain(
     beginning: _Beginning, N: int, most: int, length: int, ranks: Iterable[int]
 ) -> Iterator[tuple[Pattern, ...]]:
-    """Yield the chains that begin so, with `length` factors and at most `most` weights more."""
+    """Yield the chains with this beginning, with `length` factors and at most `most` weights more."""
     before, a, rows, d_before = beginning
     if length == 1:  # the last factor: d = 1, c = N/a
         last = Pattern(a, rows, N // a, 1)
@@ -132,7 +132,7 @@ def _extend_chain(
 
 
 def _is_irreducible(before: tuple[Pattern, ...], pattern: Pattern) -> bool:
-    """Say whether the rank between the last factor and this one is below its number of columns."""
+    """Return whether the rank between the last factor and this one is below its number of columns."""
     if not before:
         return True
     rank = pattern.b * pattern.d // before[-1].d

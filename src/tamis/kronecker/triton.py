@@ -1,4 +1,4 @@
-"""The backend "triton": one pass over the input, one over the output, on a GPU, in any layout and for any pattern."""
+"""The backend "triton" makes one pass over input and output on a GPU, in any layout and for any pattern."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: 
 
 
 def _as_plain_memory(tensor: Tensor) -> Tensor:
-    """Return a tensor as kernels read it: contiguous, and negated where torch has put that off (`z.conj().imag`)."""
+    """Return a contiguous tensor as kernels read it, negated where torch has deferred that (`z.conj().imag`)."""
     return tensor.resolve_neg().contiguous()
 
 
@@ -88,7 +88,7 @@ def _(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor
 
 
 def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
-    """Run `kronecker_multiply` without PyTorch's dispatcher, which takes longer than a small product, if it may."""
+    """Run `kronecker_multiply` without PyTorch's dispatcher, which takes longer than a small product, if possible."""
     if _is_intercepted(x, weight):
         y: Tensor = kronecker_multiply(x, weight, batch_last)
     elif needs_gradient(x, weight):
@@ -99,7 +99,7 @@ def multiply(x: Tensor, weight: Tensor, batch_last: bool) -> Tensor:
 
 
 def weight_gradient(x: Tensor, gradient: Tensor, shape: list[int], batch_last: bool) -> Tensor:
-    """Run `kronecker_weight_gradient` without PyTorch's dispatcher, if it may."""
+    """Run `kronecker_weight_gradient` without PyTorch's dispatcher, if possible."""
     if _is_intercepted(x, gradient) or needs_gradient(x, gradient):
         result: Tensor = kronecker_weight_gradient(x, gradient, shape, batch_last)
         return result
@@ -155,7 +155,7 @@ def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor, Tensor, Non
 
 
 class _Product(torch.autograd.Function):
-    """The product with its gradients, which PyTorch calls faster than the operator."""
+    """This autograd function is the product, which PyTorch calls faster than the operator."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:  # no setup_context: PyTorch would look up the signature in each call
@@ -228,12 +228,12 @@ def _prefer_in_half(pattern: Pattern, way: str, layout: str, even: bool) -> str:
 
 
 def _is_bmm_faster(pattern: Pattern, most: int) -> bool:
-    """Say whether "bmm" reads blocks where they lie, and they are so small that it is the faster one."""
+    """Return whether "bmm" reads blocks in place, and they are so small that it is faster."""
     return pattern.d == 1 and pattern.b * pattern.c < most * (pattern.b + pattern.c)
 
 
 def tf32_allowed() -> bool:
-    """Say whether the user lets matrix products round float32 numbers to TF32 (torch.set_float32_matmul_precision)."""
+    """Return whether the user lets float32 products round to TF32 (torch.set_float32_matmul_precision)."""
     return torch.get_float32_matmul_precision() != "highest"
 
 

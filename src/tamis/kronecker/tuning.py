@@ -1,4 +1,4 @@
-"""Tuning: which backend is the fastest on this machine, measured once and stored on disk.
+"""Tuning measures once which backend is the fastest on this machine, and stores the result on disk.
 
 What is measured goes to the file kronecker.json in the folder that the environment variable TAMIS_CACHE names, or in
 ~/.cache/tamis. An entry counts for one pattern, layout and dtype, for batches with the same next power of two, and only
@@ -37,7 +37,7 @@ Table = dict[str, dict[str, dict[str, Any]]]  # machine â†’ what is multiplied â
 
 @dataclass(frozen=True)
 class Tuned:
-    """The measurements for one pattern and size of batch.
+    """A `Tuned` holds the measurements for one pattern and size of batch.
 
     Attributes:
         forward: the backend that multiplies the fastest.
@@ -57,7 +57,7 @@ def tune(
     device: torch.device | str = "cpu",
     layout: str = "batch_first",
 ) -> Tuned:
-    """Measure every backend that accepts, with as many threads as torch uses, and have the fastest chosen from now on.
+    """Measure every backend that accepts, with torch's number of threads, and let the fastest be chosen from now on.
 
     It takes a second or two. The table is written whole or not at all; of two processes that tune at the same moment,
     one may lose what the other one wrote.
@@ -85,7 +85,7 @@ def tune(
 
 
 def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | None:
-    """Return the backend that was measured to be the fastest for this product; None where nothing was measured."""
+    """Return the backend that was measured as the fastest for this product, or None without a measurement."""
     measured = read_table()
     if not measured:
         return None
@@ -97,7 +97,7 @@ def fastest(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> str | N
 
 
 def file() -> Path:
-    """Return where the table is."""
+    """Return the path of the table."""
     folder = os.environ.get("TAMIS_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "tamis")
     return Path(folder) / "kronecker.json"
 
@@ -109,7 +109,7 @@ def entries(device: torch.device | str = "cpu") -> tuple[int, int]:
 
 
 def machine(device: torch.device) -> str:
-    """Describe what an entry is measured with: hardware, threads and versions."""
+    """Describe what an entry depends on: hardware, threads and versions."""
     threads = torch.get_num_threads() if device.type == "cpu" else 0
     index = device.index if device.index is not None or device.type != "cuda" else torch.cuda.current_device()
     return _machine(device.type, index, threads)
@@ -142,7 +142,7 @@ def _processor() -> str:
 
 
 def next_power_of_two(batch: int) -> int:
-    """Return the least power of two that is not below a batch: one entry counts for all batches with the same."""
+    """Return the least power of two that is at least a batch; all batches with the same one share an entry."""
     return 1 << max(batch - 1, 0).bit_length()
 
 
@@ -154,7 +154,7 @@ def _key(pattern: Pattern, layout: str, dtype: torch.dtype, batch: int) -> str:
 def _tasks(
     pattern: Pattern, batch: int, dtype: torch.dtype, device: torch.device, layout: str, training: bool
 ) -> dict[str, Callable[[], Any]]:
-    """Make one task for each backend that accepts: the product, or the product and its gradients."""
+    """Make one task for each backend that accepts, which is the product, or the product and its gradients."""
     from tamis.kronecker.backends import BACKENDS  # which asks this module
     from tamis.kronecker.multiply import check_layout, multiply
 
@@ -177,7 +177,7 @@ def _tasks(
 
 @lru_cache(maxsize=1)
 def read_table() -> Table:
-    """Read the table, once and again after `tune`: the same object as long as it says the same."""
+    """Read the table, once and again after `tune`, as the same object as long as it says the same."""
     return _parse_table(file())
 
 
