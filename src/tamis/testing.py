@@ -1,7 +1,7 @@
-"""Contract checks for what is written outside tamis: the same that its own operations, criteria and encodings pass.
+"""Extensions written outside tamis can be checked here against the contracts that its own parts keep.
 
-Each function raises an `AssertionError` that says what does not hold, or `AssertionError` of `torch.testing` with the
-numbers that differ; where nothing is raised, all of it holds. They need no test runner:
+Each function raises an `AssertionError` that says what does not hold, or one of `torch.testing` with the numbers that
+differ; where nothing is raised, all of it holds. They need no test runner:
 
     from tamis.testing import check_op
 
@@ -62,6 +62,7 @@ def check_op(op: Op, model: nn.Module | Network, example: Tensor) -> None:
     if not isinstance(model, Network):
         with torch.no_grad():
             torch.testing.assert_close(net(example), model.eval()(example), rtol=1e-12, atol=1e-12)
+    # The checks need all of the model to admit the theory, not the operation alone.
     least = min(capability(net, node) for node in net.data_nodes)
     if least >= Capability.LIPSCHITZ:
         _check_same_function(net, example)
@@ -112,6 +113,7 @@ def _moved(net: Network, spread: float, generator: torch.Generator) -> Network:
 def _check_norms(net: Network, x: Tensor) -> None:
     """Check path-norms (`magnitude`) and product norms (`reach`) against the enumerated paths."""
     x = _one_sample(net, x)
+    # Powers other than 1 show a `magnitude` that raises |θ|^q once more, or forgets a number of the call.
     for q in (0.5, 1, 2, 4):
         lifted = lifting(net, x, q=q)
         torch.testing.assert_close(lifted.realization(x), net(x).flatten(), rtol=CLOSE, atol=CLOSE)
@@ -213,6 +215,7 @@ def check_criterion(criterion: Any, net: Network | None = None) -> None:
 
 def _check_scores(criterion: Criterion, net: Network, names: Sequence[str]) -> None:
     shown: list[dict[str, Tensor]] = []
+    # Pruning sweeps over the scores two or three times, so that a second sweep must show the same ones.
     sweep = criterion(net, names, 0)
     for _ in range(2):
         scores: dict[str, Tensor] = {}
@@ -491,7 +494,7 @@ def check_kernel(kernel: Backend | str, device: str = "cpu") -> None:
 
 
 def _check_product(name: str, pattern: Pattern, layout: str, batch: int, dtype: torch.dtype, device: str) -> bool:
-    """Check one product and its gradients; False where the backend does not accept it."""
+    """Check one product and its gradients, and return False where the backend does not accept it."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(*shape: int) -> Tensor:

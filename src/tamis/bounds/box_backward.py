@@ -1,4 +1,4 @@
-"""Backward passes of linear bounds through two networks: the coefficients of neurons and of their differences."""
+"""Linear bounds pass backward through two networks here, as coefficients of neurons and of their differences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT_A_TIME = 20_000_000  # entries of the coefficients of one tensor
 
 @dataclass
 class Coefficients:
-    """For one tensor the coefficients a of z and c of d = z' − z; rows lie along its batch axis."""
+    """A tensor has coefficients a of z and c of d = z' − z; rows lie along its batch axis."""
 
     a: Tensor | None = None
     c: Tensor | None = None
@@ -48,7 +48,7 @@ class Coefficients:
 
 
 class Backward:
-    """Upper bounds of linear functions of neurons and differences, carried back to the box of inputs.
+    """A backward pass carries upper bounds of linear functions of neurons and differences back to the box of inputs.
 
     Coefficients are rounded on the way. What that can change in a bound is added to it node by node, as a multiple of
     the coefficients' magnitudes times the largest magnitudes that the node's intervals have (docs/rounding.md).
@@ -73,15 +73,16 @@ class Backward:
 
     @cached_property
     def reverse(self) -> Backward:
-        """With the networks in each other's place."""
+        """Return the same with the networks in each other's place."""
         return Backward(self.pair.swapped(), _Swapped(self.values), _Swapped(self.sizes), self.axes)
 
     def mine(self, name: str, neurons: Tensor | None = None) -> Interval:
-        """Intervals of the neurons of a tensor in the first network; of all, or infinite but for those asked for."""
+        """Compute intervals of a tensor's neurons in the first network; of all, or infinite but for those asked for."""
         return self._interval(name, neurons, lambda rows: self.upper(name, Coefficients(a=rows)))
 
     def apart(self, name: str, neurons: Tensor | None = None) -> Interval:
-        """Intervals of the differences, from both orders of the networks."""
+        """Compute intervals of the differences, from both orders of the networks."""
+        # W' d + (W' − W) z and W d + (W' − W) z' are equal, but bounds of their parts are not: both hold.
         mine = self._interval(name, neurons, lambda rows: self.upper(name, Coefficients(c=rows)))
         reverse = self.reverse
         other = reverse._interval(name, neurons, lambda rows: reverse.upper(name, Coefficients(c=rows)))
@@ -95,6 +96,7 @@ class Backward:
         neurons = torch.arange(like.numel(), device=like.device) if neurons is None else neurons
         high = torch.full_like(like, torch.inf).flatten()
         low = -high
+        # A lower bound is an upper bound of the negative, so each neuron needs two rows.
         for chosen in neurons.split(1 if self.axes is None else max(1, AT_A_TIME // (2 * widest))):
             rows = self._indicators(name, chosen)
             if self.axes is None:
@@ -107,7 +109,7 @@ class Backward:
         return Interval(low.view(like.shape), high.view(like.shape))
 
     def _indicators(self, name: str, neurons: Tensor) -> Tensor:
-        """For each neuron a row that is one there and zero elsewhere."""
+        """Return for each neuron a row that is one there and zero elsewhere."""
         like = self.values[name].mine.low
         rows = like.new_zeros(len(neurons), like.numel())
         rows[torch.arange(len(neurons), device=like.device), neurons] = 1.0
@@ -117,11 +119,13 @@ class Backward:
         return rows.view(len(neurons), *like.shape[:axis], *like.shape[axis + 1 :]).movedim(0, axis)
 
     def upper(self, name: str, start: Coefficients) -> Tensor:
-        """For each row the largest value that a·z + c·d can have on the box."""
+        """Bound for each row the largest value that a·z + c·d can have on the box."""
         rows = next(each for each in (start.a, start.c) if each is not None)
         self._widen(1 if self.axes is None else rows.shape[self.axes[name]])
         total = rows.new_zeros(self._wide[0])
         carried: dict[str, dict[int, Coefficients]] = {name: {0: start}}
+        # In reverse order all readers of a node come first, so its coefficients are complete when it is popped. What is
+        # left in the end belongs to inputs.
         for node in reversed(self.pair.net.data_nodes):
             if node.name in carried:
                 total = total + self._node(node, carried.pop(node.name), carried)
@@ -130,12 +134,12 @@ class Backward:
         return total
 
     def _widen(self, rows: int) -> None:
-        """Weights for a batch of that many rows."""
+        """Prepare weights for a batch of that many rows."""
         if self._wide[0] != rows:
             self._wide = rows, self.pair.for_batch(rows)
 
     def _node(self, node: Node, results: dict[int, Coefficients], carried: dict[str, dict[int, Coefficients]]) -> Any:
-        """Carry a node's coefficients to what it reads; what they add to the constant."""
+        """Carry a node's coefficients to what it reads, and return what they add to the constant."""
 
         def carry(name: str, index: int = 0, **parts: Tensor | None) -> None:
             carried.setdefault(name, {}).setdefault(index, Coefficients()).add(**parts)
@@ -163,12 +167,14 @@ class Backward:
         changes, wide_changes = pair.changes(node), wide.changes(node)
         a, c = ([getattr(results.get(i), part, None) for i in range(max(results) + 1)] for part in ("a", "c"))
         total = self._carried(node, wide.mine, a, "mine", carry) + self._carried(node, wide.other, c, "apart", carry)
+        # a_in = Wᵀ a + (W' − W)ᵀ c: the second term is the differences' share in the coefficients of z.
         if wide_changes is not None and multiplies(net, node):
             total = total + self._carried(node, wide_changes, c, "mine", carry)
         if isinstance(self.values[node.name], list):
             return total
         total = total + self._slack(node, results[0])
         if adds(node):
+            # On zeros an affine operation gives what it adds: b, and for the changes b' − b.
             nothing = {n: torch.zeros_like(self.values[n].mine.low) for n in node.references if n in net.carries_data}
             for rows, weights in ((results[0].a, pair.mine), (results[0].c, changes)):
                 if weights is not None:
@@ -201,7 +207,7 @@ class Backward:
         return total
 
     def _slack(self, node: Node, results: Coefficients) -> Any:
-        """What products with the node's transpose may have rounded: relative to the node on magnitudes."""
+        """Return what products with the node's transpose may have rounded, relative to the node on magnitudes."""
         value: Joint = self.values[node.name]
         sizes = self.sizes.get(node.name) or Sizes(
             value.mine.size, value.other.size, value.apart.size, value.apart.size
@@ -209,13 +215,14 @@ class Backward:
         return self._rounded(node.name, results.a, sizes.mine) + self._rounded(node.name, results.c, sizes.apart)
 
     def _rounded(self, name: str, rows: Tensor | None, size: Tensor) -> Any:
-        """What sums of products of the rows with numbers of that size may lose, to rounding and to underflow."""
+        """Return what sums of products of the rows with numbers of that size may lose, to rounding and to underflow."""
+        # Exactly nothing for rows or sizes of zero: networks that are equal must give zero.
         if rows is None or not (bool(rows.any()) and bool(size.any())):
             return 0.0
         return self._rounding * self._dot(name, rows.abs(), size) + FAINT * (size.numel() + 1)
 
     def _selecting(self, node: Node, result: Node, rows: Coefficients, carry: Callable[..., None]) -> Any:
-        """Where one neuron wins throughout, its coefficients; elsewhere the largest value on the intervals."""
+        """Carry coefficients to a neuron that always wins; elsewhere return the largest value on the intervals."""
         if node.name not in self._winners:
             self._winners[node.name] = winners(self.pair.net, node, self.values)
         known = self._winners[node.name]
@@ -232,7 +239,7 @@ class Backward:
         return self._constant(result, rest)
 
     def _constant(self, node: Node, results: Coefficients) -> Any:
-        """The largest value on the node's own intervals."""
+        """Return the largest value on the node's own intervals."""
         value: Joint = self.values[node.name]
         total: Any = 0.0
         for rows, x in ((results.a, value.mine), (results.c, value.apart)):
@@ -246,6 +253,7 @@ class Backward:
         if node.name not in self._lines:
             self._lines[node.name] = lines(function_of(node), x, self.values[node.name])
         bounds = self._lines[node.name]
+        # For an upper bound, a positive coefficient needs a line above the function and a negative one a line below.
         terms: list[tuple[Tensor | None, Line]] = [
             (_positive(results.a), bounds.above),
             (_negative(results.a), bounds.below),
@@ -265,20 +273,20 @@ class Backward:
         return total
 
     def _underflow(self, name: str, rows: Tensor, slope: Tensor, size: Tensor) -> Any:
-        """What the products of rows and slopes may have lost that underflow, times the numbers that they multiply."""
+        """Return what underflowing products of rows and slopes may have lost, times the numbers that they multiply."""
         if least(rows) * least(slope) >= SAFE:
             return 0.0
         lost = times_up(torch.full_like(size, SMALLEST), size)
         return self._dot(name, ((rows != 0) & (slope != 0)).double(), lost)
 
     def _input(self, name: str, a: Tensor | None) -> Any:
-        """The largest value of a·x on the box; differences are zero there."""
+        """Return the largest value of a·x on the box; differences are zero there."""
         box: Interval = self.values[name].mine
         linear = self._dot(name, a, box.centre) + self._dot(name, _absolute(a), box.radius)
         return linear + self._rounded(name, a, box.size)
 
     def _dot(self, name: str, rows: Tensor | None, values: Tensor) -> Any:
-        """Row by row the sum of products; nothing is asked of a number, infinite or not, that a row does not have."""
+        """Sum products row by row; a number with the coefficient zero does not count, even if it is infinite."""
         if rows is None:
             return 0.0
         product = rows * values
@@ -296,7 +304,7 @@ class Backward:
 
 
 class _Swapped(Mapping[str, Any]):
-    """Joint intervals, or sizes, with the networks in each other's place."""
+    """These are joint intervals, or sizes, with the networks in each other's place."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
         self._values = values
@@ -325,7 +333,7 @@ def _absolute(rows: Tensor | None) -> Tensor | None:
 
 
 def batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | None:
-    """For each tensor of data the axis along which samples lie; None where one has no such axis.
+    """Find for each tensor of data the axis along which samples lie; None where one has no such axis.
 
     It is the axis of size one that has size two in a batch of two.
     """
@@ -343,7 +351,7 @@ def batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | No
 
 
 def _evaluated(pair: Pair, values: dict[str, Any]) -> dict[str, Any]:
-    """Every node of the first network, evaluated."""
+    """Evaluate every node of the first network."""
     for node in pair.net.data_nodes:
         values[node.name] = applied(pair.net, node, values.__getitem__, pair.mine.values)
     return values

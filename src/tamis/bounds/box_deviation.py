@@ -1,4 +1,4 @@
-"""How far apart two networks can be anywhere in a box around an input."""
+"""`box_deviation` bounds how far apart two networks can be anywhere in a box around an input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def box_deviation(
     radius: float | Inputs,
     within: tuple[float, float] | None = None,
 ) -> list[Bound]:
-    """For each input of a batch a bound of max_k |R_θ(x')_k − R_θ'(x')_k| over all x' with |x' − x| ≤ radius.
+    """Bound max_k |R_θ(x')_k − R_θ'(x')_k| over all x' with |x' − x| ≤ radius, for each input x of a batch.
 
     It is the smallest of three: differential intervals (`joint_interval`), linear bounds of the difference carried
     backward (`linear_relaxation`), and the path-metric on the largest |x'|, which bounds the sum over outputs. It
@@ -88,7 +88,7 @@ def box_deviation(
 
 @dataclass(frozen=True)
 class Size:
-    """A number and its natural logarithm, both rounded up, so that either survives where the other leaves float64."""
+    """A size is a number and its natural logarithm, both rounded up: one may survive where the other leaves float64."""
 
     value: float
     log: float
@@ -103,7 +103,8 @@ class Size:
 
 
 def _bound(found: dict[str, Size], notes: Sequence[str]) -> Bound:
-    """The smallest of what the methods found for one input."""
+    """Return the smallest of what the methods found for one input."""
+    # Logarithms decide: values that overflow to ∞ are still told apart by them.
     best = min((name for name in SOURCES if name in found), key=lambda name: (found[name].log, found[name].value))
     silent = [
         f"{name} says nothing: values leave float64's range" for name, size in found.items() if size.log == math.inf
@@ -119,7 +120,7 @@ def _bound(found: dict[str, Size], notes: Sequence[str]) -> Bound:
 
 
 def _boxes(net: Network, x: Inputs, radius: float | Inputs, within: tuple[float, float] | None) -> dict[str, Interval]:
-    """The box around each input, by the input's name."""
+    """Return the box around each input, by the input's name."""
     inputs = x if isinstance(x, tuple) else (x,)
     net.check_inputs(inputs)
     radii = radius if isinstance(radius, tuple) else (radius,) * len(inputs)
@@ -149,6 +150,7 @@ def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, floa
     if wrong:
         raise InvalidInput(f"'{name}' has {wrong} entries where x is not finite or the radius not a number ≥ 0")
     wide = Interval(x - radii, x + radii).outward()  # so that the rounded ends still hold the box
+    # A radius of zero keeps x exactly: the box of one point must not grow.
     box = Interval(torch.where(radii > 0, wide.low, x), torch.where(radii > 0, wide.high, x))
     if within is None:
         return box
@@ -160,18 +162,18 @@ def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, floa
 
 
 def _separate(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Interval]:
-    """What follows for the difference from the intervals of each network alone."""
+    """Return what follows for the difference from the intervals of each network alone."""
     return [theirs - mine for mine, theirs in zip(interval(net, boxes), interval(other, boxes), strict=True)]
 
 
 def _largest(net: Network, outputs: list[Interval]) -> list[Size]:
-    """For each input the largest magnitude over all outputs."""
+    """Return for each input the largest magnitude over all outputs."""
     each = [output.size.flatten(1).amax(1) if net.batched else output.size.amax().view(1) for output in outputs]
     return [Size.of(value) for value in torch.stack(each).amax(0).tolist()]
 
 
 def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Size]:
-    """|x'| is at most the larger end of the box, and the path-metric grows with |x'| (ERRATA 19)."""
+    """Bound the deviation by the path-metric on the largest |x'| of the box, with which it grows (ERRATA 19)."""
     sizes = tuple(boxes[name].size for name in net.inputs)
     # Of an input that float64 does not hold nothing can be said; the largest number stands in for it on the way.
     known = [size.isfinite().flatten(1).all(1) if net.batched else size.isfinite().all().view(1) for size in sizes]

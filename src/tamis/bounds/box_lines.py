@@ -1,4 +1,4 @@
-"""Linear bounds of functions of one neuron, and of how far they take two networks apart."""
+"""Lines bound functions of one neuron here, and how far these take two networks apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tamis.bounds.joint_interval import Joint, hull_slopes
 
 @dataclass(frozen=True)
 class Line:
-    """z ↦ z_slope · z + d_slope · d + offset, for every neuron; an infinite offset says nothing."""
+    """A line is (z, d) ↦ z_slope · z + d_slope · d + offset, for every neuron; an infinite offset says nothing."""
 
     z_slope: Tensor
     d_slope: Tensor
@@ -29,7 +29,7 @@ class Line:
         return self.z_slope * z + self.d_slope * d + self.offset
 
     def where(self, chosen: Tensor, otherwise: Line) -> Line:
-        """This line for the neurons that are chosen, another one for the rest."""
+        """Return this line for the neurons that are chosen, another one for the rest."""
         return Line(
             torch.where(chosen, self.z_slope, otherwise.z_slope),
             torch.where(chosen, self.d_slope, otherwise.d_slope),
@@ -39,7 +39,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Lines:
-    """What lies above and below f(z), and above and below f(z') − f(z)."""
+    """`Lines` lie above and below f(z), and above and below f(z') − f(z)."""
 
     above: Line
     below: Line
@@ -48,7 +48,7 @@ class Lines:
 
 
 def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
-    """Linear bounds on the joint interval `x` of a function of one neuron whose `result` intervals hold.
+    """Return linear bounds, on the joint interval `x`, of a function of one neuron whose `result` intervals hold.
 
     Of several lines that hold, each neuron takes the one that is tightest at the centre of its intervals, which is the
     one that is tightest on average.
@@ -70,7 +70,7 @@ def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
 
 
 def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0) -> Line:
-    """A line above sign · f on an interval."""
+    """Return a line above sign · f on an interval."""
     slopes = [sign * slope for slope in function.slopes(x.low, x.high)]
     smallest, largest = torch.minimum(*slopes), torch.maximum(*slopes)
     # Where `run` rounds, f may be a little higher at an end.
@@ -89,7 +89,7 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
 
 
 def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
-    """The line through a point, raised by what its offset may have lost to rounding; nothing at an infinite place."""
+    """Return the line through a point, raised by what its offset may have lost; none through an infinite place."""
     product = times(slope, place)
     positive = (value != 0) | ((slope != 0) & (place != 0))
     offset = value - product + rounding_of(value.abs() + product.abs(), positive)
@@ -103,33 +103,35 @@ def _constant(value: Tensor) -> Line:
 
 
 def _chord(x: Interval, ends: tuple[Tensor, Tensor]) -> Line:
-    """The line through both ends, which is above a convex function."""
+    """Return the line through both ends, which is above a convex function."""
     slope = (ends[1] - ends[0]) / (x.high - x.low).clamp(min=torch.finfo(torch.float64).tiny)
     slope = torch.where(slope.isfinite(), slope, 0.0)  # any slope will do, if the line is above both ends
     first, second = (_through(slope, place, value) for place, value in zip((x.low, x.high), ends, strict=True))
+    # Rounding the slope takes the line through one end off the other: the higher of both is above either end.
     known = first.offset.isfinite() & second.offset.isfinite()
     return Line(torch.where(known, slope, 0.0), first.d_slope, torch.maximum(first.offset, second.offset))
 
 
 def _chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
-    """A line in d above sign · (f(z') − f(z)): the chord of max(m d, M d), m and M the smallest and largest slope."""
+    """Return a line in d above sign · (f(z') − f(z)): the chord of max(m d, M d) with the extreme slopes m and M."""
     first, second = (sign * slope for slope in hull_slopes(function, x))
     d, nothing = x.apart, torch.zeros_like(first)
     low, high = (torch.maximum(times_up(first, end), times_up(second, end)) for end in (d.low, d.high))
     chord = _chord(d, (low, high))
     chord = Line(nothing, chord.z_slope, chord.offset).where(d.high > d.low, _constant(chord.offset))
+    # With one slope alone f(z') − f(z) = m d exactly, without an offset that a chord's rounding would bring.
     return Line(nothing, first, nothing).where(first == second, chord)
 
 
 def _separately(other_above: Line, below: Line) -> Line:
-    """A line above f(z') minus one below f(z), with z' = z + d."""
+    """Subtract a line below f(z) from one above f(z'), with z' = z + d."""
     offset = other_above.offset - below.offset
     lost = rounding_of(other_above.offset.abs() + below.offset.abs(), offset != 0)
     return Line(other_above.z_slope - below.z_slope, other_above.z_slope, offset + lost)
 
 
 def _lowest(candidates: list[Line], x: Joint) -> Line:
-    """For each neuron the line that is lowest at the centre; of equal ones the first."""
+    """Return for each neuron the line that is lowest at the centre; of equal ones the first."""
 
     z, d = x.mine.centre, x.apart.centre
 

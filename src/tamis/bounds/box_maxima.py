@@ -1,4 +1,4 @@
-"""Maxima whose winner is the same on a whole box: there they only hand one neuron on."""
+"""A maximum with the same winner on a whole box only hands one neuron on."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from tamis.graph.ops import Call, describe
 
 @dataclass(frozen=True)
 class Winners:
-    """For each result of a maximum whether its winner is known: in the first network, and one winner in both."""
+    """`Winners` say where a maximum's winner is known: in the first network, and one winner in both."""
 
     mine: Tensor
     both: Tensor
 
 
 def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | None:
-    """Which results are always won by one neuron: its lowest value is no less than the highest of all others.
+    """Find the results that one neuron always wins: its lowest value is no less than the highest of all others.
 
-    None where that is not looked into: for another operation, one with something fixed, or windows that overlap.
+    The answer is None for cases that are left out: another operation, one with something fixed, overlapping windows.
     """
     if any(name not in net.carries_data for name in node.references):
         return None
     x: dict[str, Joint] = {name: values[name] for name in node.references}
     if describe(node).ranks(Call(node, lambda name: x[name].mine.low, tuple(x))) != [("largest", 1)]:
         return None
+    # Gradients tell winners apart only where each neuron feeds one result: the gradient of the sum counts these.
     counts = _gradient(node, {name: each.mine.low for name, each in x.items()}, summed=True)
     if any(bool((count > 1).any()) for count in counts.values()):
         return None
@@ -42,6 +43,7 @@ def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | No
         others = {name: each.masked_fill(winner[name], -torch.inf) for name, each in high.items()}
         decided.append(_run(node, low) >= _run(node, others))
         won.append(winner)
+    # Known in both networks is not enough for d: it must be the same neuron that wins.
     shared = {name: (won[0][name] & won[1][name]).double() for name in x}
     return Winners(decided[0], decided[0] & decided[1] & (_run(node, shared, summed=True) == 1))
 
@@ -49,12 +51,12 @@ def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | No
 def handed_on(
     node: Node, values: Mapping[str, Any], shapes: Mapping[str, torch.Size], rows: Tensor
 ) -> dict[str, Tensor]:
-    """Coefficients of a maximum's results as those of the neurons that win at the low ends of the first network."""
+    """Turn coefficients of a maximum's results into those of its winners at the low ends of the first network."""
     return _gradient(node, {name: values[name].mine.low.expand(shapes[name]) for name in node.references}, rows)
 
 
 def _run(node: Node, data: Mapping[str, Tensor], summed: bool = False) -> Tensor:
-    """The maximum, or the sum over what it is taken of."""
+    """Run the maximum, or the sum over the same entries."""
     call = Call(node, data.__getitem__, tuple(data))
     result = describe(node).magnitude(call, 1, 0.0) if summed else call.run()
     first: Tensor = result[0] if isinstance(result, (list, tuple)) else result

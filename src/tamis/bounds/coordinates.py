@@ -1,4 +1,4 @@
-"""Which parameters are coordinates of θ in the thesis' sense: factors of the products along paths."""
+"""Coordinates of θ in the thesis' sense are parameters that are factors of the products along paths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PROPORTIONAL = (Entrywise.NEGATION, Entrywise.QUOTIENT, Entrywise.RESHAPE, Entry
 
 
 def path_coordinates(net: Network) -> frozenset[str]:
-    """Trainable parameters that meet data only as factors, entry by entry: a weight or bias, or such times a constant.
+    """Return trainable parameters that meet data only as factors: a weight, a bias, or one of them times a constant.
 
     A batch-norm's γ and β, and a bias that it absorbs, are terms of the folded bias s·b + β − s·μ and so are not among
     them; the weights before it, which it multiplies by s, are.
@@ -26,7 +26,7 @@ def path_coordinates(net: Network) -> frozenset[str]:
 
 
 class _Survey:
-    """Walks back from the weights that data meets to the parameters that they are computed from."""
+    """A survey walks back from the weights that data meets to the parameters that they are computed from."""
 
     def __init__(self, net: Network) -> None:
         self.net = net
@@ -34,7 +34,7 @@ class _Survey:
         self.pairs: list[tuple[frozenset[str], frozenset[str]]] = []  # factors of one product
 
     def factors_of(self, name: str) -> frozenset[str]:
-        """The parameters that a fixed tensor is proportional to."""
+        """Return the parameters that a fixed tensor is proportional to."""
         if name in self.net.trainable:
             return frozenset([name])
         node = self.net.node.get(name)
@@ -47,10 +47,12 @@ class _Survey:
             return frozenset().union(*sides)
         if entrywise in PROPORTIONAL and sides[1:] == [frozenset()] * len(sides[1:]):
             return sides[0] if sides else frozenset()
+        # Anything else, a sum above all, makes its parameters terms rather than factors.
         self.others.update(source for name in node.references for source in self.net.trainable_sources(name))
         return frozenset()
 
     def multiplied(self) -> frozenset[str]:
-        """Parameters that are multiplied with one another: neither is a coordinate if both could be."""
+        """Return parameters that are multiplied with one another: neither is a coordinate if both could be."""
+        # Asked at the end, since a factor may turn out later to be more than that elsewhere, which frees the other one.
         free = [(a - self.others, b - self.others) for a, b in self.pairs]
         return frozenset().union(*(a | b for a, b in free if a and b))

@@ -1,4 +1,4 @@
-"""Interval propagation: for every neuron an interval that holds its values on a whole box of inputs."""
+"""Interval propagation gives every neuron an interval that holds its values on a whole box of inputs."""
 
 from __future__ import annotations
 
@@ -21,37 +21,38 @@ from tamis.paths import Weights
 
 @dataclass(frozen=True)
 class Interval:
-    """low ≤ v ≤ high, entry by entry, in float64; an infinite end says nothing."""
+    """An interval says low ≤ v ≤ high, entry by entry, in float64; an infinite end says nothing."""
 
     low: Tensor
     high: Tensor
 
     @property
     def centre(self) -> Tensor:
-        """The middle, as far as float64 has it; of an infinite interval its finite end, or zero."""
+        """Return the middle, as far as float64 has it; of an infinite interval its finite end, or zero."""
         total = self.low + self.high
         if bool(total.isfinite().all()):
             return total / 2
         low = torch.where(self.low.isfinite(), self.low, torch.where(self.high.isfinite(), self.high, 0.0))
         high = torch.where(self.high.isfinite(), self.high, low)
+        # Two large finite ends may have a sum that overflows; their halves have one that does not.
         return torch.where(total.isfinite(), total / 2, low / 2 + high / 2)
 
     @property
     def radius(self) -> Tensor:
-        """The distance from the centre to the farther end; what this rounds is part of `rounding`."""
+        """Return the distance from the centre to the farther end; what this rounds is part of `rounding`."""
         centre = self.centre
         return torch.maximum(self.high - centre, centre - self.low)
 
     @property
     def size(self) -> Tensor:
-        """The largest magnitude of a value."""
+        """Return the largest magnitude of a value."""
         return torch.maximum(self.low.abs(), self.high.abs())
 
     def __neg__(self) -> Interval:
         return Interval(-self.high, -self.low)
 
     def __and__(self, other: Interval) -> Interval:
-        """What lies in both."""
+        """Return the interval of what lies in both."""
         return Interval(torch.maximum(self.low, other.low), torch.minimum(self.high, other.high))
 
     def __add__(self, other: Interval) -> Interval:
@@ -61,12 +62,12 @@ class Interval:
         return self + -other
 
     def outward(self) -> Interval:
-        """Wider by what one sum rounds: nothing where an end is zero."""
+        """Widen the interval by what one sum rounds: nothing where an end is zero."""
         return Interval(down(self.low), up(self.high))
 
 
 def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Interval]:
-    """An interval for every output neuron of a network, over all inputs of a box.
+    """Compute an interval for every output neuron of a network, over all inputs of a box.
 
     Affine operations map a box's centre to the centre and its radius r to |W| r; functions of one neuron and maxima
     map end points to end points; operations that only move neurons run on both ends. The intervals hold what the
@@ -107,7 +108,7 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
 def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
     """Raise InvalidInput for boxes that are not the network's inputs, hold no number, or are upside down.
 
-    So does a network with an output that is fixed.
+    A network with an output that does not depend on an input raises it, too.
     """
     for name in net.output_names:
         if name not in net.carries_data:
@@ -127,7 +128,7 @@ def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
 
 
 def step(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
-    """One node's interval, a list of them where it has several results."""
+    """Compute one node's interval, or a list of them where it has several results."""
     rule = interval_rule(net, node, "interval")
     if rule is IntervalRule.AFFINE:
         return affine(net, node, data, weights)[0]
@@ -140,7 +141,11 @@ def step(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIn
 def affine(
     net: Network, node: Node, data: Callable[[str], Interval], weights: WeightIntervals
 ) -> tuple[Interval, Tensor]:
-    """Centre to centre, radius by |W|, widened by what is lost; and |W||x| + |b|, which that is relative to."""
+    """Map the centre to the centre and the radius by |W|, widened by what is lost.
+
+    The second result is |W||x| + |b|, the size that the loss is relative to.
+    """
+    # The bias belongs to the centre alone: the radius is passed with `one` = 0.
     centre = applied(net, node, lambda name: data(name).centre, weights.values)
     radius = magnified(net, node, lambda name: data(name).radius, weights.values, 0.0)
     size = size_of(net, node, lambda name: data(name).centre.abs() + data(name).radius, weights, 1.0)
@@ -148,7 +153,7 @@ def affine(
 
 
 def ends(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIntervals) -> Any:
-    """An operation that never decreases in any argument, on both ends."""
+    """Run an operation that never decreases in any argument on both ends."""
     if describe(node).picks_result:
         return data(node.args[0].name)[node.args[1]]
     fixed = [name for name in node.references if name not in net.carries_data]
@@ -160,7 +165,7 @@ def ends(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIn
 
 
 def joined(low: Any, high: Any) -> Any:
-    """Ends as intervals; of several results those that are numbers, not indices."""
+    """Join ends to intervals; of several results those that are numbers, not indices."""
     if isinstance(low, (list, tuple)):
         return [joined(a, b) for a, b in zip(low, high, strict=True)]
     return Interval(low, high) if isinstance(low, Tensor) and low.is_floating_point() else None

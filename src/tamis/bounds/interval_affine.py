@@ -1,4 +1,4 @@
-"""Affine operations under intervals: their linear part, on magnitudes, transposed; and which operations they are."""
+"""Affine operations are run here as intervals need them: their linear part, on magnitudes, transposed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def interval_rule(net: Network, node: Node, wanted_by: str) -> IntervalRule:
 
 
 def applied(net: Network, node: Node, data: Lookup, weights: Values, bias: bool = True) -> Any:
-    """The operation on signed data; without `bias` its linear part, everything fixed that it adds set to zero."""
+    """Run the operation on signed data; without `bias` its linear part, everything fixed that it adds set to zero."""
     call = _call(net, node, data, weights)
     if bias:
         return call.run()
@@ -39,14 +39,16 @@ def applied(net: Network, node: Node, data: Lookup, weights: Values, bias: bool 
 
 
 def magnified(net: Network, node: Node, data: Lookup, weights: Values, one: float) -> Tensor:
-    """The operation with magnitudes |θ| of its weights on non-negative data, `one` times what it adds included.
+    """Run the operation with magnitudes |θ| on non-negative data, `one` times what it adds included.
 
-    Infinite data and weights say that nothing is known of a number: times zero it is zero, and infinite otherwise.
+    Infinite data and weights say that a number is unknown: times zero it is zero, and infinite otherwise.
     """
     sizes = {name: data(name) for name in node.references if name in net.carries_data}
     fixed = {name: value.abs() if is_weight(value) else value for name, value in _fixed(net, node, weights)}
     if all(bool(each.isfinite().all()) for each in (*sizes.values(), *filter(is_weight, fixed.values()))):
         return _magnitude(net, node, sizes, fixed, one)
+    # Run as it is, 0 · ∞ would give NaN. So finite numbers and infinite ones pass apart, the latter as indicators: a
+    # result is infinite where an infinite number meets one that is not zero.
     result = _magnitude(net, node, _where(sizes, torch.isfinite), _where(fixed, torch.isfinite), one)
     for unknown in (
         _magnitude(net, node, _which(sizes, torch.isinf), _which(fixed, _nonzero), 0.0),
@@ -57,10 +59,10 @@ def magnified(net: Network, node: Node, data: Lookup, weights: Values, one: floa
 
 
 def size_of(net: Network, node: Node, data: Lookup, weights: WeightIntervals, one: float) -> Tensor:
-    """What an affine operation's rounding is relative to: `rounding` times it is no less than all that is lost.
+    """Return the size that an affine operation's rounding is relative to: `rounding` times it covers all that is lost.
 
-    It is the operation on magnitudes, and in units of LOST_UNIT what the weights themselves may be off by and what
-    products may lose that underflow: 2^−1074 for each, where both factors are not zero.
+    It is the operation on magnitudes plus, in units of LOST_UNIT, the errors of the weights themselves and what
+    underflowing products may lose: 2^−1074 for each, where both factors are not zero.
     """
     size = magnified(net, node, data, weights.values, one)
     lost = _underflow(net, node, data, weights, one)
@@ -68,11 +70,12 @@ def size_of(net: Network, node: Node, data: Lookup, weights: WeightIntervals, on
     if any(name in weights.errors for name in names):
         through = data if multiplies(net, node) else lambda name: torch.zeros_like(data(name))
         lost = lost + magnified(net, node, through, {name: weights.error(name) for name in names}, one)
+    # The caller multiplies all by `rounding` ≥ LOST_UNIT, so that at least `lost` is left of the second term.
     return size + lost / LOST_UNIT
 
 
 def _underflow(net: Network, node: Node, data: Lookup, weights: WeightIntervals, one: float) -> Tensor | float:
-    """What products that underflow may lose, 0.0 where none can."""
+    """Return what products that underflow may lose, 0.0 where none can."""
     sizes = {name: data(name) for name in node.references if name in net.carries_data}
     if min(map(least, sizes.values())) * least_factor(net, node, weights) >= SAFE:
         return 0.0
@@ -81,7 +84,7 @@ def _underflow(net: Network, node: Node, data: Lookup, weights: WeightIntervals,
 
 
 def least_factor(net: Network, node: Node, weights: WeightIntervals) -> float:
-    """At most the smallest factor, zero apart, that a node multiplies by: of its weights, and of numbers in the call.
+    """Return at most the smallest factor, except zero, that a node multiplies by: a weight or a number in the call.
 
     None of them counts as more than 1: a large bias multiplies nothing, and must not hide a small weight.
     """
@@ -90,7 +93,7 @@ def least_factor(net: Network, node: Node, weights: WeightIntervals) -> float:
 
 
 def indicators(net: Network, node: Node, weights: WeightIntervals) -> dict[str, Any]:
-    """One where a weight is not zero, or may not be."""
+    """Return ones where a weight is not zero, or may not be."""
     return {
         name: ((value != 0) | (weights.error(name) != 0)).double() if is_weight(value) else value
         for name, value in _fixed(net, node, weights.values)
@@ -98,13 +101,13 @@ def indicators(net: Network, node: Node, weights: WeightIntervals) -> dict[str, 
 
 
 def lost_by_underflow(net: Network, node: Node, weights: WeightIntervals, terms: int = 0) -> float:
-    """At most what the products of one sum lose that underflow; numbers in the call may multiply that again."""
+    """Return at most what one sum's underflowing products lose; numbers in the call may multiply that again."""
     grown = math.prod(max(1.0, abs(number)) for number in _numbers(node))
     return 2 * SMALLEST * ((terms or _terms(net, node, weights.values)) + 32) * grown
 
 
 def around(centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """The ends of an interval; infinite where one of the two has left float64's range."""
+    """Return the ends of an interval; infinite where centre or radius has left float64's range."""
     known = centre.isfinite() & radius.isfinite()
     if bool(known.all()):
         return centre - radius, centre + radius
@@ -114,7 +117,7 @@ def around(centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
 def transposed(
     net: Network, node: Node, weights: Values, shapes: Mapping[str, torch.Size], cotangents: Any
 ) -> dict[str, Tensor]:
-    """The transpose of the linear part, applied to a result's coefficients: those of the data that the node reads.
+    """Apply the transpose of the linear part to a result's coefficients, which gives those of the data the node reads.
 
     Args:
         shapes: shapes of that data.
@@ -122,6 +125,7 @@ def transposed(
     """
     names = [name for name in node.references if name in net.carries_data]
     example = next(each for each in _listed(cotangents) if each is not None)
+    # The gradient of an affine operation is its transpose, wherever it is taken: here at zero.
     with torch.enable_grad():
         leaves = {name: example.new_zeros(shapes[name]).requires_grad_() for name in names}
         results = _listed(applied(net, node, leaves.__getitem__, weights))
@@ -133,18 +137,18 @@ def transposed(
 
 
 def multiplies(net: Network, node: Node) -> bool:
-    """Whether a fixed tensor multiplies data in a node, rather than being added to it."""
+    """Return whether a fixed tensor multiplies data in a node, rather than being added to it."""
     met = (node.arguments.get(argument) for argument in describe(node).multipliers)
     return any(name not in net.carries_data for name in references_in(tuple(met)))
 
 
 def adds(node: Node) -> bool:
-    """Whether something fixed may be added to data in a node."""
+    """Return whether something fixed may be added to data in a node."""
     return any(node.arguments.get(name) is not None for name in _added(node))
 
 
 def rounding(net: Network, node: Node, weights: Values) -> float:
-    """What an affine operation may lose to rounding, relative to its value on magnitudes.
+    """Return what an affine operation may lose to rounding, relative to its value on magnitudes.
 
     A sum of n products in any order is off by at most n·u/(1 − n·u), u = ε/2, of the sum of their magnitudes. The 32
     more are for centres and radii, for what is computed of these magnitudes, and for the last sum.
@@ -153,7 +157,7 @@ def rounding(net: Network, node: Node, weights: Values) -> float:
 
 
 def _terms(net: Network, node: Node, weights: Values) -> int:
-    """At most how many terms an output of an affine operation has."""
+    """Return at most how many terms an output of an affine operation has."""
 
     def shaped(name: str) -> Any:
         return torch.empty(net.shape_of(name), device="meta")  # for a batch of one, whatever batch runs
@@ -162,12 +166,12 @@ def _terms(net: Network, node: Node, weights: Values) -> int:
 
 
 def _fixed(net: Network, node: Node, weights: Values) -> list[tuple[str, Any]]:
-    """What a node reads that does not depend on the input."""
+    """Return what a node reads that does not depend on the input."""
     return [(name, weights[name]) for name in node.references if name not in net.carries_data]
 
 
 def _numbers(node: Node) -> list[float]:
-    """The numbers in a call that are not zero: factors, divisors, windows."""
+    """Return the numbers in a call that are not zero: factors, divisors, windows."""
 
     def numbers(value: Any) -> Iterator[float]:
         if isinstance(value, (list, tuple)):
@@ -185,12 +189,12 @@ def _magnitude(net: Network, node: Node, sizes: Values, fixed: Values, one: floa
 
 
 def _which(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """One where numbers meet a condition, zero elsewhere; sizes and indices as they are."""
+    """Return ones where numbers meet a condition, zeros elsewhere; sizes and indices stay as they are."""
     return {name: condition(value).double() if is_weight(value) else value for name, value in values.items()}
 
 
 def _where(values: Values, condition: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-    """Zero where numbers do not meet a condition."""
+    """Return the values with zeros where numbers do not meet a condition."""
     return {
         name: torch.where(condition(value), value, 0.0) if is_weight(value) else value for name, value in values.items()
     }
@@ -214,7 +218,7 @@ def _added(node: Node) -> tuple[str, ...]:
 
 
 def _without_fixed(net: Network, value: Any, data: Lookup, weights: Values) -> Any:
-    """An argument with zeros in the place of fixed tensors and numbers."""
+    """Return an argument with zeros in the place of fixed tensors and numbers."""
     if isinstance(value, (list, tuple)):
         return [_without_fixed(net, item, data, weights) for item in value]
     if isinstance(value, Ref):

@@ -1,4 +1,4 @@
-"""Functions of one neuron, as intervals see them: where they go from an interval, and how steep they are on it."""
+"""Functions of one neuron tell intervals here what values they take on an interval, and how steep they are on it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMOOTH_ERROR = 1e-15  # what the derivatives below may lose to rounding, relativ
 
 @dataclass(frozen=True)
 class Pointwise:
-    """A function f of one number that is affine or smooth between its kinks; the base class knows only a slope range.
+    """A function f of one number is affine or smooth between its kinks; the base class knows only a slope range.
 
     Attributes:
         run: f on a tensor.
@@ -35,19 +35,19 @@ class Pointwise:
 
     @property
     def exact(self) -> bool:
-        """Whether `run` rounds nothing."""
+        """Return whether `run` rounds nothing."""
         return False
 
     def rounding(self, value: Tensor) -> Tensor:
-        """What `run` may have lost where it gave `value`: zero itself may be a positive number that underflowed."""
+        """Return what `run` may have lost where it gave `value`: zero may be a positive number that underflowed."""
         return torch.zeros_like(value) if self.exact else rounding_of(value.abs())
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest slope of f on [low, high]."""
+        """Return the smallest and the largest slope of f on [low, high]."""
         raise NotImplementedError
 
     def extremes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """The smallest and the largest value of f on [low, high], rounded outward: at the ends or at a kink."""
+        """Return the smallest and the largest value of f on [low, high], rounded outward: at the ends or at a kink."""
         places = [low, high, *(torch.clamp(torch.full_like(low, k), low, high) for k in self.kinks)]
         values = [self.run(place) for place in places]
         smallest, largest = reduce(torch.minimum, values), reduce(torch.maximum, values)
@@ -59,25 +59,25 @@ class Pointwise:
         )
 
     def curvature(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-        """Where f is known to be convex on [low, high], and where concave."""
+        """Return where f is known to be convex on [low, high], and where concave."""
         unknown = torch.zeros_like(low, dtype=torch.bool)
         return unknown, unknown
 
 
 @dataclass(frozen=True)
 class PiecewiseLinear(Pointwise):
-    """Affine between the kinks, with one more slope than there are kinks."""
+    """A piecewise linear function is affine between its kinks, and has one more slope than kinks."""
 
     pieces: tuple[float, ...] = ()
 
     @property
     def exact(self) -> bool:
-        """Only a slope that is not 0, 1 or −1 rounds."""
+        """Return whether `run` rounds nothing: only a slope that is not 0, 1 or −1 does."""
         return {*map(abs, self.pieces)} <= {0.0, 1.0}
 
     @property
     def rises(self) -> bool:
-        """Whether f never decreases."""
+        """Return whether f never decreases."""
         return min(self.pieces) >= 0
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +99,7 @@ class PiecewiseLinear(Pointwise):
         return convex, concave
 
     def _met(self, low: Tensor, high: Tensor) -> list[Tensor]:
-        """For each piece, which intervals meet it in more than an end point; a single point meets all it lies on."""
+        """Return which intervals meet each piece in more than an end point; a single point meets all it lies on."""
         borders = (-math.inf, *self.kinks, math.inf)
         point = low == high
         return [
@@ -110,7 +110,7 @@ class PiecewiseLinear(Pointwise):
 
 @dataclass(frozen=True)
 class Bell(Pointwise):
-    """A rising function whose derivative is even and falls away from zero: tanh, sigmoid, atan, asinh."""
+    """A bell has an even derivative that falls away from zero, and rises: tanh, sigmoid, atan, asinh."""
 
     derivative: Callable[[Tensor], Tensor] = torch.ones_like
     vanishing: float = 0.0  # below which a positive value may have become 0
@@ -119,6 +119,7 @@ class Bell(Pointwise):
         return super().rounding(value) + self.vanishing
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        # The derivative falls with |x|: it is smallest at the place farthest from zero, and largest at the nearest.
         far = torch.maximum(low.abs(), high.abs())
         near = torch.where((low < 0) & (high > 0), 0.0, torch.minimum(low.abs(), high.abs()))
         return (self.derivative(far) - SMOOTH_ERROR).clamp(min=0), self.derivative(near) + SMOOTH_ERROR
@@ -126,7 +127,7 @@ class Bell(Pointwise):
 
 @dataclass(frozen=True)
 class Exponential(Pointwise):
-    """ELU: slope `right` above zero, left · e^(rate x) below it."""
+    """ELU has the slope `right` above zero, and left · e^(rate x) below it."""
 
     left: float = 1.0
     right: float = 1.0
@@ -134,6 +135,7 @@ class Exponential(Pointwise):
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         below = [self.left * (self.rate * end.clamp(max=0)).exp() for end in (low, high)]
+        # Below zero the slope rises with x; where the interval reaches beyond, `right` is one of its slopes, too.
         smallest = torch.where(high > 0, below[0].clamp(max=self.right), below[0])
         largest = torch.where(high > 0, below[1].clamp(min=self.right), below[1])
         above = low >= 0
@@ -144,12 +146,13 @@ class Exponential(Pointwise):
 
 @dataclass(frozen=True)
 class Wave(Pointwise):
-    """sin: its slope lies in [−1, 1], and so does its value."""
+    """The sine has slopes and values in [−1, 1]."""
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         return -torch.ones_like(low), torch.ones_like(low)
 
     def extremes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        # Slopes of at most 1 take no value farther from f(centre) than the radius; the rest is what all this rounds.
         centre, radius = low / 2 + high / 2, high / 2 - low / 2
         radius = radius + 4 * EPS * (1 + low.abs() + high.abs())
         centre = torch.where(radius < 2, centre, 0.0)  # beyond, the clamps decide

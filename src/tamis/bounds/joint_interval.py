@@ -1,4 +1,4 @@
-"""Differential intervals: the neurons of two networks and their differences, passed through the graph together."""
+"""Differential intervals pass the neurons of two networks and their differences through the graph together."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from tamis.paths import Weights, is_weight, stored_sources
 
 @dataclass(frozen=True)
 class Joint:
-    """Intervals of a neuron's value z in one network, z' in the other, and of d = z' − z."""
+    """A joint interval holds a neuron's value z in one network, z' in the other, and d = z' − z."""
 
     mine: Interval
     other: Interval
     apart: Interval
 
     def swapped(self) -> Joint:
-        """With the networks in each other's place."""
+        """Return the same with the networks in each other's place."""
         return Joint(self.other, self.mine, -self.apart)
 
     def settled(self) -> Joint:
-        """Each of the three intervals cut to what the two others allow."""
+        """Cut each of the three intervals to what the two others allow."""
         apart = self.apart & (self.other - self.mine)
         return Joint(self.mine & (self.other - apart), self.other & (self.mine + apart), apart)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What rounding is relative to at an affine node: the operations on magnitudes (`size_of`).
+    """These are the operations on magnitudes (`size_of`), which rounding is relative to at an affine node.
 
-    |W||z| + |b| in either network, |W'||d| + |W' − W||z| + |b' − b|, and the same with the networks swapped.
+    They are |W||z| + |b| in either network, |W'||d| + |W' − W||z| + |b' − b|, and the same with the networks swapped.
     """
 
     mine: Tensor
@@ -57,7 +57,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two networks of one graph, batch-norms folded, and the weights that their data meets.
+    """A pair is two networks of one graph, batch-norms folded, and the weights that their data meets.
 
     `between` holds W' − W; what both share is not in it.
     """
@@ -70,12 +70,12 @@ class Pair:
 
     @property
     def inexact(self) -> set[str]:
-        """Weights that float64 does not have exactly, in one network or the other."""
+        """Return the weights that float64 does not have exactly, in one network or the other."""
         return {*self.mine.errors, *self.other.errors}
 
     @classmethod
     def of(cls, net: Network, other: Network, batch: int = 1) -> Pair:
-        """Args: two networks of one graph; the batch size that sizes and expanded weights are for."""
+        """Pair two networks of one graph, with sizes and expanded weights for one batch size."""
         check_pair(net, other)
         return cls._folded(fold_batch_norm(net), fold_batch_norm(other), batch)
 
@@ -97,7 +97,7 @@ class Pair:
         return cls(net, other, mine, theirs, WeightIntervals(between, errors))
 
     def for_batch(self, batch: int) -> Pair:
-        """The same networks, for another batch size."""
+        """Return the same networks for another batch size."""
         if any(_is_sized(self.net, name) for name in self.net.weights_of_data_nodes):
             return self._folded(self.net, self.net_other, batch)
         sizes = FixedValues(self.net, batch)
@@ -108,12 +108,12 @@ class Pair:
         return Pair(self.net, self.net_other, mine, other, self.between)
 
     def swapped(self) -> Pair:
-        """With the networks in each other's place."""
+        """Return the same with the networks in each other's place."""
         between = WeightIntervals({name: -value for name, value in self.between.values.items()}, self.between.errors)
         return Pair(self.net_other, self.net, self.other, self.mine, between)
 
     def changes(self, node: Node) -> WeightIntervals | None:
-        """W' − W for what a node reads, zero where it is shared; None where all of it is."""
+        """Return W' − W for what a node reads, zero where it is shared; None where all of it is."""
         fixed = [name for name in node.references if name not in self.net.carries_data]
         between = self.between.values
         if not any(name in between for name in fixed):
@@ -126,7 +126,7 @@ class Pair:
 
 
 def _is_sized(net: Network, name: str) -> bool:
-    """Whether a fixed value depends on sizes, and so perhaps on that of the batch."""
+    """Return whether a fixed value depends on sizes, and so perhaps on that of the batch."""
     node = net.node.get(name)
     return node is not None and (
         is_shape_arithmetic(node.target) or any(_is_sized(net, each) for each in node.references)
@@ -134,7 +134,7 @@ def _is_sized(net: Network, name: str) -> bool:
 
 
 def _stored_alike(net: Network, other: Network, name: str) -> bool:
-    """Whether two networks compute a fixed value from the same stored numbers."""
+    """Return whether two networks compute a fixed value from the same stored numbers."""
     stored, theirs = ({**each.params, **each.constants} for each in (net, other))
     return all(torch.equal(stored[each], theirs[each]) for each in stored_sources(net, name))
 
@@ -144,7 +144,7 @@ Tighten = Callable[[Node, Joint], Joint]
 
 
 def joint_interval(net: Network, other: Network, boxes: Mapping[str, Interval] | Interval) -> list[Interval]:
-    """For every output neuron an interval of R_θ'(x) − R_θ(x), over all inputs x of a box.
+    """Compute an interval of R_θ'(x) − R_θ(x) for every output neuron, over all inputs x of a box.
 
     Each neuron has intervals of z, z' and d = z' − z. An affine operation gives
 
@@ -202,6 +202,7 @@ def pass_through(
             values[node.name], sizes[node.name] = _affine(pair, node, values.__getitem__)
         elif rule is IntervalRule.POINTWISE:
             read = node.arguments["self"].name
+            # Written back, so that other readers of the same neurons have the narrower interval, too.
             if tighten:
                 values[read] = tighten(node, values[read])
             values[node.name] = _pointwise(node, values[read])
@@ -222,7 +223,8 @@ def _affine(pair: Pair, node: Node, data: Data) -> tuple[Joint, Sizes]:
 
 
 def _difference(pair: Pair, node: Node, data: Data) -> tuple[Interval, Tensor]:
-    """W' d + (W' − W) z + (b' − b), and its value on magnitudes."""
+    """Compute W' d + (W' − W) z + (b' − b), and its value on magnitudes."""
+    # b' − b comes with the changes alone: W' d takes the linear part, without the bias.
     net, other, changes = pair.net, pair.other, pair.changes(node)
     centre = applied(net, node, lambda name: data(name).apart.centre, other.values, bias=False)
     radius = magnified(net, node, lambda name: data(name).apart.radius, other.values, 0.0)
@@ -237,7 +239,7 @@ def _difference(pair: Pair, node: Node, data: Data) -> tuple[Interval, Tensor]:
 
 
 def _reach(x: Interval) -> Tensor:
-    """How far from zero an interval goes, as its centre and radius have it."""
+    """Return how far from zero an interval goes, as its centre and radius have it."""
     return x.centre.abs() + x.radius
 
 
@@ -262,7 +264,7 @@ def _together(mine: Any, other: Any, apart: Any) -> Any:
 
 
 def _selecting(pair: Pair, node: Node, data: Data) -> Any:
-    """Order statistics: they differ by no more than the largest, and no less than the smallest, of the differences."""
+    """Pass order statistics, which differ by no more than the largest and no less than the smallest difference."""
     net = pair.net
     everything = net.carries_data | set(node.references)
 
@@ -298,19 +300,19 @@ def _pointwise(node: Node, x: Joint) -> Joint:
 
 
 def hull_slopes(function: Pointwise, x: Joint) -> tuple[Tensor, Tensor]:
-    """The smallest and the largest slope on all values of both networks."""
+    """Return the smallest and the largest slope on all values of both networks."""
     return function.slopes(torch.minimum(x.mine.low, x.other.low), torch.maximum(x.mine.high, x.other.high))
 
 
 def by_slopes(function: Pointwise, x: Joint) -> Interval:
-    """f(z') − f(z) = s d with a slope s between the smallest and the largest."""
+    """Bound f(z') − f(z) = s d with a slope s between the smallest and the largest."""
     factors = [(slope, end) for slope in hull_slopes(function, x) for end in (x.apart.low, x.apart.high)]
     low, high = ([product(*each) for each in factors] for product in (times_down, times_up))
     return Interval(reduce(torch.minimum, low), reduce(torch.maximum, high))
 
 
 def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
-    """The range of f(z') − f(z) for rising f, given the intervals of z, z' and d.
+    """Compute the range of f(z') − f(z) for rising f, given the intervals of z, z' and d.
 
     For one z the largest is f(min(z + high d, high z')) − f(z), which is piecewise linear in z: its maximum lies at
     an end of the possible z or where one of the two changes slope. The smallest is the largest of −d with the networks

@@ -1,4 +1,4 @@
-"""The class of L1,∞-normalized networks that the theorems of Yang speak of, and how to read a network as a member.
+"""The theorems of Yang hold for a class of L1,∞-normalized networks, and a network is read here as a member of it.
 
 SN_{c,o} holds the networks T_{k+1} ∘ σ ∘ T_k ∘ … ∘ σ ∘ T_1 of k hidden layers whose hidden neurons have incoming
 weights, with the bias, of ℓ1-norm at most c, and whose j-th output has incoming weights, with the bias, of ℓ1-norm at
@@ -36,7 +36,7 @@ VANISHES = "σ(0) = 0, and σ is Lipschitz"
 
 @dataclass(frozen=True)
 class L1InfConstants:
-    """What the theorems need to know of a network.
+    """These constants are what the theorems need to know about a network.
 
     Attributes:
         k: how many hidden layers it has.
@@ -54,8 +54,7 @@ class L1InfConstants:
 
 
 def l1inf_constants(net: Network) -> L1InfConstants:
-    """Return the constants of a network that is a chain of linear or convolutional layers with one activation between
-    them.
+    """Return the constants of a chain of linear or convolutional layers with one activation between them.
 
     Batch normalization is folded into the layer before it. Anything else, such as a residual connection, pooling, or
     plain sigmoid, is refused: the theorems do not speak of it.
@@ -155,6 +154,7 @@ def _alternating(net: Network, chain: list[Node]) -> tuple[list[Node], list[str]
         node = chain[position]
         op = describe(node)
         function = op.function(Call(node, lambda name: None, ()))
+        # σ − 1/2 is two nodes, so the subtraction is consumed together with its sigmoid.
         shifted = function == SIGMOID and position + 1 < len(chain) and _subtracts_half(chain[position + 1])
         name = SHIFTED_SIGMOID if shifted else _ACTIVATIONS.get(function)
         if function == SIGMOID and not shifted:
@@ -201,9 +201,7 @@ def _is_layer(net: Network, node: Node) -> bool:
 
 
 def _column_norms(layer: Node, values: FixedValues) -> Tensor:
-    """Return the ℓ1-norm of each neuron's incoming weights with its bias, rounded up: of a row of weights, or of a
-    filter.
-    """
+    """Return the ℓ1-norm of each neuron's incoming weights, a row or a filter, with its bias, rounded up."""
     weights = values[layer.arguments["weight"].name].abs().flatten(1)
     norms, bias = weights.sum(1), layer.arguments["bias"]
     norms = norms if bias is None else norms + values[bias.name].abs()

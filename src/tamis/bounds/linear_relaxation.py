@@ -1,4 +1,4 @@
-"""Linear bounds of the difference of two networks, carried backward from its outputs to the box of inputs."""
+"""Linear bounds of the difference of two networks are carried backward from its outputs to the box of inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIGHTENING = 4_000_000  # intermediate bounds are tightened while neurons × neu
 
 
 def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval] | Interval) -> list[Interval]:
-    """For every output neuron an interval of R_θ'(x) − R_θ(x), over all inputs x of a box, from linear bounds.
+    """Compute an interval of R_θ'(x) − R_θ(x) for every output neuron, over a box of inputs x, from linear bounds.
 
     An output difference is carried backward as Σ_v a_v z_v + Σ_v c_v d_v + constant, over neurons z_v of `net` and
     differences d_v = z'_v − z_v. Affine operations are passed exactly: from d_out = W' d + (W' − W) z + (b' − b)
@@ -71,12 +71,13 @@ def _one_box(net: Network, other: Network, boxes: Mapping[str, Interval]) -> lis
     values: dict[str, Any] = {}
     sizes: dict[str, Sizes] = {}
     backward = Backward(pair, values, sizes, axes)
+    # `values` fills up while the pass runs, so that `backward` finds all that came before a function in it.
     pass_through(pair, boxes, values, sizes, lambda node, x: _tightened(node, x, backward))
     return [values[name].apart & backward.apart(name) for name in pair.net.output_names]
 
 
 def _tightened(node: Node, x: Joint, backward: Backward) -> Joint:
-    """What a function of one neuron reads, narrowed by backward passes for the neurons where its slope is not known."""
+    """Narrow what a function of one neuron reads by backward passes, for the neurons where its slope is not known."""
     name = node.arguments["self"].name
     smallest, largest = hull_slopes(function_of(node), x)
     open_neurons = (smallest != largest).flatten().nonzero().flatten()

@@ -1,4 +1,4 @@
-"""What a network's graph alone says: the sizes, counts and conditions that the theorems of chapter 4 ask for."""
+"""`read_shape` reads the sizes, counts and conditions that the theorems of chapter 4 ask for off a network's graph."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IDENTITY = PiecewiseLinear((), (1.0,))  # clamping to no interval at all
 
 @dataclass(frozen=True)
 class GraphShape:
-    """The numbers of a graph that bounds are made of (thesis, Theorems 4.3.1 and 4.4.1, Remark 4.4.1).
+    """A graph shape has the numbers that bounds are made of (thesis, Theorems 4.3.1 and 4.4.1, Remark 4.4.1).
 
     Attributes:
         d_in: input neurons.
@@ -74,7 +74,7 @@ class GraphShape:
 
 
 def read_shape(net: Network) -> GraphShape:
-    """The shape of a network's graph, batch-norm folded.
+    """Return the shape of a network's graph, batch-norm folded.
 
     Args:
         net: a network of homogeneous operations.
@@ -110,7 +110,7 @@ def read_shape(net: Network) -> GraphShape:
 
 @dataclass(frozen=True)
 class _State:
-    """What is known of the neurons of a tensor.
+    """A state holds what is known about the neurons of a tensor.
 
     Attributes:
         depth: the most nonlinear neurons on a path to them.
@@ -128,7 +128,7 @@ class _State:
 
 
 class _Survey:
-    """One walk along the data: the states of all tensors, and the pooling and activations that were met."""
+    """A survey walks along the data and notes the states of all tensors, the pooling and the activations it met."""
 
     def __init__(self, net: Network) -> None:
         self.net, self.fixed = net, FixedValues(net, dtype=torch.float64)
@@ -145,7 +145,7 @@ class _Survey:
         op = describe(node)
         if op.selects:
             self._select(node, before)
-            # An activation and the selection right after it are peeled together.
+            # An activation and the selection right after it are peeled together: ResNet-18 has D = 18 (ERRATA 31).
             depth = before.depth + (before.activation is None)
             return _State(depth, before.length + 1, nonnegative=before.nonnegative)
         label = _activation(node)
@@ -153,7 +153,7 @@ class _Survey:
             return before
         if label is not None:
             self.activations.add(label)
-            length = before.length + (not before.affine)
+            length = before.length + (not before.affine)  # a sum and the activation after it are one neuron
             return _State(before.depth + 1, length, label, nonnegative=label in NONNEGATIVE)
         if op.interval is IntervalRule.MOVING:
             # A fixed entry is a neuron of its own kind: then nothing is known of all of them.
@@ -190,7 +190,7 @@ class _Survey:
 
 
 def _merged(states: list[_State]) -> _State:
-    """The state of several tensors' neurons taken together."""
+    """Return the state of several tensors' neurons taken together."""
     labels = {state.activation for state in states}
     return _State(
         depth=max(state.depth for state in states),
@@ -211,19 +211,20 @@ def _activation(node: Node) -> str | None:
 
 
 def _free_parameters(folded: Network) -> int:
-    """Entries of the weights that data meets, as far as they depend on trainable parameters."""
+    """Count the entries of weights that data meets, as far as they depend on trainable parameters."""
     free = [name for name in folded.weights_of_data_nodes if any(True for _ in folded.trainable_sources(name))]
     return sum(math.prod(folded.shape_of(name)) for name in free)
 
 
 def _rescalings(net: Network) -> int:
     groups = symmetries(net).groups()
+    # One dimension for each group that is not fixed: λ may be chosen there.
     fixed = {int(group) for group in groups[: int(ONE) + 1]}
     return len({int(group) for group in groups.unique()} - fixed)
 
 
 def _adds(net: Network, node: Node) -> bool:
-    """Whether a node adds something fixed."""
+    """Return whether a node adds something fixed."""
 
     def fixed(value: Any) -> bool:
         if isinstance(value, (list, tuple)):
@@ -235,7 +236,7 @@ def _adds(net: Network, node: Node) -> bool:
 
 
 def _goes_around(net: Network, pool: Node) -> bool:
-    """Whether some path leads from an input to an output without meeting a node."""
+    """Return whether some path leads from an input to an output without meeting this pooling node."""
     reached = set(net.inputs)
     for node in net.data_nodes:
         if node is not pool and any(name in reached for name in node.references):
@@ -244,7 +245,7 @@ def _goes_around(net: Network, pool: Node) -> bool:
 
 
 def _shares(net: Network, node: Node) -> bool:
-    """Whether a node is anything but a fully connected layer, an activation, or a new order of neurons."""
+    """Return whether a node is anything but a fully connected layer, an activation, or a new order of neurons."""
     if _is_linear(node):
         return _rows(node) != 1 or any(net.users[name] != (node,) for name in _weights(net, node))
     return not _only_moves(node) and _activation(node) is None
@@ -272,7 +273,7 @@ def _rows(node: Node) -> int:
 
 
 def fully_connected_widths(net: Network, wanted_by: str) -> tuple[int, ...]:
-    """N₀, …, N_L of a layered fully connected ReLU network (thesis, Definition 2.1.1).
+    """Return N₀, …, N_L of a layered fully connected ReLU network (thesis, Definition 2.1.1).
 
     Args:
         net: a network.

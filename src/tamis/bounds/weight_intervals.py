@@ -1,4 +1,4 @@
-"""The weights that data meets, and how far float64 may be from them where a network computes them from parameters."""
+"""Weight intervals hold the weights that data meets, and how far float64 may be from those that are computed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tamis.paths import Weights, is_weight
 
 @dataclass(frozen=True)
 class WeightIntervals:
-    """Fixed values by name in float64, sizes and indices among them; `errors` has those that are not exact."""
+    """Fixed values are kept by name in float64, sizes and indices among them; `errors` has those that are not exact."""
 
     values: Mapping[str, Any]
     errors: Mapping[str, Tensor] = field(default_factory=dict)
@@ -23,29 +23,29 @@ class WeightIntervals:
 
     @classmethod
     def of(cls, weights: Weights, names: Iterable[str]) -> WeightIntervals:
-        """Some of a network's weights, as they are read or computed."""
+        """Return some of a network's weights, as they are read or computed."""
         values = {name: weights[name] for name in names}
         allowances = {name: weights.allowance(name) for name in values}
         inexact = {name: allowance for name, allowance in allowances.items() if allowance is not None}
-        # Zero where nothing is known of a weight, so that its infinite error alone says so.
+        # An unknown weight is 0 with an infinite error: the error alone says that nothing is known.
         errors = {n: torch.where(values[n].isfinite() & ~e.isnan(), e, torch.inf) for n, e in inexact.items()}
         centres = {n: torch.where(e.isfinite(), values[n], 0.0) for n, e in errors.items()}
         return cls({**values, **centres}, errors)
 
     def least(self, name: str) -> float:
-        """The smallest positive magnitude among a tensor's entries and their errors."""
+        """Return the smallest positive magnitude among a tensor's entries and their errors."""
         if name not in self._least:
             parts: list[Any] = [value for value in (self.values[name], self.errors.get(name)) if is_weight(value)]
             self._least[name] = min(map(least, parts), default=1.0)
         return self._least[name]
 
     def error(self, name: str) -> Any:
-        """How far each entry of a weight may be from the true one; what is no weight as it is."""
+        """Return how far each entry of a weight may be from the true one; what is no weight is returned as it is."""
         value = self.values[name]
         return self.errors.get(name, torch.zeros_like(value)) if is_weight(value) else value
 
     def end(self, name: str, sign: int) -> Any:
-        """The lowest (−1) or the highest (1) that a weight can be."""
+        """Return the lowest (−1) or the highest (1) value that a weight can have."""
         value = self.values[name]
         # Twice the error, since this sum rounds, too.
         return value + 2 * sign * self.errors[name] if name in self.errors else value

@@ -1,8 +1,8 @@
-"""The path-lifting Φ(θ) and path-activations A(θ,x) by enumeration (thesis, Definition 2.3.3): for tiny networks.
+"""`lifting` enumerates the path-lifting Φ(θ) and path-activations A(θ,x) of tiny networks (thesis, Definition 2.3.3).
 
-The oracle of all else here: beyond folding batch-norm (tested by outputs) and reading parameters, it shares no code
-with the fast passes. Every node is taken apart into neurons by probing the operation itself: an affine operation is
-applied to each unit vector, which gives its edges, and to zero, which gives its biases.
+It is the oracle for all other path computations: apart from folding batch-norm (tested by outputs) and reading
+parameters, it shares no code with the fast passes. Every node is taken apart into neurons by probing the operation
+itself: an affine operation is applied to each unit vector, which gives its edges, and to zero, which gives its biases.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tamis.graph.ops import Call, Capability, PiecewiseLinear, describe, require
 
 @dataclass(frozen=True)
 class Lifting:
-    """Φ(θ), one entry a path; paths through an edge of weight zero are left out.
+    """A lifting is Φ(θ) with one entry for each path; paths through an edge of weight zero are left out.
 
     Attributes:
         phi: Φ_p(θ).
@@ -41,25 +41,27 @@ class Lifting:
     q: float
 
     def norm(self, q: float, r: float) -> float:
-        """‖Φ(θ)‖_{q,r}, straight from the definition."""
+        """Compute ‖Φ(θ)‖_{q,r}, straight from the definition."""
         sums = torch.zeros(self.outputs, dtype=torch.float64).index_add_(0, self.ends, self.phi.abs() ** q)
         return float(torch.linalg.vector_norm(sums ** (1 / q), r))
 
     def product_norm(self, r: float) -> float:
-        """Π_{q,r}(θ), straight from the definition."""
+        """Compute Π_{q,r}(θ), straight from the definition."""
         largest = torch.zeros(self.outputs, dtype=torch.float64).scatter_reduce_(0, self.ends, self.products, "amax")
         return float(torch.linalg.vector_norm(largest ** (1 / self.q), r))
 
     def matrix(self) -> Tensor:
-        """A(θ,x): paths × (input neurons and, last, the bias), for the x that was given."""
+        """Return A(θ,x), of shape paths × (input neurons and, last, the bias), for the x that was given."""
         if self.activations is None:
             raise InvalidInput("path-activations need an input: lifting(net, x)")
+        # A path has its activation in one column, that of its start; −1 is the last, the bias. Printed, the bias column
+        # would count paths from inputs, too (ERRATA 31).
         matrix = torch.zeros(len(self.phi), self.inputs + 1, dtype=torch.float64)
         matrix[torch.arange(len(self.phi)), self.starts % (self.inputs + 1)] = self.activations
         return matrix
 
     def realization(self, x: Tensor) -> Tensor:
-        """⟨Φ^{→v}, A^{→v}(x, 1)⟩ for every output neuron v (thesis, Theorem 2.4.2)."""
+        """Compute ⟨Φ^{→v}, A^{→v}(x, 1)⟩ for every output neuron v (thesis, Theorem 2.4.2)."""
         flat = torch.cat([x.flatten().double(), torch.ones(1, dtype=torch.float64)])
         terms = self.phi * (self.matrix() @ flat)
         return torch.zeros(self.outputs, dtype=torch.float64).index_add_(0, self.ends, terms)
@@ -88,7 +90,7 @@ def lifting(net: Network, x: Tensor | None = None, fold: bool = True, q: float =
 
 @dataclass(frozen=True)
 class _Paths:
-    """Paths that end at the neurons of one tensor: where they end and start, their Φ, activation and Π^q."""
+    """A table of the paths to one tensor's neurons has their ends, starts, Φ, activations and Π^q."""
 
     end: Tensor
     start: Tensor
@@ -99,7 +101,7 @@ class _Paths:
 
 @dataclass(frozen=True)
 class _Edges:
-    """Edges u → v from one tensor to a node's neurons: weights, and activations at the given input."""
+    """Edges u → v lead from one tensor to a node's neurons, with weights and activations at the given input."""
 
     source: str
     v: Tensor
@@ -154,7 +156,7 @@ class _Enumerator:
         return Lifting(joined.phi, joined.end, joined.start, active, joined.product, self.x.numel(), offset, self.q)
 
     def _through(self, node: Node, call: Call, index: int, result: Tensor) -> _Paths:
-        """Paths that end at a node's neurons: those of its antecedents, continued, and those that its biases start."""
+        """Return the paths to a node's neurons: those of its antecedents, continued, and those from its biases."""
         op = describe(node)
         bias = torch.zeros(result.numel(), dtype=torch.float64)
         function = op.function(call)
@@ -164,6 +166,7 @@ class _Enumerator:
             edges = [self._activated(node, function)]
         else:
             edges, bias = self._affine(node, index)
+        # Π needs the norm of all incoming weights at once, so it is summed before any path is continued.
         incoming = torch.zeros_like(bias)  # ‖θ^{→v}‖_q^q
         for each in edges:
             incoming.index_add_(0, each.v, each.weight.abs() ** self.q)
@@ -175,7 +178,7 @@ class _Enumerator:
     # -- the three kinds of neurons --------------------------------------------------------------------------------
 
     def _affine(self, node: Node, index: int) -> tuple[list[_Edges], Tensor]:
-        """Edges from unit vectors, biases from zero. A tensor that is read twice has two edges (x + x is not 2x)."""
+        """Find edges by unit vectors, biases by zero; a tensor that is read twice has two edges (x + x is not 2x)."""
         carried = self._carried(node)
         zeros = [torch.zeros(self.values[name].shape, dtype=torch.float64) for name in carried]
 
@@ -193,11 +196,11 @@ class _Enumerator:
         return edges, bias
 
     def _carried(self, node: Node) -> list[str]:
-        """The data that a node reads, once for every time it reads it."""
+        """Return the data that a node reads, once for every time it reads it."""
         return [name for name in references_in(node.arguments) if name in self.net.carries_data]
 
     def _activated(self, node: Node, function: PiecewiseLinear) -> _Edges:
-        """One edge a neuron, of the steepest slope; its activation says which side of zero it is on."""
+        """Return one edge for each neuron, of the steepest slope; its activation says on which side of zero it is."""
         (name,) = self._carried(node)
         x = self.values[name].flatten()
         below, above = function.slopes[0], function.slopes[-1]  # a homogeneous one has no kink but at zero
@@ -207,7 +210,8 @@ class _Enumerator:
         return _Edges(name, every, every, torch.full((len(x),), weight, dtype=torch.float64), active.double())
 
     def _selected(self, node: Node, index: int, result: Tensor) -> list[_Edges]:
-        """An edge of weight one from every candidate; active from the first whose value was selected."""
+        """Return an edge of weight one from every candidate; active from the first whose value was selected."""
+        # Ties need a rule: two active edges would count the selected value twice.
         members = self._candidates(node, index, result)
         taken = torch.zeros(result.numel(), dtype=torch.bool)
         edges = []
@@ -221,7 +225,7 @@ class _Enumerator:
         return edges
 
     def _candidates(self, node: Node, index: int, result: Tensor) -> list[tuple[str, Tensor, Tensor]]:
-        """For each tensor that is read, pairs (v, u): neuron v selects among neurons u of that tensor.
+        """Return pairs (v, u) for each tensor that is read: neuron v selects among neurons u of that tensor.
 
         All n neurons get values of their own, 1 to n, and what v gives tells which of them it has selected. Handing the
         values on in a circle, n times, changes the order of any set of neurons by a rotation at a time, so that each
@@ -246,7 +250,8 @@ class _Enumerator:
         return members
 
     def _run(self, node: Node, index: int, inputs: list[Tensor]) -> Tensor:
-        """One result of a node, flattened, for one tensor for every time that it reads data."""
+        """Compute one result of a node, flattened, from one tensor for every time that it reads data."""
+        # References are resolved in the order of `_carried`, so each time data is read the next tensor is handed out.
         upcoming = iter(inputs)
 
         def lookup(name: str) -> Any:
@@ -262,17 +267,21 @@ class _Enumerator:
         return _Paths(v, torch.full_like(v, -1), bias[v], one, bias[v].abs() ** self.q)
 
     def _continued(self, edges: _Edges, bias: Tensor, incoming: Tensor) -> _Paths:
-        """Every path that ends at u, followed by the edge u → v."""
+        """Continue every path that ends at u by the edge u → v."""
+        # Paths are sorted by their ends, so those that end at u lie side by side, from first[u] on. Every edge is
+        # repeated once for each of them.
         table, v, u = self.paths[edges.source, 0], edges.v, edges.u
         order = torch.argsort(table.end, stable=True)
         count = torch.bincount(table.end, minlength=self.values[edges.source].numel())
         first = torch.cumsum(count, 0) - count
         repeats = count[u]
+        # Checked before anything of that size is allocated.
         if int(repeats.sum()) > self.limit:
             raise InvalidInput(f"the network has more than {self.limit:,} paths")
         edge = torch.repeat_interleave(torch.arange(len(v)), repeats)
         within = torch.arange(len(edge)) - torch.repeat_interleave(torch.cumsum(repeats, 0) - repeats, repeats)
         path, end = order[first[u[edge]] + within], v[edge]
+        # Π(θ,p,q)^q by recursion: |b_v|^q + ‖θ^{→v}‖_q^q times that of the path to u (thesis, Definition 3.3.1).
         product = bias[end].abs() ** self.q + incoming[end] * table.product[path]
         phi, active = table.phi[path] * edges.weight[edge], table.active[path] * edges.active[edge]
         return _Paths(end, table.start[path], phi, active, product)

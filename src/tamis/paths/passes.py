@@ -1,4 +1,4 @@
-"""Forward passes over a network on magnitudes, in numbers of any size.
+"""Forward passes over a network on magnitudes run here, in numbers of any size.
 
 Every operation is linear in its data and in its weights, and adds nothing negative. So it runs once, as it is, where
 float64 holds everything at once, and on parts of the data and parts of the weights where it does not (see `Scaled`).
@@ -65,7 +65,7 @@ def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> li
 
 
 def adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
-    """Nodes that add something fixed and not zero, in any of several sets of weights."""
+    """Return the nodes that add something fixed and not zero, in any of several sets of weights."""
 
     def adds(value: Any) -> bool:
         if isinstance(value, (list, tuple)):
@@ -83,7 +83,7 @@ def adding_nodes(net: Network, *weights: Mapping[str, Any]) -> frozenset[str]:
 
 
 class Operation:
-    """One node with the magnitudes of its weights, ready for data.
+    """An operation is one node with the magnitudes of its weights, ready for data.
 
     Args:
         net: the network.
@@ -104,7 +104,7 @@ class Operation:
         self.addends = self._fixed_tensors(self.op.addends)
 
     def magnitude(self, data: Lookup, adds: bool) -> Scaled:
-        """The operation on |θ|^q (thesis, Theorem 3.1.1); without what it adds, unless it `adds`."""
+        """Run the operation on |θ|^q (thesis, Theorem 3.1.1), without what it adds unless it `adds`."""
         inputs = {name: data(name) for name in self.data}
         roundings = max(each.roundings for each in inputs.values())
         if not self.op.grows:
@@ -117,11 +117,11 @@ class Operation:
         return split_into_parts(self._terms(inputs, adds), roundings + powers)
 
     def change(self, data: Lookup, adds: bool) -> Scaled:
-        """The operation on data where its weights are changes of weights: one without factors lets no data through."""
+        """Run the operation with changes of weights as its weights; one without factors lets no data through."""
         return self.magnitude(data if self.factors else _nothing(data), adds)
 
     def reach(self, data: Lookup) -> Scaled:
-        """For each output neuron the largest value among those that feed it."""
+        """Return the largest value among those that feed each output neuron."""
         inputs = {name: data(name) for name in self.data}
         terms = [(self.op.reach(self._call(values, {})), exponent) for values, exponent in align_parts(inputs)]
         roundings = max(each.roundings for each in inputs.values())
@@ -130,12 +130,12 @@ class Operation:
     # -- all at once, where float64 holds everything ------------------------------------------------------------------
 
     def _at_once(self, inputs: Mapping[str, Scaled], adds: bool, roundings: float) -> Scaled | None:
-        """The operation in one go, or None where something might have left float64's range that matters."""
+        """Run the operation in one go; None where something that matters might have left float64's range."""
         aligned = _aligned(inputs)
         if aligned is None or (adds and abs(aligned[1]) > FURTHEST):
             return None
         values, exponent = aligned
-        one = math.ldexp(1.0, -exponent) if adds else 0.0
+        one = math.ldexp(1.0, -exponent) if adds else 0.0  # the number 1 in the units of the data
         result = self._run(values, self._watched, one)
         seen = extent(result)
         if not seen.zeros and seen.low >= LOWEST and seen.high <= HIGHEST:
@@ -147,7 +147,7 @@ class Operation:
         return None
 
     def _fit(self, values: Mapping[str, Any], one: float) -> bool:
-        """Whether all products of data, weights and numbers are normal numbers."""
+        """Return whether all products of data, weights and numbers are normal numbers."""
         data = [extent(value) for value in values.values()]
         if all(each.high == 0 for each in data) and not one:  # zeros stay zeros, unless 0 · ∞ was among the products
             return all(each.high < math.inf for each in self._factor_extents)
@@ -161,7 +161,7 @@ class Operation:
 
     @cached_property
     def _watched(self) -> dict[str, Any]:
-        """|θ|^q, watched; an additive term that is left out is not."""
+        """Return |θ|^q, watched; an additive term that is left out is not."""
         fixed = {name: self.weights[name] for name in self._fixed}
         for name in self.factors + self.addends:
             powered = fixed[name] if self.q == 1 else fixed[name].pow_(self.q)
@@ -178,7 +178,7 @@ class Operation:
         return [self._extent(name) for name in self.addends] + [Extent(each, each, False) for each in numbers]
 
     def _extent(self, name: str) -> Extent:
-        """Between which numbers |θ|^q lies; from |θ|, whose power may have underflowed."""
+        """Return the numbers between which |θ|^q lies, from |θ|, since the power may have underflowed."""
         found = extent(self._watched[name] if self.q == 1 else self.weights[name])
         if self.q == 1 or not found.high:
             return found
@@ -187,10 +187,12 @@ class Operation:
     # -- part by part -------------------------------------------------------------------------------------------------
 
     def _terms(self, inputs: Mapping[str, Scaled], adds: bool) -> list[Part]:
-        """What parts of the data and parts of the weights contribute to the result, each with its exponent."""
+        """Return what parts of the data and of the weights contribute to the result, each with its exponent."""
         self._check_numbers()
         fixed = {name: self.weights[name] for name in self._fixed}
         zeros = {name: map_tensors(torch.zeros_like, each.parts[0][0]) for name, each in inputs.items()}
+        # Linear in data and in each factor, the result is the sum over all choices of parts. What is added meets none
+        # of these, so it runs apart, on zeros.
         terms = []
         for values, exponent in align_parts(inputs):
             for chosen, shift in self._choices(self.factors):
@@ -201,7 +203,7 @@ class Operation:
         return terms
 
     def _choices(self, names: Sequence[str]) -> list[tuple[dict[str, Tensor], int]]:
-        """One part of each of these weights; numbers in their place need no parts."""
+        """Return all choices of one part of each of these weights; numbers in their place need no parts."""
         parts = [[(name, part, exponent) for part, exponent in self._parts(name)] for name in names]
         return [
             ({name: part for name, part, _ in choice}, sum(exponent for *_, exponent in choice))
@@ -209,7 +211,7 @@ class Operation:
         ]
 
     def _parts(self, name: str) -> list[Part]:
-        """|θ|^q in parts, watched."""
+        """Return |θ|^q in parts, watched."""
         weight = self.weights[name]
         if not math.isfinite(extent(weight).high):
             raise InvalidParameters(
@@ -248,26 +250,27 @@ class Operation:
         return [name for name in self.node.references if name not in self.net.carries_data]
 
     def _fixed_tensors(self, arguments: Sequence[str]) -> list[str]:
-        """Names of what is fixed among some arguments."""
+        """Return the names of what is fixed among some arguments."""
         named = references_in([self.node.arguments.get(argument) for argument in arguments])
         return [name for name in dict.fromkeys(named) if name not in self.net.carries_data]
 
     @cached_property
     def _numbers(self) -> list[float]:
-        """Numbers, not zero, that are written into the call and multiply data or are added to it."""
+        """Return the numbers, except zeros, that are written into the call and multiply data or are added to it."""
         named = (*self.op.multipliers, *self.op.addends, "alpha", "beta", "negative_slope")
         values = [self.node.arguments.get(name) for name in named]
         return [value for value in values if isinstance(value, (int, float)) and value]
 
 
 def powered(scaled: Scaled, q: float) -> list[Part]:
-    """The q-th power of weights, part by part; a power of two that is not whole goes into the values."""
+    """Raise weights to the q-th power, part by part; a power of two that is not whole goes into the values."""
     if q == 1:
         return list(scaled.parts)
     if q > LARGEST_POWER:
         raise InvalidInput(f"weights as far from 1 as these need q ≤ {LARGEST_POWER}, got q = {q:g}")
     result: list[Part] = []
     for value, exponent in scaled.parts:
+        # (m · 2^e)^q = m^q · 2^(qe): m^q does not underflow, and qe stays an exponent, of any size.
         mantissa, own = torch.frexp(value)
         power = (own + exponent).double() * q
         whole = torch.floor(power).long()
@@ -279,13 +282,13 @@ def powered(scaled: Scaled, q: float) -> list[Part]:
 
 
 def ones_input(net: Network) -> dict[str, Tensor]:
-    """The input full of ones, in float64, where the parameters are."""
+    """Return inputs full of ones, in float64, on the device of the parameters."""
     shapes = zip(net.inputs, net.input_shapes, strict=True)
     return {name: torch.ones(shape, dtype=torch.float64, device=net.device) for name, shape in shapes}
 
 
 def gather(net: Network, outputs: Mapping[str, Scaled]) -> tuple[Tensor, Tensor, float]:
-    """Mantissas and exponents of all output neurons, (batch, neurons), batch 1 where there is none; and roundings."""
+    """Return mantissas, exponents and roundings of all output neurons, (batch, neurons), batch 1 without one."""
     each = [outputs[name].unpacked() for name in net.output_names]  # one that is returned twice counts twice
     rows = [[part.reshape(len(part) if net.batched else 1, -1) for part in pair] for pair in each]
     mantissas, exponents = (torch.cat(list(side), 1) for side in zip(*rows, strict=True))
@@ -293,7 +296,7 @@ def gather(net: Network, outputs: Mapping[str, Scaled]) -> tuple[Tensor, Tensor,
 
 
 def _aligned(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
-    """All data at one exponent, if that takes no large step."""
+    """Bring all data to one exponent; None where that takes a large step."""
     if any(len(each.parts) > 1 for each in inputs.values()):
         return None
     parts = {name: each.parts[0] for name, each in inputs.items()}
@@ -315,7 +318,7 @@ def _within(seen: Extent, reach: int) -> bool:
 
 
 def _power(value: float, q: float) -> float:
-    """The power of a positive number, which is never 0."""
+    """Return a power of a positive number, which is never 0, even where float64 underflows."""
     try:
         return max(value**q, math.ulp(0.0))
     except OverflowError:
