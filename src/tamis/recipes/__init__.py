@@ -1,4 +1,4 @@
-"""Recipes: chains of steps in a YAML file, run one after the other, and the search for one that fits a budget."""
+"""A recipe is a chain of steps in a YAML file; a budget asks for a search for the network that fits it."""
 
 from tamis.recipes.catalogue import Entry as Entry
 from tamis.recipes.catalogue import entry_named as entry_named

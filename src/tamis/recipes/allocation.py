@@ -1,4 +1,4 @@
-"""Which layer becomes what: the options of every layer, and the allocations that buy most for their bytes."""
+"""An allocation chooses one option for every layer; the useful ones save the most error for their bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, order=True)
 class Choice:
-    """What a layer's weight becomes.
+    """A choice says what a layer's weight becomes.
 
     Attributes:
         levels: how many; 0: real numbers, as it is.
@@ -40,7 +40,7 @@ CHOICES = (
 
 @dataclass(frozen=True)
 class Option:
-    """A choice for a layer, with its bytes in a file and the squared change of the outputs that it alone causes."""
+    """An option is a choice for a layer, with its bytes in a file and the squared change of outputs it alone causes."""
 
     choice: Choice
     bytes: int
@@ -48,7 +48,7 @@ class Option:
 
 
 def list_allocations(options: Mapping[str, Sequence[Option]]) -> list[dict[str, Option]]:
-    """List which options to take, from the fewest bytes to the most; each step saves the most cost for its bytes.
+    """List allocations from the fewest bytes to the most, each step taking the largest saving of cost per byte.
 
     Only the lower convex hull of each layer's (bytes, cost) matters; the edges of all hulls together are taken in the
     order of cost saved for a byte. So each allocation is the best of its size among all mixtures, up to the gaps
@@ -75,7 +75,7 @@ def list_allocations(options: Mapping[str, Sequence[Option]]) -> list[dict[str, 
 
 
 def _hull(options: Sequence[Option]) -> list[Option]:
-    """Compute the lower convex hull, from the fewest bytes on, as long as costs go down."""
+    """Compute the lower convex hull of (bytes, cost), from the fewest bytes on, as long as costs go down."""
     hull: list[Option] = []
     for option in sorted(options, key=lambda each: (each.bytes, each.cost)):
         if hull and option.cost >= hull[-1].cost:

@@ -1,4 +1,4 @@
-"""A budget instead of knobs: so many bytes, or so many different answers, and a search for what fits it."""
+"""A budget limits the bytes of a file, or the answers that may differ, and a search finds the network that fits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STARTS: list[list[dict[str, Any]]] = [
 
 
 class Budget(Step):
-    """What a file may cost: bytes, or answers that differ. It runs after the steps, as one more."""
+    """A budget says what a file may cost: bytes, or answers that differ. It runs as one more step, after all others."""
 
     not_after: ClassVar[Mapping[str, str]] = {"quantize": QUANTIZED, "binarize": BINARY, "kronecker": FACTORS}
 

@@ -1,4 +1,4 @@
-"""The search for a network that fits a budget: few are made whole, those that their layers' options promise most of."""
+"""The search for a budget builds only the few networks that look best by the measured options of their layers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def open_trials(starts: Sequence[Sequence[Step]], state: State, context: Context
 def fit_bytes(starts: Sequence[Sequence[Step]], state: State, context: Context, target: int) -> Compressed:
     """Find the network that answers most like the original on the held-out data, among files of at most so many bytes.
 
-    Numbers of different answers that chance may have set apart, by a standard deviation at most, count as equal: of
-    those networks, it is the one whose outputs moved least, which few inputs already tell well.
+    Counts of different answers that lie within one standard deviation of the least count as equal. Among those
+    networks, the one whose outputs moved least is taken: a few inputs already measure that well.
 
-    How large a file will be is guessed from the bytes of its layers, and the guess is corrected by what the first
-    networks that are made come out to be.
+    The size of a file is predicted from the bytes of its layers. The sizes of the first networks that are made correct
+    the prediction.
 
     Args:
         starts: chains of steps, each of which is tried first.
@@ -62,7 +62,7 @@ def fit_bytes(starts: Sequence[Sequence[Step]], state: State, context: Context, 
 
 
 def _approach(target: int, trials: Trials) -> None:
-    """Make the largest network that fits, or the smallest where none does."""
+    """Make the largest network that fits, or the smallest of all where none fits."""
     place = trials.largest_within(target - trials.fixed_bytes)
     for _ in range(MOST_CORRECTIONS):
         place = trials.largest_within(target - trials.overhead(place))

@@ -1,4 +1,4 @@
-"""The recipes that ship with tamis, by name."""
+"""The recipes that ship with tamis are found here by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHIPPED = Path(__file__).with_name("shipped")
 
 @dataclass(frozen=True)
 class Entry:
-    """A recipe that ships: its name, its file, and what the comment at its top says."""
+    """An entry is a recipe that ships, with its name, its file, and the comment at its top."""
 
     name: str
     path: Path
@@ -21,12 +21,12 @@ class Entry:
 
     @property
     def headline(self) -> str:
-        """The first sentence of the comment."""
+        """Return the first sentence of the comment."""
         return self.comment.split(". ", 1)[0].rstrip(".") + "."
 
 
 def shipped() -> list[Entry]:
-    """All recipes that ship with tamis, by name.
+    """List all recipes that ship with tamis, sorted by name.
 
     Example:
         >>> [entry.name for entry in shipped()][:3]
@@ -36,7 +36,7 @@ def shipped() -> list[Entry]:
 
 
 def entry_named(name: str) -> Entry:
-    """The recipe of this name that ships; InvalidInput if there is none."""
+    """Return the recipe of this name that ships, or raise InvalidInput if there is none."""
     entries = {entry.name: entry for entry in shipped()}
     if name in entries:
         return entries[name]
@@ -46,7 +46,7 @@ def entry_named(name: str) -> Entry:
 
 
 def recipe_path(given: str) -> Path:
-    """The file that a user means: a path, or the name of a recipe that ships."""
+    """Return the file that a user means by a path or by the name of a recipe that ships."""
     if "/" in given or given.endswith((".yaml", ".yml")):
         return Path(given)
     try:
@@ -56,7 +56,7 @@ def recipe_path(given: str) -> Path:
 
 
 def _comment(path: Path) -> str:
-    """The lines of comment at the top of a file, as one text."""
+    """Read the lines of comment at the top of a file as one text."""
     lines = path.read_text(encoding="utf-8").splitlines()
     top = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))
     return " ".join(line.lstrip("# ").rstrip() for line in lines[:top])

@@ -1,4 +1,4 @@
-"""`compress`: run a recipe, step by step, and leave the small file with its certificate, its report and its lock."""
+"""`compress` runs a recipe step by step, and leaves the small file with its certificate, its report and its lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each layer could become, and its cost in bytes and in outputs, measured on one walk over the data."""
+"""One walk over the data measures what each layer could become, and what that costs in bytes and in outputs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class MixedQuantizer:
         }
 
     def takes_rows(self, layer: Layer) -> bool:
-        """Gram matrices suffice."""
+        """Return False: Gram matrices suffice."""
         return False
 
     def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:

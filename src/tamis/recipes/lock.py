@@ -1,4 +1,4 @@
-"""recipe.lock.yaml: everything that is needed to repeat a run, and what it came out to be."""
+"""A lock file, recipe.lock.yaml, records everything that is needed to repeat a run, and its result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ABOUT_THE_MACHINE = ("versions", "threads")  # what may differ when a run is rep
 
 @dataclass(frozen=True)
 class Lock:
-    """The content of a lock file.
+    """A lock is the content of a lock file.
 
     Attributes:
         content: plain data: the recipe with every default, digests of the model and the data, versions, threads,
@@ -41,7 +41,7 @@ class Lock:
 
     @classmethod
     def of(cls, recipe: Recipe, net: Network, called: str, data: Splits, device: torch.device) -> Lock:
-        """Of a run that is about to begin."""
+        """Make the lock of a run that is about to begin."""
         return cls(
             {
                 "lock": VERSION,
@@ -61,7 +61,7 @@ class Lock:
 
     @classmethod
     def read(cls, path: Path) -> Lock:
-        """One that was written."""
+        """Read a lock file, or raise CorruptArtifact if it is none of this version."""
         content = Document.read(path).data
         if not is_lock(content):
             raise CorruptArtifact(
@@ -71,34 +71,37 @@ class Lock:
         return cls(content)
 
     def write(self, path: Path) -> None:
-        """As YAML, whole or not at all."""
+        """Write the lock as YAML, whole or not at all."""
         text = yaml.safe_dump(dict(self.content), sort_keys=False, allow_unicode=True, width=120)
         with replace_file(path) as part:
             part.write_text(HEADER + text, encoding="utf-8")
 
     @property
     def threads(self) -> int:
-        """How many threads torch computed with: another number may round otherwise."""
+        """Return how many threads torch computed with: another number may round sums differently."""
         return int(self.content["threads"])
 
     @property
     def requirements(self) -> Mapping[str, float]:
-        """What is required of the certificate, by argument; files from before it was written down have nothing."""
+        """Return what is required of the certificate, by argument; older lock files state nothing."""
         found: Mapping[str, float] = self.content.get("requirements", {})
         return found
 
     def requiring(self, requirements: Mapping[str, float | None]) -> Lock:
-        """With these requirements, and no others; None is none."""
+        """Return the lock with these requirements and no others; those that are None are left out."""
         asked = {name: value for name, value in requirements.items() if value is not None}
         return Lock({**self.content, "requirements": asked})
 
     def with_result(self, file: Path, notes: Mapping[str, Any]) -> Lock:
-        """With the file that came out, and what is known of a search that led there."""
+        """Return the lock with the file that the run made, and the notes of the search behind it."""
         found = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file), **notes}
         return Lock({**self.content, "result": found})
 
     def differs(self, other: Lock) -> str:
-        """In what two runs differ that make a network, beside versions and threads, in words; empty if in nothing."""
+        """Say in words how two runs differ in what makes a network; versions and threads do not count.
+
+        The text is empty if nothing differs.
+        """
         ignored = (*ABOUT_THE_MACHINE, "requirements", "result")
         mine, theirs = ({k: v for k, v in each.content.items() if k not in ignored} for each in (self, other))
         for each in (mine, theirs):
@@ -119,7 +122,7 @@ class Lock:
 
 
 def is_lock(content: Any) -> bool:
-    """Whether this is what a lock file says, and not a recipe."""
+    """Return whether this is the content of a lock file, and not a recipe."""
     return (
         isinstance(content, Mapping)
         and content.get("lock") == VERSION
@@ -132,7 +135,7 @@ def is_lock(content: Any) -> bool:
 
 
 def recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
-    """The recipe in a file, with the document that it stands in; of a lock file, that too."""
+    """Read the recipe in a file, with its document, and with the lock where the file is a lock file."""
     document = Document.read(path)
     if is_lock(document.data):
         part = document.below(("recipe",))
@@ -147,12 +150,12 @@ def recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
 
 
 def model_facts(net: Network) -> dict[str, str]:
-    """What says which network it is."""
+    """Return the digests that identify a network: of its graph, and of its values."""
     return {"graph": fingerprint(net), "values": fingerprint_of_values(net.params)}
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file's bytes."""
+    """Compute the sha256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The rules of which steps may follow which."""
+"""These rules say which steps may follow which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The folder that a run leaves: the small file, its certificate, its report, and last its lock file."""
+"""A run leaves a folder with the small file, its certificate, its report and, written last, its lock file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ELSEWHERE = "Name another folder as out=, or pass force=True to write over it"
 
 @dataclass(frozen=True)
 class Compression:
-    """What a run left.
+    """A compression is the result of a run: its files, and what they say.
 
     Attributes:
         folder: where small.tamis, certificate.json, report.html and recipe.lock.yaml are.
@@ -51,7 +51,7 @@ class Compression:
 
     @property
     def met(self) -> bool | None:
-        """Whether the certificate says what was required; None where nothing was."""
+        """Return whether the certificate says what was required; None where nothing was required."""
         return self.certificate.passed
 
 

@@ -1,4 +1,4 @@
-"""The plan of a run: steps one after the other; each finished one lies in a file, and is read from there."""
+"""A plan runs the steps one after the other; each finished step lies in a file, and is read from there."""
 
 from __future__ import annotations
 

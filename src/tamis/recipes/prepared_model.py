@@ -1,4 +1,4 @@
-"""The model that a run works on: its graph, its module, where it trains; and the checks before anything is written."""
+"""A prepared model has its graph, its module and its device, and is checked before anything is written."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tamis.training import check_fits
 
 @dataclass(frozen=True)
 class PreparedModel:
-    """A traced model.
+    """A prepared model is a traced model, ready for a run.
 
     Attributes:
         net: its graph.

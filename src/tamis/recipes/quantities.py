@@ -1,4 +1,4 @@
-"""Numbers as people write them in recipes: 80%, 200KB."""
+"""People write numbers in recipes as 80% or 200KB, and these functions read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PERCENT = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)\s*%")
 
 
 def as_bytes(value: Any) -> int:
-    """A number of bytes.
+    """Read a number of bytes, which may have a unit.
 
     Example:
         >>> as_bytes("200KB"), as_bytes("1.5 MiB"), as_bytes(4096)
@@ -30,7 +30,7 @@ def as_bytes(value: Any) -> int:
 
 
 def as_fraction(value: Any) -> float:
-    """A fraction, which may be written in per cent, or as a text, as options of a command are.
+    """Read a fraction, which may be written in per cent, or as a text, as options of a command are.
 
     Example:
         >>> as_fraction("1%"), as_fraction(0.05), as_fraction("0.05")
@@ -43,7 +43,7 @@ def as_fraction(value: Any) -> float:
 
 
 def without_percent(value: Any) -> Any:
-    """A text like "80%" as the fraction it stands for; anything else as it is.
+    """Convert a text like "80%" to the fraction it stands for; return anything else as it is.
 
     Example:
         >>> without_percent("80%"), without_percent(100)

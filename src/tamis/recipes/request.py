@@ -1,4 +1,4 @@
-"""The request of a user: a recipe, a lock file or a budget, and data, resolved into one complete recipe."""
+"""A request combines a recipe, a lock file or a budget with data into one complete recipe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IN_PYTHON = "given in Python"  # what a lock file says of data that has no name
 
 @dataclass(frozen=True)
 class GivenData:
-    """The data that was passed beside a recipe: names, samples, or nothing.
+    """Given data is what was passed beside a recipe: names, samples, or nothing.
 
     Attributes:
         train: the training data.
@@ -46,7 +46,7 @@ class GivenData:
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked to do.
+    """A request says what a run is asked to do.
 
     Attributes:
         recipe: with data and budget resolved.

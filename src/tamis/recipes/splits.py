@@ -1,4 +1,4 @@
-"""Training, search and certification data: three parts without a sample in common."""
+"""Data is split into parts for training, search and certification, without a sample in common."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tamis.training import Data, as_data
 
 @dataclass(frozen=True)
 class Splits:
-    """The parts of the data that a recipe names.
+    """Splits are the parts of the data that a recipe names.
 
     Attributes:
         train: what steps train on.
@@ -37,7 +37,7 @@ class Splits:
 
     @property
     def searched(self) -> Data:
-        """What is held out, for a search, which needs it."""
+        """Return the held-out data, or raise InvalidInput where there is none: a search needs it."""
         if self.held_out is None:
             raise InvalidInput("a search needs data to compare networks on: say which part of it is held_out")
         return self.held_out
@@ -77,7 +77,7 @@ def load_splits(
 
 
 def refuse_overlap(train: Data, test: Data) -> None:
-    """Raise InvalidInput where an input stands in both: what is certified on it would not hold for new ones."""
+    """Raise InvalidInput where an input is in both: a certificate on it would say nothing about new inputs."""
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         return  # of which a network takes one at most; whoever checks the inputs says which
     # As a network is fed with them, and as stored, where they are stored alike: another mean hides no equal one.
@@ -95,15 +95,15 @@ def refuse_overlap(train: Data, test: Data) -> None:
 
 
 def described(data: Data) -> dict[str, Any]:
-    """What says which data it is."""
+    """Return what identifies data: its name, its size and its digest."""
     return {"data": data.name, "samples": len(data), "sha256": data.digest()}
 
 
 def _as_fed(data: Data) -> list[Any]:
-    """A digest of each input, one for all that a network cannot tell apart."""
+    """Return a digest of each input as a network sees it: inputs that it cannot tell apart have the same one."""
     return data.sample_digests.tolist()
 
 
 def _as_stored(data: Data) -> list[Any]:
-    """A digest of each input's bytes."""
+    """Compute a digest of each input's bytes."""
     return [hashlib.sha256(sample.tobytes()).digest() for sample in data.inputs.contiguous().numpy()]

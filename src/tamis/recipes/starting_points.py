@@ -1,4 +1,4 @@
-"""The starting points of a budget's search: the network after each of a few chains of steps."""
+"""A budget's search starts from the networks that a few chains of steps make."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tamis.recipes.workspace import Workspace
 
 @dataclass(frozen=True)
 class Start:
-    """A network that levels are searched for.
+    """A start is a network for which a search looks for levels.
 
     Attributes:
         name: how it was made, in a few words.

@@ -1,4 +1,4 @@
-"""What goes from step to step of a recipe, and what a step may use."""
+"""A state goes from step to step of a recipe; a context holds what a step may use."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DELTA = 0.05  # the probability that any claim of a certificate may be wrong
 
 @dataclass(frozen=True)
 class State:
-    """A network on its way.
+    """A state is a network between two steps, with what later steps need to know of it.
 
     Attributes:
         small: as it is now; whatever a step makes can be saved as one `.tamis` file.
@@ -34,24 +34,24 @@ class State:
     module: nn.Module | None
 
     def trainable(self) -> nn.Module:
-        """A copy of the module with the weights of now."""
+        """Return a copy of the module with the current weights."""
         if self.module is None:
             raise InvalidInput("a program cannot be trained: give the model as a module")
         return self.small.apply_to(self.module)
 
     def trained(self, module: nn.Module, step: Mapping[str, Any]) -> State:
-        """With the weights of a module of the same architecture, which are what later steps refer to."""
+        """Return the state with the weights of a trained module of the same architecture, as the new reference."""
         network = self.small.network.with_weights_of(module)
         return self.renewed(Compressed(network, self.small.masks, [*self.small.recipe, step]))
 
     def renewed(self, small: Compressed) -> State:
-        """With another network, which is what later steps refer to."""
+        """Return the state with another network, which becomes the reference of later steps."""
         return replace(self, small=small, reference=small.network)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a step has beside the network.
+    """A context holds what a step may use beside the network.
 
     Attributes:
         original: the network as the user gave it, whose answers the small one's are compared with.

@@ -1,4 +1,4 @@
-"""The networks that a budget's search makes: each lies in a file with its figures, so that a kill loses none."""
+"""A trial is a network that a budget's search has made; its file and its figures survive a kill."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EVALUATED = 500  # samples at once
 
 @dataclass(frozen=True)
 class Trial:
-    """A network that was made, compared with the original on the held-out data.
+    """A trial is a network that was made and compared with the original on the held-out data.
 
     Attributes:
         start: what it was made of.
@@ -45,7 +45,7 @@ class Trial:
 
 
 class Trials:
-    """All networks that are made of one start; what was made once is read from its file.
+    """Trials are the networks that are made of one start; a network that was made before is read from its file.
 
     Args:
         start: the network to begin with.

@@ -1,4 +1,4 @@
-"""OUT/.tamis-compress: what a run has finished, so that a kill loses no step, and within a step no layer or epoch."""
+"""A run keeps its finished work in OUT/.tamis-compress, so that a kill loses no step, no layer and no epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = "step_[0-9][0-9]*_*"  # files and folders, all of a step
 
 
 class Workspace:
-    """The folder of one run inside its output folder.
+    """A workspace is the folder of unfinished work inside a run's output folder.
 
     Args:
         out: the output folder.

@@ -1,4 +1,4 @@
-"""A YAML document that knows where each part stands: errors name the file, line, column and key path."""
+"""A YAML document knows where each of its parts stands, so that errors name the file, line, column and key path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports for people to look at: `tamis.report(certificate, "report.html")`, and figures."""
+"""Reports and figures show people what a certificate says: `tamis.report(certificate, "report.html")`."""
 
 from __future__ import annotations
 

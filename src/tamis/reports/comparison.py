@@ -1,4 +1,4 @@
-"""Two networks side by side, before and after: what is counted, what the certificate counted, and what is measured."""
+"""A comparison puts two networks side by side, with what was certified, what is counted, and what is measured."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FEWEST_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, as people read it; `how` says where the numbers come from."""
+    """A row is one line of the table, as people read it; `how` says where the numbers come from."""
 
     name: str
     before: str
@@ -30,7 +30,7 @@ class Row:
 
 
 def certified_rows(content: Mapping[str, Any]) -> list[Row]:
-    """What a certificate alone says of both networks: their bytes, and their accuracies where labels were known."""
+    """Make the rows that follow from a certificate alone: bytes, and accuracies where labels were known."""
     sizes = content["network"]["bytes"], content["file"]["bytes"]
     how = "before: all parameters as they lie in memory; after: the file"
     rows = [Row("bytes", f"{sizes[0]:,}", f"{sizes[1]:,}", how)]
@@ -41,7 +41,7 @@ def certified_rows(content: Mapping[str, Any]) -> list[Row]:
 
 
 def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[Row]:
-    """What follows from the two networks: numbers, multiply-accumulates and bytes moved."""
+    """Make the rows that follow from the two networks: parameters, multiply-accumulates and bytes moved."""
     numbers, left = _numbers(original), _numbers(small.network, but_zeros=True)
     macs, useful = _multiplications(original, but_zeros=False), _multiplications(small.network, but_zeros=True)
     weights = sum(value.nbytes for value in original.params.values())
@@ -64,7 +64,7 @@ def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[
 
 
 def measured_rows(original: Network, small: Compressed, batch: int) -> list[Row]:
-    """Seconds and joules of both networks on this machine, run by torch in floats."""
+    """Measure seconds and joules of both networks on this machine, run by torch in floats."""
     networks = (original, small.network)
     before, after = (f"{1e3 * seconds:.3g} ms" for seconds in latencies(networks, batch))
     threads = torch.get_num_threads()
@@ -77,7 +77,10 @@ def measured_rows(original: Network, small: Compressed, batch: int) -> list[Row]
 
 
 def latencies(networks: tuple[Network, ...], batch: int) -> list[float]:
-    """The shortest time of each, taken in turns, since a machine is not equally fast from one second to the next."""
+    """Measure the shortest time of each network.
+
+    The networks take turns, since a machine is not equally fast from one second to the next.
+    """
     inputs = example_inputs(networks[0], batch)
     best = [math.inf] * len(networks)
     with torch.inference_mode():
@@ -94,7 +97,7 @@ def latencies(networks: tuple[Network, ...], batch: int) -> list[float]:
 
 
 def example_inputs(net: Network, batch: int) -> tuple[torch.Tensor, ...]:
-    """Inputs of the right shapes, seeded: noise, or zeros where they are no floats."""
+    """Draw seeded inputs of the right shapes: noise, or zeros where they are no floats."""
     draw = torch.Generator().manual_seed(0)
     made = []
     for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True):
@@ -110,9 +113,9 @@ def _numbers(net: Network, but_zeros: bool = False) -> int:
 
 
 def _multiplications(net: Network, but_zeros: bool) -> int:
-    """Multiply-accumulates for one input, or those of them whose weight is not zero.
+    """Count the multiply-accumulates for one input, or only those whose weight is not zero.
 
-    Every weight of a convolution or a linear layer is used equally often, so its zeros save their share.
+    A layer uses each of its weights equally often, so zeros save their share of its multiply-accumulates.
     """
     total = 0.0
     for operation in operations_of(net):
@@ -124,13 +127,13 @@ def _multiplications(net: Network, but_zeros: bool) -> int:
 
 
 def _left_out(net: Network) -> str:
-    """The operations that nobody counts, if there are any."""
+    """Name the operations whose multiply-accumulates are not counted; return an empty text if there are none."""
     unknown = dict.fromkeys(operation.op for operation in operations_of(net) if operation.macs is None)
     return f"; not counted: {', '.join(unknown)}" if unknown else ""
 
 
 def _activation_bytes(net: Network) -> int:
-    """Bytes that operations read and write for one input, their parameters aside."""
+    """Count the bytes that operations read and write for one input, without their parameters."""
     shapes = {node.name: node.shape for node in net.data_nodes if node.shape is not None}
     shapes |= dict(zip(net.inputs, net.input_shapes, strict=True))
     size = {name: math.prod(shape) * net.input_dtypes[0].itemsize for name, shape in shapes.items()}

@@ -1,5 +1,8 @@
-"""Drawings for a page: inline SVG that takes its colours from the page, with a title and a description for those who
-listen to it. Nothing is needed to draw them, and a drawing takes a few kilobytes."""
+"""Drawings are inline SVG that takes its colours from the page.
+
+Each has a title and a description for screen readers. Drawing needs no other package, and a drawing takes a few
+kilobytes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ MOST_TICKS = 6
 
 @dataclass(frozen=True)
 class Axis:
-    """Where numbers lie between two ends of a line.
+    """An axis maps numbers to places between two ends of a line.
 
     Attributes:
         low, high: the numbers at the ends; for logarithms, their powers of ten.
@@ -33,19 +36,19 @@ class Axis:
     def around(
         cls, values: Sequence[float], start: float, end: float, logarithmic: bool = False, from_zero: bool = False
     ) -> Axis:
-        """One on which all these values lie, with a little room beside them."""
+        """Make an axis on which all these values lie, with a little room beside them."""
         plain = [math.log10(value) for value in values] if logarithmic else list(values)
         low, high = min([*plain, 0.0] if from_zero else plain), max(plain)
         room = 0.04 * (high - low) or 0.5 * abs(high) or 1.0
         return cls(0.0 if from_zero and low == 0 else low - room, high + room, start, end, logarithmic)
 
     def at(self, value: float) -> float:
-        """The place of a number."""
+        """Return the place of a number."""
         plain = math.log10(value) if self.logarithmic else value
         return self.start + (plain - self.low) / (self.high - self.low) * (self.end - self.start)
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Round numbers on the axis and how they are written."""
+        """List round numbers on the axis, each with its label."""
         step = _round_step((self.high - self.low) / MOST_TICKS, whole=self.logarithmic)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         steps = [number * step for number in range(first, last + 1)]
@@ -55,7 +58,7 @@ class Axis:
 
 
 def _round_step(least: float, whole: bool) -> float:
-    """1, 2 or 5 times a power of ten, of at least this size."""
+    """Return the smallest 1, 2 or 5 times a power of ten that is at least this large; at least 1 if `whole`."""
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
     return max(step, 1.0) if whole else step
@@ -68,7 +71,7 @@ def _power_of_ten(power: int) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """A point with a name, which shows where it is pointed at; `kind` is the class that it is coloured by."""
+    """A point has a name, which appears under the pointer; `kind` is the class that colours it."""
 
     x: float
     y: float
@@ -78,7 +81,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Bars:
-    """One strip of a chart with a bar for each layer.
+    """A strip of a chart has a bar for each layer.
 
     Attributes:
         title: what the bars show, with the unit.
@@ -94,7 +97,7 @@ class Bars:
 
 
 def bar_strips(names: Sequence[str], strips: Sequence[Bars], title: str, description: str) -> str:
-    """Strips of bars, one below the other, which share one place for each name."""
+    """Draw strips of bars, one below the other, which share one place for each name."""
     each, gap = 84, 30
     height = len(strips) * (each + gap) + 20
     parts = []
@@ -125,7 +128,7 @@ def _strip(names: Sequence[str], strip: Bars, top: float, bottom: float) -> str:
 
 
 def cloud(x: Sequence[float], y: Sequence[float], xlabel: str, ylabel: str, title: str, description: str) -> str:
-    """Many points without names, on logarithmic axes."""
+    """Draw many points without names, on logarithmic axes."""
     height = 360
     across, up = _axes(x, y, height, True, True)
     dots = "".join(f"M{across.at(a):.1f} {up.at(b):.1f}h0" for a, b in zip(x, y, strict=True))
@@ -135,7 +138,7 @@ def cloud(x: Sequence[float], y: Sequence[float], xlabel: str, ylabel: str, titl
 def named_points(
     points: Sequence[Point], xlabel: str, ylabel: str, title: str, description: str, logarithmic_x: bool = False
 ) -> str:
-    """Points with names, and a line through those of the kind "front", from left to right."""
+    """Draw points with names, and a line through those of the kind "front", from left to right."""
     height = 360
     across, up = _axes([p.x for p in points], [p.y for p in points], height, logarithmic_x, False)
     front = sorted((p.x, p.y) for p in points if "front" in p.kind)
@@ -170,7 +173,7 @@ def _frame(across: Axis, up: Axis, xlabel: str, ylabel: str) -> str:
 
 
 def _svg(height: float, title: str, description: str, parts: Sequence[str]) -> str:
-    """The drawing; those who listen to it hear the title and the description, and none of the numbers at the axes."""
+    """Wrap the parts into one drawing; a screen reader reads its title and description, not the numbers at the axes."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(f"{title}. {description}")}">'
         f"<title>{escape(title)}</title>{''.join(parts)}</svg>"
@@ -192,7 +195,7 @@ def _rectangle(x: float, top: float, width: float, bottom: float, kind: str, nam
 
 
 def _short(value: float) -> str:
-    """A number at an axis: three digits, and a letter for thousands and more."""
+    """Write a number at an axis with three digits, and a letter for thousands and more."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
             return f"{value / size:.3g} {unit}"

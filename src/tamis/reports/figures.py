@@ -1,4 +1,4 @@
-"""Figures, drawn by matplotlib (`pip install tamis[plots]`) and written whole to an .svg, .png or .pdf file."""
+"""Figures are drawn by matplotlib (`pip install tamis[plots]`) and written whole to an .svg, .png or .pdf file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) -> dict[str, float]:
-    """A scatter plot of every weight's magnitude against its Φ-cost, one panel for each network (thesis, Figure 3.8).
+    """Plot every weight's magnitude against its Φ-cost, one panel for each network (thesis, Figure 3.8).
 
     Args:
         networks: by the titles of their panels.
@@ -56,7 +56,7 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
 
 
 def training_curves(curves: Curves, path: str | Path, dashed: Sequence[str] = ()) -> None:
-    """Accuracy against the epoch, a line for each name (thesis, Figure 3.7).
+    """Plot accuracy against the epoch, a line for each name (thesis, Figure 3.7).
 
     Args:
         curves: pairs of an epoch and an accuracy (a fraction) by name.
@@ -69,7 +69,7 @@ def training_curves(curves: Curves, path: str | Path, dashed: Sequence[str] = ()
 
 @dataclass(frozen=True)
 class Panel:
-    """A part of a figure with lines.
+    """A panel is a part of a figure with lines.
 
     Attributes:
         curves: points, x and y, by name.
@@ -89,7 +89,7 @@ class Panel:
 
 
 def line_panels(panels: Sequence[Panel], path: str | Path) -> None:
-    """Lines in one panel or in several, side by side.
+    """Plot lines in one panel or in several, side by side.
 
     Args:
         panels: from left to right.
@@ -119,7 +119,7 @@ def line_panels(panels: Sequence[Panel], path: str | Path) -> None:
 
 
 def some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor], most: int) -> tuple[Tensor, Tensor]:
-    """Evenly chosen weights with a magnitude and a cost above zero."""
+    """Choose evenly among the weights whose magnitude and cost are above zero; return both for at most `most`."""
     x = torch.cat([magnitudes[name].double().flatten() for name in magnitudes])
     y = torch.cat([costs[name].flatten() for name in magnitudes])
     positive = ((x > 0) & (y > 0)).nonzero().flatten()

@@ -1,4 +1,4 @@
-"""What became of each layer of a network: its weights, zeros, bits, bytes and error."""
+"""For each layer of a network, these figures say what became of it: weights, zeros, bits, bytes and error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tamis.artifact import Compressed, File, errors_of, stored_bytes
 
 @dataclass(frozen=True)
 class Layer:
-    """One parameter of more than one dimension, before and after.
+    """A layer is one parameter of more than one dimension, before and after.
 
     Attributes:
         name: as the user's state_dict has it.
@@ -29,17 +29,17 @@ class Layer:
 
     @property
     def bits(self) -> float:
-        """In the file, for each weight."""
+        """Return how many bits each weight takes in the file, on average."""
         return 8 * self.after / max(self.weights, 1)
 
     @property
     def sparsity(self) -> float:
-        """The part that is zero."""
+        """Return the fraction of weights that is zero."""
         return self.zeros / max(self.weights, 1)
 
 
 def layers_of(small: Compressed, file: str | Path | File) -> tuple[Layer, ...]:
-    """The layers of a small network that was read from a file, in their order.
+    """List the layers of a small network that was read from a file, in their order.
 
     Example:
         >>> layers_of(tamis.load("small.tamis", net), "small.tamis")[0].bits

@@ -1,4 +1,4 @@
-"""A picture of a run of the online learner, beside experts and the bound.
+"""These panels show a run of the online learner, beside experts and the bound.
 
 Reference: chee2021xnor.
 """
@@ -13,7 +13,7 @@ from tamis.reports.figures import Panel
 
 
 def online_panels(found: Mapping[str, Mapping[str, Any]], title: str = "") -> list[Panel]:
-    """Draw what `tamis.bayes.compute_curves` gives: the losses so far, and the likeliest architectures.
+    """Make two panels of what `tamis.bayes.compute_curves` gives: losses so far, and the likeliest architectures.
 
     Args:
         found: the curves.

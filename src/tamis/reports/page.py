@@ -1,4 +1,4 @@
-"""`report`: one page about a certificate, in one file that needs nothing else, for people to look at."""
+"""`report` writes one page about a certificate, for people to look at, in one file that needs nothing else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MOST_POINTS = 2_000  # of the cloud, so that the page stays small
 
 @dataclass(frozen=True)
 class Candidate:
-    """A small network that was tried on the way to the one in the report.
+    """A candidate is a small network that was tried on the way to the one in the report.
 
     Attributes:
         name: how it was made, in a few words.
@@ -116,7 +116,7 @@ def report(
 
 @dataclass(frozen=True)
 class Figure:
-    """A drawing and what is written below it."""
+    """A figure is a drawing with its title and its caption."""
 
     title: str
     svg: str
@@ -132,7 +132,7 @@ def _same_network(content: Mapping[str, Any], net: Network) -> None:
 
 
 def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], file: str | Path | None) -> File:
-    """The small network's file, if it is the one that was certified."""
+    """Read the small network's file, or raise InvalidInput if it is not the one that was certified."""
     name = content["file"]["name"]
     if file is None:
         if isinstance(certificate, Certificate):
@@ -146,7 +146,7 @@ def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], 
 
 
 def _about_networks(net: Network, small: Compressed, file: File, batch: int) -> dict[str, Any]:
-    """Everything that can be said once the networks themselves are there."""
+    """Collect everything that the page says only where the networks themselves are given."""
     layers = layers_of(small, file)
     return {
         "more_rows": [*counted_rows(net, small, file.nbytes), *measured_rows(net, small, batch)],
@@ -182,7 +182,7 @@ def _layer_figure(layers: Sequence[Layer]) -> Figure:
 
 
 def _cost_figure(net: Network) -> list[Figure]:
-    """Magnitudes against Φ-costs, where the network has path-norms and prunable weights."""
+    """Draw magnitudes against Φ-costs, where the network has path-norms and prunable weights."""
     title = "Magnitude against Φ-cost"
     try:
         names = candidates(net).names
@@ -206,7 +206,7 @@ def _cost_figure(net: Network) -> list[Figure]:
 
 
 def _front(tried: Sequence[Candidate], by: str) -> Figure:
-    """Bytes against quality of all that were tried."""
+    """Draw bytes against quality of all candidates that were tried."""
     title = "What was tried"
     best = on_pareto_front([(each.nbytes, -each.quality) for each in tried])
     points = [
@@ -224,7 +224,7 @@ def _front(tried: Sequence[Candidate], by: str) -> Figure:
 
 
 def _as_line(step: Mapping[str, Any]) -> str:
-    """A step of the recipe in one line; what it says of each layer is in the chart."""
+    """Write a step of the recipe in one line, without what it says of each layer: that is in the chart."""
     settings = {name: value for name, value in step.items() if name not in ("step", "layers")}
     return ", ".join([str(step.get("step")), *(f"{name} {_plain(value)}" for name, value in settings.items())])
 
@@ -235,7 +235,7 @@ def _plain(value: Any) -> str:
 
 
 def headline(content: Mapping[str, Any]) -> str:
-    """How much smaller the file is, in words."""
+    """Say in words how much smaller the file is."""
     before, after = content["network"]["bytes"], content["file"]["bytes"]
     if after > before:
         return f"{after:,} bytes: more than the {before:,} before"
@@ -243,7 +243,7 @@ def headline(content: Mapping[str, Any]) -> str:
 
 
 def _check_command(content: Mapping[str, Any], certificate: str | Path | Certificate, file: str | Path | None) -> str:
-    """The command that checks the certificate; with the names of the one that issued it, if it was a command."""
+    """Write the command that checks the certificate, with the names of the issuing command, if there was one."""
     stated, small = Path("CERTIFICATE.json"), Path(content["file"]["name"])
     if not isinstance(certificate, Certificate):
         stated = Path(certificate)

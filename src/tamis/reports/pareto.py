@@ -1,4 +1,4 @@
-"""The Pareto front: the candidates that no other one beats."""
+"""The Pareto front holds the candidates that no other candidate beats."""
 
 from __future__ import annotations
 

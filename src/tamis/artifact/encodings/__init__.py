@@ -1,10 +1,10 @@
-"""Encodings: exact ways of storing one tensor, of which a file takes the shortest for each.
+"""An encoding is an exact way of storing one tensor; a file takes the shortest one for each tensor.
 
 To add one, write an `Encoding` and give it to `tamis.register_encoding`; `tamis.testing.check_encoding` checks it. Its
-`encode` says what is stored, or None for a tensor that it cannot give back bit for bit, with its mask and its codes.
-Its `decode` gives them back from that, and trusts nothing: what it reads may have been forged. What those that ship
-store is described in docs/format.md. An encoding keeps its name and meaning for ever, since files out there name it;
-one that must change becomes a new one.
+`encode` returns what to store, or None for a tensor that it cannot give back bit for bit, with its mask and its codes.
+Its `decode` gives them back, and trusts nothing: the parts may have been forged. docs/format.md describes what the
+shipped encodings store. An encoding keeps its name and meaning for ever, since existing files name it; an encoding that
+must change becomes a new one.
 """
 
 from tamis.errors import InvalidInput
@@ -41,7 +41,7 @@ SHIPPED = frozenset(ENCODINGS)
 
 
 def register_encoding(encoding: Encoding) -> Encoding:
-    """Let files store tensors in yet another way, where it is shorter than all others.
+    """Register another encoding, which files then use for each tensor that it stores in the fewest bytes.
 
     A file that has such a tensor can only be read where the encoding is registered, too; without it, the reader says
     which one is missing.

@@ -1,4 +1,4 @@
-"""Asymmetric numeral systems (ANS): symbols of known frequencies as 32-bit words, close to their entropy.
+"""Asymmetric numeral systems (ANS) code symbols of known frequencies as 32-bit words, close to their entropy.
 
 A state x, at first 2³², takes the symbols from the last to the first. With frequencies f that sum to 2²⁴ and
 F_s = Σ_{r<s} f_r, a symbol s turns x into
@@ -8,11 +8,11 @@ F_s = Σ_{r<s} f_r, a symbol s turns x into
 after the lower 32 bits of x were put out if x ≥ 2⁴⁰ f_s. What is left of x follows at the end, in two words, the lower
 first. A reader begins at the end and undoes each step: s is the symbol for which F_s ≤ x mod 2²⁴ < F_s + f_s, and x
 becomes f_s ⌊x / 2²⁴⌋ + x mod 2²⁴ − F_s, to which a word is added below if it is less than 2³². After the last symbol, x
-is 2³² again and no word is left; else the words were no row of so many symbols. Where only one symbol occurs, there are
-no words.
+is 2³² again and no word is left; otherwise the words do not code so many symbols. Where only one symbol occurs, there
+are no words.
 
-All of it is integer arithmetic, and the words do not depend on who does it: the extension where it is built, else the
-package constriction where it is installed, else Python, slowly.
+All of it is integer arithmetic, so every implementation writes the same words: the extension where it is built, else
+the package constriction where it is installed, else Python, slowly.
 
 Reference: bamler2022constriction.
 """
@@ -83,7 +83,7 @@ def compress(symbols: Array, freqs: Array) -> Array:
 
 
 def most_words(count: int) -> int:
-    """Bound the words that so many symbols can take: no frequency is below 1, and the state takes two words."""
+    """Compute an upper bound on the words for so many symbols: no frequency is below 1, and the state takes two."""
     return 3 + count * (PRECISION + 1) // 32
 
 
@@ -112,7 +112,7 @@ def decompress(words: Array, freqs: Array, count: int) -> Array:
 
 
 def decompress_digits(words: Array, freqs: Array, lookup: Array, digits: Array) -> None:
-    """Write the digits that the symbols of a row of words stand for, one symbol's after the other's.
+    """Decompress a row of words, and write the digits that its symbols stand for, symbol by symbol.
 
     Args:
         words, freqs: as `decompress` takes them.
@@ -131,7 +131,7 @@ def decompress_digits(words: Array, freqs: Array, lookup: Array, digits: Array) 
 
 
 def check_length(words: int, count: int) -> None:
-    """Refuse more words than so many symbols can take."""
+    """Raise CorruptArtifact for more words than so many symbols can take."""
     if words > most_words(count):
         raise CorruptArtifact(f"has an entropy-coded row of {words} words for {count} symbols")
 
@@ -147,7 +147,7 @@ def _check_sound(sound: bool, count: int) -> None:
 
 
 def _look_up(symbols: Array, lookup: Array, digits: Array) -> None:
-    """Write a row of digits for each symbol; block by block, since numpy makes integers of eight bytes of them."""
+    """Write a row of digits for each symbol, block by block, since numpy converts indices to 8-byte integers."""
     for start in range(0, len(symbols), BLOCK):
         digits[start : start + BLOCK] = lookup.take(symbols[start : start + BLOCK], axis=0)
 

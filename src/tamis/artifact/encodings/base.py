@@ -1,4 +1,4 @@
-"""The interface of an encoding, and the bits that it works on."""
+"""Every encoding has this interface, and works on the bits of a tensor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOCK = 1 << 16  # entries to compare at a time: intermediate results stay in th
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """A tensor with its mask and its codes.
+    """A decoded tensor comes with its mask and its codes.
 
     Attributes:
         tensor: contiguous, on the CPU.
@@ -37,7 +37,7 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Encoded:
-    """The stored parts of one tensor.
+    """An encoded tensor is a set of parts that a file stores.
 
     Attributes:
         parts: tensors, by names made of the letters a to z.
@@ -52,18 +52,18 @@ class Encoded:
 
     @property
     def nbytes(self) -> int:
-        """The size of the parts in bytes."""
+        """Return the size of the parts in bytes."""
         return sum(part.nbytes for part in self.parts.values())
 
     def require(self, parts: Collection[str], parameters: Collection[str] = ()) -> None:
-        """Refuse parts and parameters that are not exactly those named."""
+        """Raise CorruptArtifact unless the parts and parameters are exactly those named."""
         for kind, found, wanted in (("parts", self.parts, parts), ("parameters", self.parameters, parameters)):
             if set(found) != set(wanted):
                 raise CorruptArtifact(f"has the {kind} {sorted(found)!s:.200} where {sorted(wanted)} belong")
 
 
 class Encoding(ABC):
-    """An exact way of storing a tensor: what `encode` makes of it, `decode` turns back into the same bits.
+    """An encoding stores a tensor exactly: `decode` turns what `encode` made back into the same bits.
 
     Its mask and its codes come back as well, the codes with the index 0 for what the mask does not keep.
     """

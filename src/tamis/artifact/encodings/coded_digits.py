@@ -1,4 +1,4 @@
-"""Digits 0 … base − 1 as an entropy-coded row of bytes: a table of how often each occurs, then the words of ans.py.
+"""A row of coded digits, 0 … base − 1, is a table of how often each occurs, then the words of ans.py, as bytes.
 
     2 bytes     T − 1, where T ≤ base is the length of the table
     1 byte      the width of its entries, 1 or 2
@@ -28,7 +28,7 @@ SLACK = 1e-3  # relative; the estimate of a row's length is nearer to it than th
 
 
 def to_row(digits: Array, base: int, room: int) -> Array | None:
-    """The entropy-coded row, or None if it would take more than `room` bytes.
+    """Code digits as an entropy-coded row; return None if it would take more than `room` bytes.
 
     Args:
         digits: integers 0 … base − 1 in a row.
@@ -54,12 +54,12 @@ def to_row(digits: Array, base: int, room: int) -> Array | None:
 
 
 def room(count: int, base: int) -> Array:
-    """Memory for this many digits, of a base up to 16, and for those that the last symbol is filled up with."""
+    """Allocate memory for this many digits, of a base up to 16, and for those that fill up the last symbol."""
     return np.empty(count + -count % _group(base), dtype=np.uint8)
 
 
 def from_row(row: Array, count: int, base: int, out: Array | None = None) -> Array:
-    """The digits that `to_row` wrote, in the dtype of `Codes`.
+    """Decode the digits that `to_row` wrote, in the dtype of `Codes`.
 
     Nothing larger than the row and the digits is made, whatever the row says.
 
@@ -98,7 +98,7 @@ def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int)
 
 
 def _parted(row: Array, base: int, symbols: int) -> tuple[Array, Array]:
-    """The table and the words of a row of so many symbols."""
+    """Split a row of so many symbols into its table and its words, or raise CorruptArtifact if it is none."""
     length = 1 + int.from_bytes(row[:2].tobytes(), "little")
     width = int(row[2]) if len(row) >= HEAD else 0
     end = HEAD + length * width
@@ -112,7 +112,7 @@ def _parted(row: Array, base: int, symbols: int) -> tuple[Array, Array]:
 
 
 def _group(base: int) -> int:
-    """How many digits make a symbol."""
+    """Return how many digits make a symbol."""
     size = 1
     while base ** (size + 1) <= 256:
         size += 1
@@ -121,13 +121,13 @@ def _group(base: int) -> int:
 
 @cache
 def _digits_of_symbols(base: int) -> Array:
-    """Of each symbol, its digits in a row."""
+    """Return a table with the digits of each symbol in a row."""
     size = _group(base)
     return (np.arange(base**size)[:, None] // base ** np.arange(size) % base).astype(np.uint8)
 
 
 def _symbols(digits: Array, base: int) -> Array:
-    """Symbols of the digits, the last one filled up with zeros."""
+    """Combine the digits into symbols, the last one filled up with zeros."""
     if base in packing.WHOLE:  # the same bytes
         return packing.pack(digits, base)
     size = _group(base)
@@ -138,7 +138,7 @@ def _symbols(digits: Array, base: int) -> Array:
 
 
 def _counts(symbols: Array, alphabet: int) -> Array:
-    """How often each symbol occurs; block by block, since numpy makes integers of eight bytes of them first."""
+    """Count how often each symbol occurs, block by block, since numpy first converts them to 8-byte integers."""
     extension = dispatch.native()
     if extension is not None and alphabet <= 256:
         tally = np.zeros(256, dtype=np.uint64)
@@ -151,13 +151,13 @@ def _counts(symbols: Array, alphabet: int) -> Array:
 
 
 def _digit_counts(occurring: Array, base: int, size: int) -> Array:
-    """How often each digit occurs in symbols that occur so often."""
+    """Count how often each digit occurs, from how often each symbol does."""
     cube = occurring.reshape((base,) * size)
     return sum(cube.sum(axis=tuple(other for other in range(size) if other != axis)) for axis in range(size))
 
 
 def _table(counts: Array, width: int) -> Array:
-    """Counts in proportion, so that the largest fits the width; what occurs is at least 1."""
+    """Scale counts so that the largest fits the width, and keep those that are not 0 at 1 or more."""
     most, largest = 256**width - 1, int(counts.max())
     kept = counts[: int(np.flatnonzero(counts)[-1]) + 1]
     scaled = kept if largest <= most and width == 2 else (2 * kept * most + largest) // (2 * largest)
@@ -165,7 +165,7 @@ def _table(counts: Array, width: int) -> Array:
 
 
 def _weights(table: Array, base: int) -> list[int]:
-    """Of each symbol, the product of the weights of its digits."""
+    """Compute the weight of each symbol: the product of the weights of its digits."""
     single = table.tolist() + [0] * (base - len(table))
     weights = single
     for _ in range(_group(base) - 1):
@@ -174,7 +174,7 @@ def _weights(table: Array, base: int) -> list[int]:
 
 
 def _filled(symbols: Array, occurring: Array, counts: Array, base: int) -> tuple[Array, Array]:
-    """Symbols, and how often each occurs, with the most frequent digit instead of zeros in the last."""
+    """Fill up the last symbol with the most frequent digit instead of zeros; return symbols and their counts."""
     size, digit = _group(base), int(np.argmax(counts))
     missing = int(occurring.sum()) * size - int(counts.sum())
     if missing == 0 or digit == 0:
@@ -189,6 +189,6 @@ def _filled(symbols: Array, occurring: Array, counts: Array, base: int) -> tuple
 
 
 def _bits(tally: Array, freqs: Array) -> float:
-    """About how many bits the words take: Σ n_s log₂(2²⁴ / f_s)."""
+    """Estimate how many bits the words take: Σ n_s log₂(2²⁴ / f_s)."""
     occurs = tally > 0
     return float(np.sum(tally[occurs] * (ans.PRECISION - np.log2(freqs[occurs]))))

@@ -1,4 +1,4 @@
-"""The dense encoding: a tensor as it is."""
+"""The dense encoding stores a tensor as it is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tamis.errors import CorruptArtifact
 
 
 class Dense(Encoding):
-    """Store one part, `values`: the tensor itself."""
+    """A dense tensor has one part, `values`: the tensor itself."""
 
     name = "dense"
 

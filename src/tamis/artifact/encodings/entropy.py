@@ -1,4 +1,4 @@
-"""Indices, masks and integers by how often each occurs: entropy-coded rows in the place of plain ones."""
+"""The entropy encoding replaces rows of indices, masks and integers by shorter, entropy-coded rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ MOST_DISTINCT = 256
 
 
 class Entropy(Encoding):
-    """The parts of `levels` or `sparse`, with `codedindices` for `codes`, `codedmask` for the positions, or both.
+    """An entropy-coded tensor has the parts of `levels` or `sparse`, of which it replaces one or two.
 
-    Of integers without a mask, `table`, the values that occur, and `codedindices`. It accepts what it makes shorter
-    than all other encodings do, and nothing else.
+    `codedindices` stands for `codes`, and `codedmask` for the positions. Integers without a mask have `table`, the
+    values that occur, and `codedindices`. The encoding accepts only what it makes shorter than all others that ship do.
     """
 
     name = "entropy"
@@ -64,7 +64,7 @@ class Entropy(Encoding):
 
 
 def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
-    """Where a mask is true, as one part, and at least how many bytes that is shorter than the shortest plain one."""
+    """Code the positions of a mask as one part; return it with a lower bound on the bytes saved over plain codings."""
     row = mask.reshape(-1).numpy()
     least = positions.least_bytes(row)
     short = coded_digits.to_row(row.view(np.uint8), 2, least)
@@ -76,7 +76,7 @@ def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
 
 
 def _indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]:
-    """The indices that are kept, as one part, and how many bytes that is shorter than packed ones are."""
+    """Code the kept indices as one part; return it with the bytes saved over packed indices."""
     indices, levels = kept_indices(codes, mask), len(codes.levels)
     plain = packing.packed_size(len(indices), levels)
     short = coded_digits.to_row(indices, levels, plain - 1)

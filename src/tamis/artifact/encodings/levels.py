@@ -1,4 +1,4 @@
-"""The levels encoding: a quantized tensor as packed indices, levels, scales, and the positions that a mask keeps."""
+"""The levels encoding stores a quantized tensor as packed indices, levels, scales, and the positions that are kept."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from tamis.kernels import expand
 
 
 class Levels(Encoding):
-    """Store three parts: `codes`, the packed indices of the kept entries in C order; `levels` and `scales`, narrowed.
+    """A quantized tensor has three parts: `codes`, packed indices of kept entries in C order; `levels`; and `scales`.
 
-    A tensor with a mask has a fourth, as in `sparse`: the positions of what is kept.
+    Levels and scales are narrowed where possible. A tensor with a mask has a fourth part, as in `sparse`: the positions
+    of the kept entries.
     """
 
     name = "levels"
@@ -43,7 +44,7 @@ class Levels(Encoding):
 
 
 def kept_indices(codes: Codes, mask: Tensor | None) -> Array:
-    """Return the indices in a row, only of the kept entries where there is a mask."""
+    """Return the indices in a row; where there is a mask, only those of the kept entries."""
     indices: Array = codes.indices.reshape(-1).numpy()
     return indices if mask is None else indices.take(np.flatnonzero(mask.reshape(-1).numpy()))
 

@@ -1,4 +1,4 @@
-"""The narrow encoding: a tensor in a narrower floating-point type that holds every one of its values exactly."""
+"""The narrow encoding stores a tensor in a narrower floating-point type that holds each of its values exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SAMPLE = 4096
 
 
 class Narrow(Encoding):
-    """Store one part, `values`: the tensor in a narrower type."""
+    """A narrow tensor has one part, `values`: the tensor in a narrower type."""
 
     name = "narrow"
 

@@ -1,4 +1,4 @@
-"""Small natural numbers as bytes, the common case in one: 255 means "add 255 and go on"."""
+"""Natural numbers are written as bytes, small ones in one byte: 255 means "add 255 and go on"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = 1 << 16  # bytes that are read at a time: each becomes numbers of 8 byte
 
 
 def to_bytes(naturals: Array) -> Array:
-    """n becomes ⌊n / 255⌋ times the byte 255, then the byte n mod 255.
+    """Write each natural n as ⌊n / 255⌋ times the byte 255, then the byte n mod 255.
 
     Args:
         naturals: integers ≥ 0 in a row.
@@ -31,7 +31,7 @@ def to_bytes(naturals: Array) -> Array:
 
 
 def running_sums(coded: Array, plus: int = 0) -> Iterator[Array]:
-    """For each natural that `to_bytes` wrote, the sum of all up to it, as int64: one row of them after the other.
+    """Yield rows of running sums, int64: for each natural that `to_bytes` wrote, the sum of all up to it.
 
     Args:
         coded: the bytes.

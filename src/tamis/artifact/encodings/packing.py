@@ -1,4 +1,4 @@
-"""Indices of a few levels as bytes: five ternary digits in each where there are three levels, else fields of bits.
+"""Packing writes indices of a few levels as bytes: five ternary digits in each for three levels, else fields of bits.
 
     3 levels    a byte is d₀ + 3 d₁ + 9 d₂ + 27 d₃ + 81 d₄, of five indices one after the other
     M levels    ⌈log₂ M⌉ bits for each index, from the lowest bit of the first byte on; low bits come first
@@ -24,7 +24,7 @@ BLOCK = 1 << 14  # bytes, or groups of fields, at a time: what is made of them s
 
 
 def pack(indices: Array, levels: int) -> Array:
-    """The bytes of a row of indices.
+    """Pack a row of indices into bytes.
 
     Args:
         indices: uint8 or int32, each below `levels`.
@@ -51,7 +51,7 @@ def pack(indices: Array, levels: int) -> Array:
 
 
 def unpack(packed: Array, count: int, levels: int) -> Array:
-    """The indices that `pack` wrote, in the dtype of `Codes`; those of bit fields may be too large.
+    """Unpack the indices that `pack` wrote, in the dtype of `Codes`; bit fields may give indices beyond the levels.
 
     Args:
         packed: the bytes.
@@ -77,22 +77,22 @@ def unpack(packed: Array, count: int, levels: int) -> Array:
 
 
 def packed_size(count: int, levels: int) -> int:
-    """How many bytes so many indices take."""
+    """Return how many bytes so many indices take."""
     return -(-count // DIGITS) if levels == 3 else -(-count * _width(levels) // 8)
 
 
 def _width(levels: int) -> int:
-    """⌈log₂ levels⌉."""
+    """Compute ⌈log₂ levels⌉, the bits of a field."""
     return (levels - 1).bit_length()
 
 
 def _group(levels: int) -> tuple[int, int]:
-    """How many indices fill how many bytes: one byte of ternary digits, or as many bytes as a field has bits."""
+    """Return how many indices fill how many bytes: five one byte, or eight as many bytes as a field has bits."""
     return (DIGITS, 1) if levels == 3 else (8, _width(levels))
 
 
 def _filled(row: Array, size: int) -> Array:
-    """A row as groups of this size, zeros added to the last."""
+    """Split a row into groups of this size, and fill up the last with zeros."""
     return np.concatenate((row, np.zeros(-len(row) % size, dtype=row.dtype))).reshape(-1, size)
 
 
@@ -126,7 +126,7 @@ def _fields(groups: Array, dtype: np.dtype[np.generic]) -> Array:
 
 
 def _pieces(width: int) -> Iterator[tuple[int, int, int]]:
-    """For each of eight fields and each byte that it touches, by how many bits its lowest is above that byte's."""
+    """Yield, for each of eight fields and each byte that it touches, by how many bits it starts above the byte."""
     for entry in range(8):
         first = entry * width
         for byte in range(first // 8, (first + width - 1) // 8 + 1):

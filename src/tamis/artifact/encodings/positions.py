@@ -1,10 +1,10 @@
-"""Which entries of a tensor are kept, in C order, as bytes: three codings, each short for other masks.
+"""Three codings write which entries of a tensor are kept, in C order, as bytes; each is short for other masks.
 
     bitmask  a bit per entry, 1: kept; the first entry in the highest bit of the first byte; the last byte filled with 0
     gaps     for each kept entry, how many pruned ones stand between it and the kept one before it
     runs     lengths of runs, in turn of pruned and of kept entries; the first may be 0, the last is of kept ones
 
-What follows the last kept entry is pruned. Gaps and runs are written as naturals.py says.
+All entries after the last kept one are pruned. Gaps and runs are written as naturals.py says.
 
 A natural n takes ⌊n / 255⌋ + 1 bytes: at most n + 1, and at most n unless it is 0. A gap of n stands for n + 1 entries,
 so gaps never take more bytes than there are entries; of runs only the first may be 0, so they never take more than one
@@ -28,17 +28,17 @@ from tamis.errors import CorruptArtifact
 
 
 class Coding(ABC):
-    """A way of writing a flat mask as bytes."""
+    """A coding writes a flat mask as bytes."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def write(self, mask: Array) -> Array:
-        """The bytes of a flat boolean array."""
+        """Return the bytes of a flat boolean array."""
 
     @abstractmethod
     def read(self, coded: Array, entries: int) -> Array:
-        """The mask of this many entries, a flat boolean array."""
+        """Read the mask of this many entries, a flat boolean array."""
 
 
 class Bitmask(Coding):
@@ -104,7 +104,7 @@ CODINGS: dict[str, Coding] = {coding.name: coding for coding in (Bitmask(), Gaps
 
 
 def to_part(mask: Tensor) -> dict[str, Tensor]:
-    """Where a mask is true as one part, the shortest of all codings, named after it."""
+    """Write the positions where a mask is true as one part, by the shortest coding and under its name."""
     kept = mask.reshape(-1).numpy()
     coded = {name: coding.write(kept) for name, coding in CODINGS.items()}
     shortest = min(coded, key=lambda name: len(coded[name]))
@@ -112,16 +112,16 @@ def to_part(mask: Tensor) -> dict[str, Tensor]:
 
 
 def least_bytes(kept: Array) -> int:
-    """What none of the codings takes fewer bytes than, for a flat mask: a byte for each gap or run, or the bitmask."""
+    """Compute a lower bound on the bytes of every coding of a flat mask: a byte for each gap or run, or the bitmask."""
     changes = int(np.count_nonzero(kept[1:] != kept[:-1])) + bool(kept[:1].any())
     return min(-(-len(kept) // 8), int(np.count_nonzero(kept)), changes)
 
 
 def part_among(parts: Mapping[str, Tensor]) -> str | None:
-    """The name of the part that says what is kept, if there is one."""
+    """Return the name of the part that says what is kept; None if there is none."""
     return next((name for name in CODINGS if name in parts), None)
 
 
 def from_part(part: Tensor, name: str, entries: int) -> Array:
-    """The flat mask of this many entries that `to_part` wrote under this name."""
+    """Read the flat mask of this many entries that `to_part` wrote under this name."""
     return CODINGS[name].read(flat_bytes(part, name), entries)

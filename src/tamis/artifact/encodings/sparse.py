@@ -1,4 +1,4 @@
-"""The sparse encoding: the kept entries of a masked tensor, and their positions."""
+"""The sparse encoding stores the kept entries of a masked tensor, and their positions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tamis.kernels import expand
 
 
 class Sparse(Encoding):
-    """Store two parts: `values`, narrowed where possible, in C order; and their positions, named after their coding."""
+    """A sparse tensor has two parts: `values`, narrowed where possible, in C order; and positions, named by coding."""
 
     name = "sparse"
 

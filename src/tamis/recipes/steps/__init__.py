@@ -1,4 +1,4 @@
-"""The steps of recipes, one in each file."""
+"""Each file of this package holds one step of recipes."""
 
 from tamis.recipes.steps.base import Section as Section
 

@@ -1,4 +1,4 @@
-"""What every step of a recipe is: settings that are checked, what may not come before it, and what it does."""
+"""A step of a recipe has checked settings, rules of what may not come before it, and a method that runs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FACTORS = "the factors of Kronecker-sparse layers are neither pruned nor quantiz
 
 
 def needs_all_weights(pruned: str) -> dict[str, str]:
-    """What may not come before a step that begins with every weight, in float; `pruned` says why it needs every one."""
+    """Say what may not come before a step that needs every weight, as a float; `pruned` says why it needs them all."""
     none_gone = {"prune": pruned, "l1inf": pruned, "search": pruned}
     return {**none_gone, "quantize": QUANTIZED, "binarize": BINARY, "kronecker": FACTORS}
 
@@ -27,20 +27,20 @@ def needs_all_weights(pruned: str) -> dict[str, str]:
 def key(settings: type, name: str, **constraints: Any) -> Any:
     """Make the field of a step that stands for a setting of a method: its default and its help are the setting's.
 
-    With `default=None` a recipe that leaves it out stays without it, and the method's own default holds: so are keys
-    that came later, since lock files and unfinished runs of before do not have them.
+    With `default=None`, a recipe that leaves the key out stays without it, and the method's own default applies. Keys
+    that were added later are made this way: older lock files and unfinished runs do not have them.
     """
     return Field(**{"default": default_of(settings, name), "description": help_of(settings, name), **constraints})
 
 
 class Section(BaseModel):
-    """A part of a recipe: nothing but known keys, of the right types."""
+    """A section is a part of a recipe, which takes known keys of the right types only."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Step(Section):
-    """A step. Its fields are what a recipe may say of it; those without a default it must.
+    """A step has fields that a recipe may set; the recipe must set those that have no default.
 
     Attributes:
         not_after: steps that may not come before this one, each with the reason.
@@ -60,15 +60,15 @@ class Step(Section):
 
     @abstractmethod
     def run(self, state: State, context: Context) -> State:
-        """Do it. What is passed in is left as it is."""
+        """Run the step, and return the new state; the state that is passed in is left as it is."""
 
     @property
     def rebuilds(self) -> bool:
-        """Return whether it rebuilds layers, so that its file is for another architecture."""
+        """Return whether the step rebuilds layers, so that its file is for another architecture."""
         from tamis.artifact import rebuilds_layers
 
         return rebuilds_layers([{"step": self.step}])
 
     def chosen(self) -> dict[str, Any]:
-        """Its settings but for those that are left at None."""
+        """Return the settings that are not None."""
         return self.model_dump(exclude={"step"}, exclude_none=True)

@@ -1,4 +1,4 @@
-"""binarize: signs for the weights and activations of most layers, trained in two stages."""
+"""The step binarize replaces the weights and activations of most layers by signs, and trains in two stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PRUNED = "pruned weights would come back: a binary weight is +1 or −1"
 
 
 class Binarize(TrainingStep):
-    """`tamis.binary.binarize` and `train_binary`, with one bit for each binary weight in the file."""
+    """This step runs `tamis.binary.binarize` and `train_binary`; a binary weight takes one bit in the file."""
 
     not_after: ClassVar[Mapping[str, str]] = needs_all_weights(PRUNED)
     renews: ClassVar[bool] = True

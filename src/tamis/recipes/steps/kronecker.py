@@ -1,4 +1,4 @@
-"""kronecker: products of sparse factors in the place of dense layers."""
+"""The step kronecker replaces dense layers by products of sparse factors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRUNED = "which entries are pruned would be lost in the factors"
 
 
 class Kronecker(Step):
-    """`tamis.kronecker.replace`, with the patterns that `tamis.kronecker.suggest` puts first for each layer."""
+    """This step runs `tamis.kronecker.replace` with the first patterns of `tamis.kronecker.suggest` for each layer."""
 
     not_after: ClassVar[Mapping[str, str]] = {
         "prune": PRUNED,

@@ -1,4 +1,4 @@
-"""l1inf: train with every hidden neuron's weights in an ℓ1 ball, which makes most of them zero."""
+"""The step l1inf trains with every hidden neuron's weights in an ℓ1 ball, which makes most of them zero."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class L1InfTraining(TrainingStep):
-    """Training with `tamis.l1inf.L1InfConstraint`; what the projection has made zero is pruned."""
+    """This step trains with `tamis.l1inf.L1InfConstraint`, and prunes what the projection has made zero."""
 
     not_after: ClassVar[Mapping[str, str]] = {
         "quantize": QUANTIZED,
@@ -62,7 +62,7 @@ class L1InfTraining(TrainingStep):
 
 
 def _zeros(constraint: L1InfConstraint, model: nn.Module, network: Network) -> Masks:
-    """What the projection has made zero, by the names of the network."""
+    """Return masks, by the names of the network, that keep what the projection has not made zero."""
     from tamis.artifact import Masks
 
     kept = {

@@ -1,4 +1,4 @@
-"""normalize: the same function with every hidden neuron's incoming weights of norm 1."""
+"""The step normalize gives every hidden neuron incoming weights of norm 1, and keeps the function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Normalize(Step):
-    """`tamis.normalize`: magnitudes then mean the same whatever scale each neuron was trained at."""
+    """This step runs `tamis.normalize`, so that magnitudes of different neurons can be compared."""
 
     not_after: ClassVar[Mapping[str, str]] = {"quantize": QUANTIZED, "binarize": BINARY}
     renews: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""prune: set the weights that matter least to zero."""
+"""The step prune sets the weights that matter least to zero."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _amount(value: Any) -> Any:
-    """A part of the weights, or one by layer."""
+    """Read how much to prune: one part of all weights, or one for each layer."""
     if isinstance(value, Mapping):
         return {name: _part(each) for name, each in value.items()}
     return _part(value)
@@ -31,7 +31,7 @@ def _part(value: Any) -> int | float:
 
 
 class Prune(Step):
-    """`tamis.prune`: by Φ-cost, by magnitude, at random, or by optimal brain surgeon."""
+    """This step runs `tamis.prune`: by Φ-cost, by magnitude, at random, or by optimal brain surgeon."""
 
     not_after: ClassVar[Mapping[str, str]] = {"binarize": BINARY, "kronecker": FACTORS}
 

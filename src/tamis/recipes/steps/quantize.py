@@ -1,4 +1,4 @@
-"""quantize: put weights on a few levels, layer by layer."""
+"""The step quantize puts weights on a few levels, layer by layer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Quantize(Step):
-    """`tamis.quantize`: what is pruned stays pruned, and the rest is fitted to the network as it was last trained.
+    """This step runs `tamis.quantize`: pruned weights stay pruned, and the rest is fitted to the last trained network.
 
-    Two of them may follow one another, with `include` and `exclude`, for other levels in other layers.
+    Two such steps may follow one another, with `include` and `exclude`, to give layers different levels.
     """
 
     not_after: ClassVar[Mapping[str, str]] = {"binarize": BINARY, "kronecker": FACTORS}

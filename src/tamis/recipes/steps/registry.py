@@ -1,4 +1,4 @@
-"""Every kind of step that a recipe may have, by name."""
+"""The registry lists every kind of step that a recipe may have, by name."""
 
 from __future__ import annotations
 

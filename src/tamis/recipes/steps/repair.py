@@ -1,4 +1,4 @@
-"""repair: refit what pruning and quantization have left to the network before them."""
+"""The step repair refits what pruning and quantization have left to the network before them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Repair(Step):
-    """`tamis.repair`: masks and levels stay; weights and scales are chosen anew, by least squares."""
+    """This step runs `tamis.repair`: masks and levels stay, and least squares chooses new weights and scales."""
 
     not_after: ClassVar[Mapping[str, str]] = {"binarize": BINARY, "kronecker": FACTORS}
     only_after: ClassVar[tuple[str, ...]] = ("prune", "l1inf", "search", "quantize")

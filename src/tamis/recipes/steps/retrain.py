@@ -1,4 +1,4 @@
-"""retrain: train what is left, with what is pruned held at zero."""
+"""The step retrain trains the weights that are left, and holds pruned weights at zero."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Retrain(TrainingStep):
-    """`tamis.training.train` on the training data; what is pruned stays pruned."""
+    """This step runs `tamis.training.train` on the training data; pruned weights stay pruned."""
 
     not_after: ClassVar[Mapping[str, str]] = {"quantize": QUANTIZED, "binarize": BINARY}
     renews: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""search: find which connections to keep, by training masks and weights together."""
+"""The step search finds which connections to keep, by training masks and weights together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRUNED = "it chooses among all connections, and some are pruned already"
 
 
 class Search(TrainingStep):
-    """`tamis.architecture.search`; the connections that go are pruned, and the others are to be trained."""
+    """This step runs `tamis.architecture.search`; it prunes connections, and a later step must train the rest."""
 
     not_after: ClassVar[Mapping[str, str]] = needs_all_weights(PRUNED)
     followed_by: ClassVar[tuple[str, str] | None] = (

@@ -1,4 +1,4 @@
-"""What the steps that train have in common: the settings of `tamis.training.train`."""
+"""All steps that train share the settings of `tamis.training.train`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class TrainingStep(Step):
-    """A step that trains; its settings are those of `tamis.training.Settings`."""
+    """A training step takes the settings of `tamis.training.Settings`."""
 
     trains: ClassVar[bool] = True
 
@@ -40,7 +40,7 @@ class TrainingStep(Step):
         return self
 
     def settings(self) -> Settings:
-        """As the training loop takes them."""
+        """Return the settings as the training loop takes them."""
         from tamis.training import Settings
 
         given = {name: getattr(self, name) for name in TrainingStep.model_fields if name != "step"}
