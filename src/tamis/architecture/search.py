@@ -101,6 +101,7 @@ def search(
     if folder is not None:
         choices = {"keep": keep, "gamma": float(gamma), "mask_rate": float(mask_rate), "spread": float(spread)}
         _check_same_search(folder, {**_describe_search(relaxed, data, settings), **choices}, team)
+        # After the check: the result of another search must not be returned as this one's.
         if (folder / RESULT_FILE).exists():
             return Architecture.load(folder / RESULT_FILE).with_seen(seen)
     search_masks = _SearchMasks(keep, gamma, mask_rate / settings.learning_rate)

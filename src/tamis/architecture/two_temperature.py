@@ -205,6 +205,7 @@ class TwoTemperature(nn.Module):
         crossed = {name: (before[name] > 0) & (w <= 0) for name, w in logits.items()}
         nearness = {name: w.masked_fill(~crossed[name], -math.inf) for name, w in logits.items()}
         for name, back in keep_largest(nearness, missing).items():
+            # Where fewer connections crossed than are missing, `keep_largest` also marks some that did not: they stay.
             logits[name].copy_(torch.where(back & crossed[name], before[name], logits[name]))
 
     def _check_finite(self) -> None:

@@ -84,6 +84,7 @@ class RoundJournal:
                 raise InvalidInput(f"{self.path} is the journal of another learner, or of one with another seed")
             kept = 0
         self._chain = _chain(head, bodies)
+        # Before anything is cut: a file whose rounds this learner cannot learn stays as it is.
         self._replay(bodies)
         self._cut(kept)
         if not kept:

@@ -55,6 +55,7 @@ def _rise(target: Target, population: Population, aims: Tensor, latent: Tensor) 
         energy = torch.zeros_like(population.energy)
         for aim, places in proposed.groups():
             energy[places] = target.energy(aim, latent[places, : target.space.count(target.space.structures[aim])])
+        # With all rounds, the population's energies are exact: reweighting and every accepted move keep them so.
         return energy, target.lam * (energy - population.energy)
     # The same rounds for both: their errors are nearly the same, and the difference has little of them left.
     terms = _terms(target, proposed)
@@ -74,6 +75,8 @@ def _terms(target: Target, population: Population) -> Tensor:
 def _log_prior_per_neighbour(space: Space) -> Tensor:
     """Compute log π(s) − log n(s) of each structure."""
     pairs = zip(space.structures, space.neighbours, strict=True)
+    # Hastings' correction: a structure with more neighbours proposes each of them less often. Without it, structures at
+    # the corners of the grid, which have few, would be visited too rarely.
     worth = [math.log(space.probabilities[each]) - math.log(max(1, len(beside))) for each, beside in pairs]
     return torch.tensor(worth, dtype=torch.float64)
 

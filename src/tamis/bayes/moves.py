@@ -125,10 +125,13 @@ class StepSizes:
         if steps is not None:
             # Steps that noise held back are adapted from what was really tried, so that they do not grow unseen.
             bolder = shorter * step[number] * math.exp(gain * (steps - LANGEVIN_ACCEPTANCE))
+            # `coordinate_steps` divides by the root of the curvature. Beyond this limit it would clamp even the
+            # stiffest coordinate, and the step could grow without any effect.
             step[number] = bolder.clamp(SMALLEST_STEP, LARGEST_STEP * math.sqrt(float(known[number].max())))
         if flips is not None:
             reserve[number] = (reserve[number] - gain * (flips - FLIP_ACCEPTANCE)).clamp(min=0.0)
         if curvature is not None:
+            # A mean that is NaN, because a slope overflowed, counts as the prior's curvature.
             seen = torch.nan_to_num(curvature.cpu(), nan=1.0).clamp(1.0, LARGEST_CURVATURE)
             known[number, : len(seen)].mul_(MEMORY).add_((1 - MEMORY) * seen)
         return replace(self, step=step, reserve=reserve, curvature=known)
@@ -294,6 +297,7 @@ def langevin(
     for _ in range(leapfrog):
         v = v - push * slope
         # The turn is the exact flow of the normal prior, so that only the data's energy has an error of discretisation.
+        # Signs stay at z. Their momenta turn with the others, but `real` leaves them out of the ratio below.
         u, v = torch.where(real, u * angle.cos() + v * angle.sin(), z), v * angle.cos() - u * angle.sin()
         height, slope = target.energy_and_gradient(state.number, u)
         v = v - push * slope
@@ -329,6 +333,7 @@ def flip(
     # Flipping s_i changes it by −2 s_i, so that λ s_i ∂_i h is half the rise of log-density to first order.
     logits = target.lam * z * state.gradient - reserve
     chosen = (torch.rand(z.shape, generator=generator, dtype=z.dtype).to(z.device) < logits.sigmoid()) & signs
+    # By the same rounds as `state`: the densities of both proposals must come from one and the same law.
     proposal = State.at(target, state.number, torch.where(chosen, -z, z))
     back = target.lam * proposal.latent * proposal.gradient - reserve
 

@@ -40,9 +40,11 @@ def train_offline(
     kinds = space.kinds(structure)
     behind = prior.sample_latent(kinds, 1, torch.Generator().manual_seed(seed))[0].to(device)
     signs = (kinds == SIGN).to(device)
+    # Signs begin near 0, where a few steps can still flip them.
     behind = torch.where(signs, behind * 0.1, behind).requires_grad_()
     optimizer = torch.optim.Adam([behind], lr=STEP)
     best, least = behind.detach().clone(), float("inf")
+    # One round more than steps, because a loss is known only after its step: the last weights are judged as well.
     for _ in range(steps + 1):
         weights = prior.weights(_pass_straight_through(behind, signs), kinds.to(device))
         loss = torch.stack([space.round_losses(structure, weights, x, y).sum() for _, x, y in rounds.stacks]).sum()

@@ -196,12 +196,14 @@ class OnlineLearner:
 
     def _learn(self, x: Tensor, y: Tensor) -> None:
         losses = self.posterior.round_losses(Rounds([x], [y], [0.0]))[:, 0]
+        # Under π_t, before this round's labels count: the theorems bound the sum of these means.
         expected = float((self.posterior.log_weights.exp() * losses).sum())
         weights = self.member.weights
         drawn = float(self.space.round_losses(self.member.structure, weights, x[None], y[None])[0])
         rounds = self._rounds.with_round(x, y, drawn)
         posterior = self.posterior.advance(rounds, self._generator, losses=losses)
         member = self._draw(posterior)
+        # Whatever may refuse the round is done: from here on the posterior and the lists change together.
         self.posterior, self._rounds = posterior, rounds
         self._expected.append(expected)
         self._members.append(member)

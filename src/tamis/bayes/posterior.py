@@ -181,6 +181,7 @@ class Posterior:
         population = self.population.select(places.to(self.log_weights.device))
         sizes, tally, sweep = self.step_sizes, Tally(), self.sampling.sweep_settings
         for _ in range(self.sampling.sweeps):
+            # Jumps come first: the weights that they draw from the prior are then moved towards the target.
             if len(self.space.structures) > 1:
                 population, accepted = jump(sweep.select_rounds(target, generator), population, generator)
                 tally.add("jumps", accepted, len(population))

@@ -60,6 +60,7 @@ class HeavyTailed:
 
     def log_density(self, w: Tensor) -> Tensor:
         """Compute the logarithm of the density at w, −∞ outside the support."""
+        # ∫₀^∞ (1 + w/τ)^−4 dw = τ/3, and twice that over both signs; `mass` accounts for the truncation at R.
         log_c = math.log((3 if self.positive else 1.5) / (self.tau * self.mass))
         inside = (w.abs() <= self.R) & (w >= 0) if self.positive else w.abs() <= self.R
         return torch.where(inside, log_c - 4 * torch.log1p(w.abs() / self.tau), -math.inf)
@@ -74,6 +75,7 @@ class HeavyTailed:
     def sample(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw independent float64 weights, exactly: |w| = τ((1 − mass · v)^(−1/3) − 1) for v uniform on [0, 1)."""
         share = torch.rand(shape, generator=generator, dtype=torch.float64)
+        # v < 1 strictly, so that no weight is infinite even where R is, and mass = 1.
         size = self.tau * torch.expm1(-torch.log1p(-self.mass * share) / 3)
         return size if self.positive else size * random_signs(shape, generator)
 

@@ -144,6 +144,7 @@ def run_online(
                 )
         for places in order[learner.rounds :]:
             x, y = stream.select(places)
+            # Recorded first: after a kill between the two, `RunLog` drops the record, and the round is played again.
             records.add(_record_round(learner, x, y))
             learn(x, y)
             if listen is not None:

@@ -190,6 +190,7 @@ class Space(ABC):
     def _places(self, structure: Structure) -> dict[tuple[str, int, int], Tensor]:
         names = self.split(structure, torch.arange(self.count(structure)))
         kinds = {block.name: block.kind for block in self.blocks(structure)}
+        # The number of axes is part of the key: only tensors with the same axes can be laid over each other.
         return {(name, kinds[name], places.dim()): places for name, places in names.items()}
 
 

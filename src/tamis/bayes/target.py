@@ -50,6 +50,7 @@ class Rounds:
         if self._stacks is None:
             sizes: dict[int, list[int]] = {}
             for number, labels in enumerate(self.labels):
+                # vmap needs tensors of one shape, so that mini-batches of each size make a stack of their own.
                 sizes.setdefault(len(labels), []).append(number)
             self._stacks = [
                 (
@@ -151,6 +152,8 @@ class Target:
         if not self.partial:
             return torch.zeros_like(change[:, 0])
         before = change.shape[1] - 1
+        # The last round is in every draw and adds no variance. The others already carry the factor `past`, so that the
+        # variance of their sum is their number times the variance among them.
         left_out = 1 - 1 / self.past  # the correction for draws without replacement
         return self.lam**2 / 2 * before * change[:, :-1].var(1) * left_out
 

@@ -53,6 +53,8 @@ class BitHandoff:
     def thresholds(self) -> tuple[Tensor, Tensor]:
         """Compute the τ and f with which the producer's output, before its bias, gives the reader's bits."""
         tau, flips = thresholds(self.reader)
+        # The search needs a function that never decreases. Where normalizations with a negative slope reverse the
+        # order, it runs over z = −y.
         bias, sign = self.producer.bias, torch.where(self.increasing, 1.0, -1.0)
 
         def through(z: Tensor) -> Tensor:

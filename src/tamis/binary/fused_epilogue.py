@@ -161,9 +161,11 @@ def _rewrite(
         layer = owner.get_submodule(str(total.layer.target))
         assert isinstance(layer, BinaryLayer)
         found[layer] = total.epilogue
+        # Where the sum stands, both of its terms are known; at the layer's own place the other one may not be yet.
         with graph.inserting_before(total.sum):
             call = graph.call_module(str(total.layer.target), (total.layer.args[0], total.other))
         (total.relu or total.sum).replace_all_uses_with(call)
+        # Readers first: fx refuses to erase a node that something still reads.
         for gone in (total.relu, total.sum, total.norm, total.layer):
             if gone is not None:
                 graph.erase_node(gone)

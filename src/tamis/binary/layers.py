@@ -335,6 +335,8 @@ def thresholds(layer: BinaryLayer) -> tuple[Tensor, Tensor]:
         t = t - layer.shift.detach().double()
     exact = -t / s
     near = exact.to(torch.promote_types(norm.weight.dtype, torch.float32))
+    # Rounded to nearest, `near` may lie on either side of the quotient: at most one step up gives the least number on
+    # the right side. For s < 0 the comparison is strict, so that the quotient itself does not count either.
     after = torch.nextafter(near, near.new_full((), math.inf))
     tau = torch.where(torch.where(s > 0, near.double() < exact, near.double() <= exact), after, near)
     return torch.where(s == 0, -math.inf, tau), torch.where(s == 0, t < 0, s < 0)

@@ -90,6 +90,7 @@ class PackedLayer(nn.Module):
     def give_bits(self, thresholds: Tensor, flips: Tensor, groups: int) -> None:
         """Give packed bits to the layer that reads the output, which has these τ and f, and so many groups."""
         self.out_thresholds, self.out_flips = thresholds, flips
+        # The thresholds are for the output before its bias (`BitHandoff.thresholds`), which must not be added, too.
         self.bias, self.out_groups = None, groups
         self.native.geometry = self.native.geometry._replace(out_groups=groups)
 

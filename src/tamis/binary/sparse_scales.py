@@ -76,7 +76,9 @@ def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
             left = _count(factor)
             shrunk = size - step * 4 * left / (tau * left + size.sum())
             largest = size == size.max()
+            # The largest scale is at most halved in a step, so that it never reaches 0 and the layer keeps an output.
             kept = torch.where(largest, torch.maximum(shrunk, size / 2), shrunk.clamp(min=0))
+            # The parameters carry signs, of which the scale takes the magnitude: shrinking must not change them.
             factor.copy_(kept.copysign(factor))
 
 

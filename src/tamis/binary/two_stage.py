@@ -102,6 +102,7 @@ def train_binary(
             device=device,
             progress=progress,
         )
+        # A second stage that was interrupted must not continue from another first stage.
         origin["what the first stage came to"] = _digest(begun.model)
         model, activations = with_binary_weights(begun.model), begun.history
     finished = train(

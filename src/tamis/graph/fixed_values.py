@@ -58,6 +58,7 @@ class FixedValues(Mapping[str, Any]):
                 if len(self.net.users[source]) == 1 or not isinstance(value, Tensor):
                     return value
                 known[source] = value
+            # `_product` writes to its factor, so that a value with several readers is never given away itself.
             return known[source].clone()
 
         node = self.net.node.get(name)

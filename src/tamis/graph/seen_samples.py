@@ -115,6 +115,7 @@ class SeenSamples:
 
     def count(self, digests: Array) -> int:
         """Return how many of these samples are remembered, each counted once."""
+        # By whole digests, not by cells: two samples that share a cell count as two.
         wanted = _cells(np.unique(digests))
         return int(np.isin(wanted, self.cells).sum())
 
@@ -122,6 +123,7 @@ class SeenSamples:
         """Return a set with at most this many samples."""
         if count >= len(self.cells):
             return self
+        # The first cell that is dropped becomes the limit, so that all samples below it are still remembered.
         return SeenSamples(self.cells[:count], int(self.cells[count]), self.purposes)
 
 

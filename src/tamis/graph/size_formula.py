@@ -64,6 +64,7 @@ def _is_arithmetic(node: ast.AST) -> bool:
 def _is_short(function: str, given: list[ast.expr]) -> bool:
     """Return whether the result has no more digits than memory can hold."""
     if function in POWERS:
+        # A power of a symbol stays a formula. A power of numbers is computed, and could have any number of digits.
         return len(given) == 2 and _is_symbol(given[0]) and _number(given[1]) <= LARGEST_POWER
     if function in ("Float", "RoundDecimal"):  # the second argument says how many digits
         return all(_number(each) <= MOST_DIGITS for each in given[1:])

@@ -238,6 +238,7 @@ def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
     first: dict[Any, str] = {}
     tied: dict[str, str] = {}
     for name, value in state.items():
+        # Tensors without entries may all have the same address, and would be taken for one.
         if not isinstance(value, Tensor) or value.numel() == 0 or value.layout != torch.strided:
             continue
         place = (
@@ -342,6 +343,7 @@ class _Builder:
         name = getattr(target, "__name__", str(target))
         if name.startswith(CHECKS):
             return
+        # `x[:]` is exported as a slice whose end is the largest integer.
         full_slice = target is aten.slice.Tensor and len(args) == 4 and args[2] == 0 and args[3] >= 2**62
         if target in IDENTITIES or full_slice:
             self.known[node.name] = args[0]
@@ -400,6 +402,7 @@ class _Builder:
 
     def _needed(self, outputs: tuple[Any, ...]) -> set[str]:
         """Return everything an output depends on."""
+        # Nodes are in topological order, so that one pass from the end reaches everything.
         needed = set(references_in(outputs))
         for node in reversed(self.nodes):
             if node.name in needed:

@@ -31,10 +31,12 @@ class Grid:
     def indices(self, z: Tensor) -> Tensor:
         """Return the indices of the nearest levels, the lower one halfway between two; axes are (…, neurons)."""
         scaled = (z / self.scales.double()).contiguous()  # torch warns of others
+        # The index is the number of middles below z, so that a z on a middle gets the lower of its two levels.
         return torch.bucketize(scaled, self.middles, out_int32=True)
 
     def values(self, indices: Tensor) -> Tensor:
         """Return the levels of these indices, as they are stored, in float64."""
+        # The product is rounded to the stored dtype first: the errors fed back must include that rounding.
         return (self.levels[indices] * self.scales).double()
 
 

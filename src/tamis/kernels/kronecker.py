@@ -57,6 +57,7 @@ def prepare(weight: Tensor, batch_last: bool) -> Callable[[Tensor], Tensor]:
     weight = weight.detach().resolve_neg().contiguous()
     shape, outputs = tuple(weight.shape), _sizes(weight.shape, False)[1]
     extension, kernel = _extension()
+    # The function and not its result: the user may change the number of threads between calls.
     multiply, threads = extension.kronecker_multiply, torch.get_num_threads
 
     def product(x: Tensor) -> Tensor:
@@ -129,6 +130,7 @@ def _with_rows_side_by_side(matrix: Tensor) -> tuple[Tensor, int]:
     """Return the matrix with contiguous rows, copied if need be, and the step between rows."""
     matrix = matrix.resolve_neg()  # torch negates some views, such as `z.conj().imag`, only when it reads them
     rows, columns = matrix.shape
+    # Rows that overlap, as those of `expand` do, are copied as well.
     if (columns > 1 and matrix.stride(1) != 1) or (rows > 1 and matrix.stride(0) < columns):
         matrix = matrix.contiguous()
     return matrix, matrix.stride(0) if rows > 1 else columns
@@ -166,6 +168,7 @@ def _multiply(x: Tensor, weight: Tensor, transposed: bool, batch_last: bool) -> 
 def _weight_gradient(x: Tensor, gradient: Tensor, shape: Sequence[int], batch_last: bool) -> Tensor:
     batch = x.shape[1] if batch_last else x.shape[0]
     if batch == 0:
+        # The sum over no vectors is 0, and memory that nobody writes to is not.
         return x.new_zeros(shape)
     result = _weight_gradient_fake(x, gradient, shape, batch_last)
     x, x_row = _with_rows_side_by_side(x)
@@ -237,6 +240,8 @@ def _save_sides(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward_of_gradient(ctx: Any, weight: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
     x, gradient = ctx.saved_tensors
+    # The weight gradient is bilinear in x and the gradient, so that its own gradients are products. `weight` is the
+    # gradient that arrives here, which has the shape of the weight.
     product, _ = _choose_products(weight)
     by_x = product(gradient, weight, True, ctx.batch_last) if ctx.needs_input_grad[0] else None
     by_gradient = product(x, weight, False, ctx.batch_last) if ctx.needs_input_grad[1] else None

@@ -66,11 +66,13 @@ def _medians(times: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def _time_on_gpu(tasks: Tasks, seconds: float) -> dict[str, float]:
+    # Twice the cache, so that writing it leaves none of a run's tensors there: each run begins from memory.
     scratch = torch.empty(2 * _cache_bytes(), dtype=torch.int8, device="cuda")
     for task in tasks.values():
         task()  # compiles what is to be compiled
     torch.cuda.synchronize()
     rate = _cycles_per_second()
+    # The device sleeps while Python launches a run. Otherwise short runs would be timed by how fast Python issues them.
     waits = {name: int(rate * min(AHEAD * _launch_seconds(task), LONGEST)) for name, task in tasks.items()}
 
     def one_round() -> list[tuple[str, EventPair]]:

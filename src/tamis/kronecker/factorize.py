@@ -154,6 +154,7 @@ def _split_all(W: Tensor, chain: tuple[Pattern, ...]) -> tuple[list[Tensor], tup
     """Return the factors from left to right, what each split discarded, and what lies outside the support."""
     rests = [chain[-1]]  # the patterns of K_ℓ…K_L, for ℓ = L, L−1, …, 2
     for pattern in reversed(chain[1:-1]):
+        # A chain of more than two factors is chainable here, so that every such product has a pattern again.
         rests.append(product(pattern, rests[-1]))
     factors: list[Tensor] = []
     discarded: list[float] = []
@@ -209,6 +210,7 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
         kept = min(rank, s.shape[1])
         # K₁ takes U alone, with orthonormal columns: what later splits discard is then orthogonal to what this one
         # discards, and squares of errors add up (see the module).
+        # Where a block has fewer singular values than its rank, the remaining columns and rows stay 0.
         columns[which[:, :kept]] = u[:, :, :kept].mT
         rows[which[:, :kept]] = s[:, :kept, None] * vh[:, :kept]
         discarded += _square(s[:, kept:])
@@ -236,6 +238,7 @@ def _extract_weight(matrix: Tensor, pattern: Pattern) -> Tensor:
 def _balance(factors: list[Tensor]) -> list[Tensor]:
     """Rescale factors to equal norms, with the same product, since small and large ones round and train worse."""
     norms = [float(torch.linalg.vector_norm(factor)) for factor in factors]
+    # With a factor of zeros the product is 0 whatever the others are, and it has no logarithm.
     if len(norms) == 1 or min(norms) == 0:
         return factors
     common = math.exp(sum(math.log(norm) for norm in norms) / len(norms))
@@ -252,6 +255,7 @@ def _refine(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], s
 
     def loss() -> Tensor:
         optimizer.zero_grad()
+        # Relative to ‖W‖², because the optimizer's tolerances are absolute.
         value = (target - _multiply_out(moving, chain)).abs().square().sum() / norm
         value.backward()
         return value

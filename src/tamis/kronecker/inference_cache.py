@@ -100,6 +100,7 @@ class _Prepared:
         if self.slice_length is None or len(x) <= self.slice_length:
             return self._multiply_slice(x, bias)
         parts = x.split(self.slice_length)
+        # The first slice is computed before the result is allocated, because it says which width and dtype come out.
         first = self._multiply_slice(parts[0], bias)
         y = first.new_empty((len(x), first.shape[1]))
         for place, part in zip(y.split(self.slice_length), parts, strict=True):
@@ -221,6 +222,7 @@ def _multiply_out(weights: Sequence[Tensor], patterns: Sequence[Pattern]) -> Ten
     wide = accumulation_dtype(dtype)
     whole = as_matrix(weights[-1].to(wide), patterns[-1])
     for weight, pattern in reversed(list(zip(weights[:-1], patterns[:-1], strict=True))):
+        # The columns of the product so far are a batch of vectors to the next factor on the left.
         whole = BMM.apply(whole, weight.to(wide), pattern, BATCH_LAST)
     return whole.to(dtype)
 

@@ -94,6 +94,7 @@ def _rank(chain: tuple[Pattern, ...], target: str) -> tuple[float, float, int, t
 
 def _chains(M: int, N: int, most: int, length: int) -> Iterator[tuple[Pattern, ...]]:
     """Yield every chain of `length` factors within a number of weights, from left to right."""
+    # Each factor but the last multiplies the number of chains by the number of ranks, so that longer chains try fewer.
     ranks = range(1, most + 1) if length == 2 else [2**power for power in range(most.bit_length())]
     yield from _extend_chain(_Beginning((), 1, M, M), N, most, length, ranks)
 
@@ -122,6 +123,7 @@ def _extend_chain(
         for step in _divisors(N // a):
             a_next = a * step
             for rank in ranks:
+                # rank · rows · a_next is a·b·c·d, the weights of this factor. Ranks ascend, so later ones fail as well.
                 if rank >= b or rank * rows * a_next > most:  # a square block of K_ℓ, or one too large
                     break
                 pattern = Pattern(a, b, rank * step, d)

@@ -222,6 +222,8 @@ def _prefer_in_half(pattern: Pattern, way: str, layout: str, even: bool) -> str:
         most = MOST_DENSE_ENTRIES + MORE_DENSE_ENTRIES[layout] * c
     else:
         most = MOST_DENSE["turned"]
+    # A dense product takes (ad)²bc multiplications, and a sparse one moves ad(b + c) numbers. Where their ratio,
+    # ad·bc/(b + c), is small, multiplying by the zeros takes less time than leaving them out.
     if a * d * b * c < most * (b + c):
         return "dense"
     return "bmm" if way == "rows" and last and _is_bmm_faster(pattern, 12) else "triton"

@@ -114,6 +114,7 @@ def contains_nonfinite(pending: Iterable[Tensor]) -> bool:
     devices: dict[torch.device, list[Tensor]] = {}
     for thresholds in pending:
         devices.setdefault(thresholds.device, []).append(thresholds)
+    # θ is never negative, so that a sum is NaN exactly where one of its terms is. It is one question to each device.
     return any(math.isnan(torch.cat(each).sum().item()) for each in devices.values())
 
 

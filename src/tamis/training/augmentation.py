@@ -42,6 +42,7 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) 
     top, left, flipped = draws.to(images.device)
     row, column = (torch.arange(size, device=images.device) for size in (height, width))
     rows = top + row
+    # Reading the columns of the crop from right to left mirrors it: shift and mirror are one gather.
     columns = left + torch.where(flipped == 1, width - 1 - column, column)
     pixels = rows[:, :, None] * (width + 2 * padding) + columns[:, None, :]  # places in a padded image, flattened
     padded = F.pad(images, (padding,) * 4).flatten(2)

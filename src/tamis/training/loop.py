@@ -188,6 +188,7 @@ class TrainingRun:
     def run_epoch(self, epoch: int) -> Epoch:
         """Go through the data once, and return the figures of the epoch."""
         began, settings, team = time.perf_counter(), self.settings, self.team
+        # All seeds depend on the epoch and not on what was drawn before, so that a resumed run draws the same numbers.
         seed_global_generators(derive_seed(settings.seed, epoch, "global", team.rank), team.device)
         # The order is the same in all processes, which share each batch; augmentation and dropout differ by rank.
         order = torch.Generator().manual_seed(derive_seed(settings.seed, epoch, "order"))
