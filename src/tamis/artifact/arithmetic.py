@@ -1,4 +1,4 @@
-"""Arithmetic coding of a self-delimiting message: a sender, a receiver, and a meter that measures without sending.
+"""Arithmetic coding of self-delimiting messages has a sender, a receiver, and a meter that measures without sending.
 
 A message is a row of bits that narrows an interval within [0, 1): what has the probability p keeps the fraction p of
 it. The shortest binary fraction whose continuations all stay inside is what is sent. The receiver goes the same way, so
@@ -82,7 +82,7 @@ class MessageWriter(Coder):
 
 
 class Sender(MessageWriter):
-    """Build a message."""
+    """A sender builds a message."""
 
     def __init__(self) -> None:
         self._marks: list[tuple[str, float]] = []
@@ -95,11 +95,12 @@ class Sender(MessageWriter):
 
     @property
     def information(self) -> float:
-        """The number of bits of the message so far, before its interval ends."""
+        """Return the number of bits of the message so far, before its interval ends."""
         return self._finished + WORD * (len(self._words) - 1) + WINDOW - math.log2(self._range)
 
     def choice(self, value: int, number: int) -> int:
         if number > 1:
+            # The remainder of this division belongs to no choice: a receiver refuses a code that points there.
             share = self._range // number
             self._low, self._range = self._low + value * share, share
             self._settle()
@@ -192,7 +193,7 @@ class Sender(MessageWriter):
 
 
 class Receiver(Coder):
-    """Read a message; whatever follows it is left alone."""
+    """A receiver reads a message, and leaves whatever follows it alone."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._start = data, 0
@@ -236,6 +237,7 @@ class Receiver(Coder):
         if count * _depth(base) > MOST_STEPS:
             length = self.natural(0)
             return coded_digits.from_row(np.frombuffer(self._aligned(length), dtype=np.uint8), count, base)
+        # The code is kept relative to `low`, so that carries, which only raise `low`, never reach it.
         low, size, code = self._low, self._range, self._code
         zeros, totals = [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
         only, top = _only_zero(base), 1 << _depth(base)
@@ -296,7 +298,7 @@ class Receiver(Coder):
 
 
 class LengthMeter(MessageWriter):
-    """Measure what a sender would send, in bits, without sending it."""
+    """A length meter measures what a sender would send, in bits, without sending it."""
 
     def __init__(self) -> None:
         self.bits = 0.0
@@ -369,7 +371,7 @@ def _only_zero(base: int) -> list[bool]:
 
 
 def _paths(base: int) -> list[list[tuple[int, int]]]:
-    """For each digit, the nodes that it passes and the bit that it takes at each, without those where it must be 0."""
+    """List, for each digit, the nodes it passes and the bit it takes at each, without nodes where it must be 0."""
     depth, only = _depth(base), _only_zero(base)
     paths = []
     for digit in range(base):
@@ -379,7 +381,7 @@ def _paths(base: int) -> list[list[tuple[int, int]]]:
 
 
 def _branch_bits(zeros: int, ones: int) -> float:
-    """−log₂ of the probability of so many zeros and ones by Krichevsky's and Trofimov's rule."""
+    """Compute −log₂ of the probability of so many zeros and ones by Krichevsky's and Trofimov's rule."""
     gamma = math.lgamma
     log = gamma(zeros + 0.5) + gamma(ones + 0.5) - gamma(zeros + ones + 1) - 2 * gamma(0.5)
     return -log / math.log(2)
@@ -390,7 +392,7 @@ def _fields_size(count: int, width: int) -> int:
 
 
 def _fields_to_bytes(row: Array, width: int) -> Array:
-    """The whole bytes of each number, all lowest ones first; then the bits that are left, packed."""
+    """Write the whole bytes of each number, all lowest ones first; then the bits that are left, packed."""
     planes = [(row >> np.uint64(8 * place) & np.uint64(255)).astype(np.uint8) for place in range(width // 8)]
     if width % 8:
         planes.append(packing.pack((row >> np.uint64(width // 8 * 8)).astype(np.uint8), 1 << width % 8))

@@ -57,7 +57,7 @@ class Codes:
 
     @property
     def bits(self) -> float:
-        """The bits of information in an index: log₂ M."""
+        """Return the bits of information in an index: log₂ M."""
         return math.log2(len(self.levels))
 
     def values(self, mask: Tensor | None = None) -> Tensor:

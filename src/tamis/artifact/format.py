@@ -91,6 +91,7 @@ def write(
         for block in ready.blocks():
             digest.update(block)
             file.write(block)
+        # The digest is that of the file with zeros here, so it can be filled in after all else is written.
         file.seek(CHECKSUM.start)
         file.write(digest.hexdigest().encode())
     return ready.nbytes
@@ -269,6 +270,7 @@ def _decode(
     path: Path, content: Array, expected: Mapping[str, tuple[Shape, torch.dtype]], threads: ThreadPoolExecutor
 ) -> Contents:
     described = _read_description(path, content, longest_description(expected))
+    # Before anything is decoded: from here on, shapes are those of the model, and bound what decoding allocates.
     _check_expected(path, described.claims, expected)
     pending = {name: _start_reading(described, name, threads) for name in described.claims}
     described.data.inflate()

@@ -48,7 +48,7 @@ MOST_SHARED = 1 << 20  # bytes of a part that is compared with all others: level
 
 @dataclass(frozen=True)
 class PackedFile:
-    """A file that is ready to be written: all its pieces, and its size.
+    """A packed file has all its pieces and its size, and is ready to be written.
 
     Attributes:
         head: its length field and header, with zeros for the checksum.
@@ -66,11 +66,11 @@ class PackedFile:
 
     @property
     def nbytes(self) -> int:
-        """The size of the file."""
+        """Return the size of the file."""
         return len(self.head) + _data_length(self.parts, self.tops) + len(self.description)
 
     def blocks(self) -> Iterator[bytes | memoryview]:
-        """The whole file, piece by piece."""
+        """Yield the whole file, piece by piece."""
         yield self.head
         for width in WIDTHS:
             for place in range(width - 1):

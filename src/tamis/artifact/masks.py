@@ -42,17 +42,17 @@ class Masks(Mapping[str, Tensor]):
 
     @property
     def total(self) -> int:
-        """The number of entries that have a mask."""
+        """Return the number of entries that have a mask."""
         return sum(mask.numel() for mask in self.values())
 
     @property
     def pruned(self) -> int:
-        """The number of pruned entries."""
+        """Return the number of pruned entries."""
         return self.total - sum(int(mask.count_nonzero()) for mask in self.values())
 
     @property
     def sparsity(self) -> float:
-        """The fraction of entries that is pruned."""
+        """Return the fraction of entries that is pruned."""
         return self.pruned / self.total if self.total else 0.0
 
     def __and__(self, other: Mapping[str, Tensor]) -> Masks:
@@ -77,6 +77,7 @@ class Masks(Mapping[str, Tensor]):
         """Raise InvalidParameters where a state_dict is not exactly +0.0 although it is pruned."""
         self._check({name: tuple(value.shape) for name, value in state.items()}, "the network")
         for name, mask in self.items():
+            # −0.0 equals 0 but has other bits, and a file stores pruned entries as +0.0.
             wrong = (state[name] != 0) | state[name].signbit()
             if (wrong & ~mask.to(wrong.device)).any():
                 raise InvalidParameters(

@@ -103,6 +103,8 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
     best: tuple[Trials, Trial] | None = None
     weights = 0  # of the best one, without what every file has beside them
     for trials in everything:
+        # Only allocations predicted to be no larger than the best so far are tried. Where the largest of them is not
+        # good enough, smaller ones are not expected to be, and this start is given up.
         high = len(trials) - 1 if best is None else trials.largest_within(weights)
         found = _smallest_good(trials, high, good)
         if found is not None and (best is None or trials.make(found).bytes < best[1].bytes):

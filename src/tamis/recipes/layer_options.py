@@ -101,6 +101,7 @@ def keep_largest(weight: Tensor, mask: Tensor | None, amount: float) -> Tensor:
         >>> keep_largest(torch.tensor([3.0, -1.0, 2.0, 0.5]), None, 0.5)
         tensor([ True, False,  True, False])
     """
+    # −1 puts what is pruned already behind every weight that is left, zeros among them.
     sizes = weight.abs() if mask is None else weight.abs().masked_fill(~mask, -1.0)
     left = weight.numel() if mask is None else int(mask.count_nonzero())
     keep = torch.zeros(weight.numel(), dtype=torch.bool, device=weight.device)

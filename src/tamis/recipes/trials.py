@@ -100,6 +100,7 @@ class Trials:
         )
         small = self._build(self.allocations[place], path.with_suffix("")).having_seen(self._searched)
         small.save(path)
+        # Figures follow the file: where they exist, both are whole, and the trial is not made again.
         different, moved = compare_on(self._context.data.searched, self._context.original, small.network)
         with replace_file(figures) as part:
             part.write_text(json.dumps({"bytes": small.nbytes, "different": different, "moved": moved}))

@@ -237,6 +237,7 @@ class _Session:
         """Certify and report on each that is picked; return how many networks the certificates pay for."""
         recipes = {place: self.sweep.space.recipe(rows[place].point) for place in picked}
         made = {place: self.evaluator.make(recipe) for place, recipe in recipes.items()}
+        # Before any of them sees the test data: a kill in between must not hide a comparison that was made.
         compared = self.study.note_certified([each.figures["sha256"] for each in made.values()])
         with reporting(self.progress, "certify", len(made)) as tell:
             for count, (place, each) in enumerate(made.items(), 1):

@@ -45,7 +45,7 @@ class Case:
 
     @cached_property
     def one_graph(self) -> bool:
-        """Whether both networks are the same operations with other weights, as a proof about weights needs it."""
+        """Return whether both networks have the same operations, with other weights: a proof about weights needs it."""
         return fingerprint(self.original) == fingerprint(self.small.network)
 
 

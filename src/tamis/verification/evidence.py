@@ -1,4 +1,4 @@
-"""`Evidence`: what two networks did on the same inputs, sample by sample, and the counts that claims rest on."""
+"""`Evidence` holds what two networks did on the same inputs, sample by sample, and counts what claims rest on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running both networks on the same samples, one pass of each, with everything measured on the way."""
+"""One pass of both networks over the same samples measures everything that claims need."""
 
 from __future__ import annotations
 
@@ -152,6 +152,7 @@ def _measure(original: Network, small: Network, batch: Batch, first: str) -> tup
     inputs = tuple(value.to(original.device) for value in batch.inputs)
     before, after = outputs_of(original, inputs, "original"), outputs_of(small, inputs, "small")
     for name, outputs in (("original", before), ("small", after)):
+        # Negated, so that NaN, which no comparison holds for, is refused as well.
         wrong = (~(outputs.abs() <= LARGEST_OUTPUT)).any(1).nonzero()
         if len(wrong):
             worst = float(outputs[int(wrong[0])].abs().max())

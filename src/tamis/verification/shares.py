@@ -1,4 +1,4 @@
-"""How the claims of a certificate share δ, so that all of them hold together with probability 1 − δ."""
+"""The claims of a certificate share δ, so that all of them hold together with probability 1 − δ."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def share_out(delta: float, kinds: Sequence[Kind], candidates: int = 1) -> dict[
         asked = {name: part / sum(asked.values()) for name, part in asked.items()}
     rest = delta * (1 - sum(asked.values())) / max(1, len(equal))
     shares = {name: delta * part for name, part in asked.items()} | dict.fromkeys(equal, rest)
+    # A union bound twice: over the claims of one network, and over all candidates.
     return {kind.name: shares.get(kind.name, 0.0) / candidates for kind in kinds}
 
 

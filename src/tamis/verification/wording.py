@@ -1,4 +1,4 @@
-"""How certificates write numbers: rounded so that "at most" stays true, in as few digits as possible."""
+"""Certificates write numbers in as few digits as possible, rounded so that "at most" stays true."""
 
 from __future__ import annotations
 

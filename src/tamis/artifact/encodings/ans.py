@@ -72,6 +72,7 @@ def compress(symbols: Array, freqs: Array) -> Array:
         used = extension.ans_compress(np.ascontiguousarray(symbols), freqs.astype(np.uint32), words)
         return words[:used].copy()
     ranks = (np.cumsum(freqs > 0) - 1).astype(np.int32)
+    # From the last block to the first: ANS is a stack, and a reader pops the first symbol first.
     blocks = (ranks[symbols[start : start + BLOCK]] for start in reversed(range(0, len(symbols), BLOCK)))
     if (library := _library()) is None:
         return _compress_slowly(blocks, shares)
@@ -191,6 +192,7 @@ def _compress_slowly(blocks: Iterator[Array], shares: Array) -> Array:
     for block in blocks:
         for symbol in reversed(block.tolist()):
             own = share[symbol]
+            # Putting out a word first keeps the new state below 2⁶⁴, as the other implementations need it.
             if state >> (64 - PRECISION) >= own:
                 words.append(state & WORD)
                 state >>= 32

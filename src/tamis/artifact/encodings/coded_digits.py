@@ -87,6 +87,7 @@ def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int)
     base = len(counts)
     filled, tally = _filled(symbols, occurring, counts, base)
     freqs = ans.frequencies(_weights(table, base))
+    # A row that is clearly too long is given up before it is compressed, which takes far longer than the estimate.
     if head + (1 - SLACK) * _bits(tally, freqs) / 8 - 16 > room:
         return None
     words = ans.compress(filled, freqs)

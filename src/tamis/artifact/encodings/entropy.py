@@ -67,6 +67,7 @@ def _positions(mask: Tensor) -> tuple[dict[str, Tensor], int]:
     """Code the positions of a mask as one part; return it with a lower bound on the bytes saved over plain codings."""
     row = mask.reshape(-1).numpy()
     least = positions.least_bytes(row)
+    # A row within the lower bound of all plain codings is no longer than any of them, so that none need be written.
     short = coded_digits.to_row(row.view(np.uint8), 2, least)
     if short is not None:  # the plain ones need not be made
         return {"codedmask": torch.from_numpy(short)}, least - len(short)

@@ -1,4 +1,4 @@
-"""Everything that a certificate can say, one kind of claim in each file."""
+"""Each file of this package holds one kind of claim that a certificate can make."""
 
 from tamis.verification.claim import Kind
 from tamis.verification.claims.accuracy_change import AccuracyChange

@@ -1,4 +1,4 @@
-"""How much accuracy compression cost, from the samples on which only one of the two networks is right."""
+"""This claim bounds the loss of accuracy, from the samples on which only one of the two networks is right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tamis.verification.wording import confidence_clause, format_rate
 
 
 class AccuracyChange(Kind):
-    """A bound of the paired difference of the two error rates."""
+    """An accuracy change is bounded by the paired difference of the two error rates."""
 
     name, needs, statistical = "accuracy_change", "labels", True
     numbers = ("worse", "better", "samples")

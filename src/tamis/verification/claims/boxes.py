@@ -1,4 +1,4 @@
-"""How far outputs can move for any input near one of those given: a proof for each box, not a sample."""
+"""This claim proves, for each box around an input that was given, how far outputs can move inside it."""
 
 from __future__ import annotations
 

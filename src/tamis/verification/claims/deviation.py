@@ -1,4 +1,4 @@
-"""How far outputs move, for all but a small part of inputs; this needs no labels and no classes."""
+"""This claim bounds how far outputs move, for all but a small part of inputs, without labels or classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the small network answers differently from the original; this needs no labels."""
+"""This claim bounds how often the small network answers differently from the original, without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the small network is wrong."""
+"""This claim bounds how often the small network is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the small network is wrong, from its training data alone: what has a short description cannot overfit."""
+"""This claim bounds how often the small network is wrong from training data alone, by its short description."""
 
 from __future__ import annotations
 

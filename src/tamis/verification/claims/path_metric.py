@@ -1,4 +1,4 @@
-"""How far outputs can move for any input at all: the Lipschitz bound in θ, by the ℓ¹ path-metric."""
+"""This claim bounds how far outputs can move for any input at all: the Lipschitz bound in θ, by the ℓ¹ path-metric."""
 
 from __future__ import annotations
 
