@@ -127,6 +127,7 @@ def _check_norms(net: Network, x: Tensor) -> None:
 def _check_costs(net: Network) -> None:
     """Check that the cost of a coordinate is what the path-norm loses without it (`multipliers`, `addends`)."""
     costs, norm = path_costs(net), path_norm(net)
+    # A few entries of each parameter will do: every one takes a path-norm of its own.
     for name, values in costs.values.items():
         for i in range(0, values.numel(), max(1, values.numel() // 3)):
             without = net.params[name].clone()
@@ -508,6 +509,7 @@ def _check_product(name: str, pattern: Pattern, layout: str, batch: int, dtype: 
     gradient = draw(batch, pattern.rows) if first else draw(pattern.rows, batch)
     y = multiply(x, weight, pattern, layout, name)
     y.backward(gradient)
+    # The reference runs in float64 on the same numbers, so that the slack is for the backend's own error.
     dense_x, dense_weight = (each.detach().double().requires_grad_() for each in (x, weight))
     matrix = _dense(dense_weight, pattern)
     wanted = dense_x @ matrix.T if first else matrix @ dense_x

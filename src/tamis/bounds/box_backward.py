@@ -196,6 +196,7 @@ class Backward:
         shapes = {name: self._shape(name) for name in node.references if name in net.carries_data}
         for name, moved in transposed(net, node, weights.values, shapes, rows).items():
             carry(name, **{part: moved})
+        # Nothing is lost where entries are only moved, or where no product comes near underflow.
         if self._rule(node) is IntervalRule.MOVING or least(rows_met[0]) * least_factor(net, node, weights) >= SAFE:
             return 0.0
         met = transposed(net, node, indicators(net, node, weights), shapes, [(rows_met[0] != 0).double()])
@@ -230,6 +231,7 @@ class Backward:
             return self._constant(result, rows)
         shapes = {name: self._shape(name) for name in node.references}
         rest = Coefficients()
+        # z of the result is z of a winner known in the first network; d is the winner's only if it wins in both.
         for part, decided in (("a", known.mine), ("c", known.both)):
             each = getattr(rows, part)
             if each is not None:

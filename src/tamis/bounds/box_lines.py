@@ -89,7 +89,7 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
 
 
 def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
-    """Return the line through a point, raised by what its offset may have lost; none through an infinite place."""
+    """Return the line through a point, raised by what its offset may have lost; silent at an infinite place."""
     product = times(slope, place)
     positive = (value != 0) | ((slope != 0) & (place != 0))
     offset = value - product + rounding_of(value.abs() + product.abs(), positive)

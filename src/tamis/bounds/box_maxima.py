@@ -40,6 +40,7 @@ def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | No
     for part in ("mine", "other"):
         low, high = ({name: getattr(getattr(each, part), end) for name, each in x.items()} for end in ("low", "high"))
         winner = {name: each == 1 for name, each in _gradient(node, low).items()}
+        # Without its winner, the highest that a result can be is that of the others.
         others = {name: each.masked_fill(winner[name], -torch.inf) for name, each in high.items()}
         decided.append(_run(node, low) >= _run(node, others))
         won.append(winner)

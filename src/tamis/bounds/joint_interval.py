@@ -100,6 +100,7 @@ class Pair:
         """Return the same networks for another batch size."""
         if any(_is_sized(self.net, name) for name in self.net.weights_of_data_nodes):
             return self._folded(self.net, self.net_other, batch)
+        # No weight depends on sizes, so the weights are kept; only the sizes themselves are those of the new batch.
         sizes = FixedValues(self.net, batch)
         mine, other = (
             WeightIntervals({n: v if isinstance(v, Tensor) else sizes[n] for n, v in each.values.items()}, each.errors)
@@ -285,6 +286,7 @@ def _selecting(pair: Pair, node: Node, data: Data) -> Any:
 
     mine = Interval(run(lambda j: j.mine.low, False), run(lambda j: j.mine.high, False))
     other = Interval(run(lambda j: j.other.low, False), run(lambda j: j.other.high, False))
+    # `reach` has no minimum: the smallest difference is minus the largest of the negatives.
     apart = Interval(-run(lambda j: -j.apart.low, True), run(lambda j: j.apart.high, True))
     joint = Joint(mine, other, apart).settled()
     return joint if node.shape is not None else [joint, None]
@@ -320,6 +322,7 @@ def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
     """
 
     def largest(x: Joint) -> Tensor:
+        # Possible z are those with a z' = z + d in its own interval.
         most = x.apart.high
         low = torch.maximum(x.mine.low, x.other.low - most)
         high = torch.minimum(x.mine.high, x.other.high - x.apart.low)

@@ -59,7 +59,7 @@ def walk(net: Network, starts: Sequence[Mapping[str, Tensor]], step: Step) -> li
     for node in net.data_nodes:
         lookups = [lambda name, i=i: values[name][i] for i in range(len(starts))]
         values[node.name] = step(node, lookups)
-        for name in finished[node.name]:
+        for name in finished[node.name]:  # no later node reads it, so memory stays small
             values.pop(name, None)
     return [{name: values[name][i] for name in net.output_names} for i in range(len(starts))]
 
@@ -107,6 +107,7 @@ class Operation:
         """Run the operation on |θ|^q (thesis, Theorem 3.1.1), without what it adds unless it `adds`."""
         inputs = {name: data(name) for name in self.data}
         roundings = max(each.roundings for each in inputs.values())
+        # Values that neither grow nor shrink stay within the range of their parts: no new split is needed.
         if not self.op.grows:
             return Scaled(tuple((self._run(values, {}, 0.0), e) for values, e in align_parts(inputs)), roundings)
         roundings += PER_NODE + self._summands(inputs)
@@ -152,6 +153,7 @@ class Operation:
         if all(each.high == 0 for each in data) and not one:  # zeros stay zeros, unless 0 · ∞ was among the products
             return all(each.high < math.inf for each in self._factor_extents)
         added = [each for each in self._addend_extents if each.high] if one else []
+        # Data, a weight and a number together reach 2^±(600 + 300 + 100), within the normal numbers of float64.
         return (
             all(_within(each, 2 * REACH) for each in data)
             and all(_within(each, REACH) for each in self._factor_extents)

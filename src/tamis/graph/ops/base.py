@@ -209,7 +209,7 @@ class Op:
         return None
 
     def added_number(self, node: Node) -> float | None:
-        """Return the number that this call adds to data and does nothing else; None where it does something else."""
+        """Return the number that this call adds to data; None where it does anything else."""
         return None
 
     # -- magnitudes ------------------------------------------------------------------------------------------------

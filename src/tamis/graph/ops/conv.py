@@ -19,7 +19,7 @@ aten = torch.ops.aten
 
 
 class Conv(Op):
-    """A convolution has any stride, padding, dilation and groups, and a kernel (outputs, inputs / groups, *window)."""
+    """A convolution has a kernel (outputs, inputs / groups, *window), and any stride, padding, dilation and groups."""
 
     targets: Targets = (
         aten.conv1d.default,

@@ -98,7 +98,7 @@ class Lipschitz(_OneNeuron):
 
 
 class Elu(Lipschitz):
-    """ELU is 1-Lipschitz while alpha and the two scales are at most one."""
+    """ELU is 1-Lipschitz while scale and alpha · scale · input_scale are at most one."""
 
     targets: Targets = (aten.elu.default,)
 
