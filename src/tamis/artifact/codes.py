@@ -1,4 +1,4 @@
-"""`Codes`: a quantized parameter, as one small index for each entry, the levels they choose from, and scales."""
+"""`Codes` hold a quantized parameter as one small index for each entry, the levels they choose from, and scales."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network for those who do not have tamis: a plain module, a `.pt2` file of torch.export, or an `.onnx` file."""
+"""A network is exported for use without tamis as a plain module, a `.pt2` file of torch.export, or an `.onnx` file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network's compression left as floats, layer by layer under the user's own names, and why."""
+"""These functions list what compression left as floats, layer by layer under the user's own names, and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOT_CHOSEN = "nothing chose it: an option left it out, or the method found nothi
 
 @dataclass(frozen=True)
 class Untouched:
-    """Parameters of one layer that are neither pruned nor quantized.
+    """Untouched parameters of one layer are neither pruned nor quantized.
 
     Attributes:
         layer: the module's name; the parameter's own where it stands at the top of the model.

@@ -1,4 +1,4 @@
-"""The `.tamis` file: named tensors, each in its shortest exact encoding, with a checksum over every byte.
+"""A `.tamis` file holds named tensors, each in its shortest exact encoding, with a checksum over every byte.
 
 It is one safetensors file; docs/format.md specifies it. Nothing here knows what the tensors are for.
 """

@@ -1,7 +1,7 @@
-"""Version 2 of the `.tamis` file: a compressed description, and all numbers by their width and byte by byte.
+"""A `.tamis` file of version 2 has a compressed description, and all numbers by their width and byte by byte.
 
-The highest byte of a floating-point number is its sign and most of its exponent, of which few occur: those of all
-numbers of one width are compressed together. The other bytes are as good as random, and are stored as they are.
+The highest byte of a floating-point number holds its sign and most of its exponent, and takes few values: the highest
+bytes of all numbers of one width are compressed together. The other bytes look random, and are stored as they are.
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def pack_file(
         return PackedFile(head, parts, tops, description, len(text))
 
     plain = ready(about)
-    room = plain.nbytes // (PART_OF_FILE - 1)  # of the file with it, a fiftieth
+    # A fiftieth of the file with the samples in it is a forty-ninth of the file without them.
+    room = plain.nbytes // (PART_OF_FILE - 1)
     text = encode_within(seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, room)
     return plain if text is None else ready({**about, "seen": text})
 

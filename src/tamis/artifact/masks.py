@@ -1,4 +1,4 @@
-"""Masks: which entries of the parameters are kept, as a value, as zeros, and as a constraint on training."""
+"""Masks say which entries of the parameters are kept, and hold the others at zero, in training as well."""
 
 from __future__ import annotations
 

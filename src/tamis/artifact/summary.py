@@ -1,4 +1,4 @@
-"""What became of the parameters of a compressed network, as a table and a few sentences."""
+"""A summary says in a table and a few sentences what became of the parameters of a compressed network."""
 
 from __future__ import annotations
 

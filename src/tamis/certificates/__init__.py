@@ -1,4 +1,4 @@
-"""Certificates: `tamis.certify` issues them; what they are made of and checked by is in `tamis.verification`."""
+"""`tamis.certify` issues certificates; `tamis.verification` holds what they are made of and checked by."""
 
 from tamis.certificates.issuing import certify as certify
 

@@ -1,4 +1,4 @@
-"""`certify`: compare a small network's file with the original, and state what can be said of the two."""
+"""`certify` compares a small network's file with the original, and states what holds of the two."""
 
 from __future__ import annotations
 

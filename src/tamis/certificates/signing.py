@@ -1,4 +1,4 @@
-"""Ed25519 signatures of certificates, by which an issuer vouches for what others cannot recompute."""
+"""By an Ed25519 signature of a certificate, an issuer vouches for what others cannot recompute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps: many small networks of one model, made on as many machines as one likes, compared, and the best certified.
+"""A sweep makes many small networks of one model, on any number of machines, compares them, and certifies the best.
 
 `sweep` runs one, as `tamis sweep` does; `work` takes part in one from another process or machine; `read_sweep` reads
 the file that says what to try.

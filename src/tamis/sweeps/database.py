@@ -1,4 +1,4 @@
-"""The database behind a study: its address, and opening a study in it while other workers may be creating it."""
+"""A study lives in a database, which several workers may open, or create, at the same moment."""
 
 from __future__ import annotations
 

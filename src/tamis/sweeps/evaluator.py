@@ -1,4 +1,4 @@
-"""The evaluation of candidates: the network that a recipe makes, its file, and how good it is on the held-out data."""
+"""An evaluator makes the network of a recipe and its file, and measures how good it is on the held-out data."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FIGURES, RECIPE_FILE, BUSY = "figures.json", "recipe.yaml", ".lock"
 
 @dataclass(frozen=True)
 class EvaluatedCandidate:
-    """A candidate that lies in a folder.
+    """An evaluated candidate lies in a folder, with its figures.
 
     Attributes:
         folder: where small.tamis, recipe.yaml and figures.json are.
@@ -59,7 +59,7 @@ class EvaluatedCandidate:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Makes and measures the candidates of one model.
+    """An evaluator makes and measures the candidates of one model.
 
     Attributes:
         model: the model before.

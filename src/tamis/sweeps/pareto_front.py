@@ -1,4 +1,4 @@
-"""The comparison of candidates: which are on the Pareto front, and which one to choose."""
+"""Comparing candidates says which are on the Pareto front, and which one to choose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of a sweep: a row for each candidate, and the same as plain data."""
+"""The results of a sweep have a row for each candidate, and can be written as plain data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate in the results.
+    """A row is a candidate in the results.
 
     Attributes:
         trial: the number of its trial in the study.
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The result of a sweep.
+    """A sweep result lists all candidates, and what their certificates say.
 
     Attributes:
         folder: where everything is.

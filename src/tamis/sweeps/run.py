@@ -1,4 +1,4 @@
-"""`sweep`: try many recipes, compare what they make on held-out data, and certify the best on the test data."""
+"""`sweep` tries many recipes, compares their networks on held-out data, and certifies the best on the test data."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def work(
 
 @dataclass(frozen=True)
 class _Session:
-    """One process of a sweep."""
+    """A session is one process of a sweep."""
 
     sweep: Sweep
     out: Path

@@ -1,4 +1,4 @@
-"""The space of a sweep: recipes with ranges in place of values, and its points."""
+"""The space of a sweep is a set of recipes with ranges in place of values; a point gives each range a value."""
 
 from __future__ import annotations
 

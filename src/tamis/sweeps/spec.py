@@ -1,4 +1,4 @@
-"""The file of a sweep: its recipes, its objectives, and which of its networks are certified in the end."""
+"""The file of a sweep names its recipes, its objectives, and which of its networks are certified in the end."""
 
 from __future__ import annotations
 

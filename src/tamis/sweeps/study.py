@@ -1,4 +1,4 @@
-"""The study behind a sweep: an Optuna study in a database, which workers share, die beside, and come back to."""
+"""A sweep keeps its candidates in an Optuna study in a database, which workers share and which outlives them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUESTION, CERTIFIED = "question", "certified"  # and the study's
 
 @dataclass(frozen=True)
 class Census:
-    """Where a study stands, by the text of points.
+    """A census says which points of a study are finished or live, by their text.
 
     Attributes:
         finished: the trial that settled each point: complete, or failed for good.
@@ -137,6 +137,8 @@ class Study:
                 self._queue(space, now)
         trial = self._study.ask()
         trial.set_user_attr(WORKER, self._workers.own)
+        # After `ask`, which gives the number, and before `suggest`, which draws: the draw then depends on earlier
+        # trials and the seed alone, not on how often this worker was started.
         self._study.sampler = self._sampler(trial.number)
         point = space.suggest(trial)
         trial.set_user_attr(POINT, point_key(point))

@@ -1,4 +1,4 @@
-"""The workers of a sweep: each holds a lock for as long as it lives, and its trials have heartbeats."""
+"""Each worker of a sweep holds a lock for as long as it lives, and its trials have heartbeats."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_held(path: Path) -> bool:
 
 
 class Workers:
-    """The workers of a folder, this process among them.
+    """Workers are the processes at work in a folder, this one among them.
 
     Args:
         folder: where their locks are.
@@ -66,7 +66,7 @@ class Workers:
 
 
 class Heartbeats:
-    """Heartbeats as seen from here, timed by this machine's clock, so that clocks of other machines need not agree."""
+    """Heartbeats are timed by this machine's clock when they are seen, so that clocks of machines need not agree."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[object, float]] = {}

@@ -1,4 +1,4 @@
-"""Verification: `tamis.verify` and everything that a certificate is checked by; it compresses and issues nothing.
+"""Verification holds `tamis.verify` and every check of a certificate; it neither compresses nor issues anything.
 
 The forms of certificates, the kinds of claims (`claims/`, one a file) and the way each is derived are here, because a
 verifier must derive them again; `tamis.certificates` imports them to issue. Of tamis, this package imports `graph`,

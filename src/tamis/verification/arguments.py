@@ -1,4 +1,4 @@
-"""What `certify`, `verify` and `report` make of their arguments, so that all three read them alike."""
+"""`certify`, `verify` and `report` read their arguments by these functions, so that all three read them alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Certificate`: what a small network's file is, what it was compared with, and what can be said of the two."""
+"""A `Certificate` says what a small network's file is, what it was compared with, and what holds of the two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Claim`: one statement of a certificate; `Kind`: how such claims are made, and made again by a verifier."""
+"""A `Claim` is one statement of a certificate; its `Kind` says how it is made, and made again by a verifier."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAD = 1e-9  # of logarithms that float64 may round down
 
 @dataclass(frozen=True)
 class Case:
-    """Everything that claims are derived from.
+    """A case holds everything that claims are derived from.
 
     Attributes:
         original, small: the two networks, `small` as it was read from its file.
@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of a certificate.
+    """A claim is one statement of a certificate.
 
     Attributes:
         name: the name of its kind.
@@ -85,7 +85,7 @@ class Claim:
 
 
 class Kind(ABC):
-    """A kind of claim. What it says follows from a few measured numbers, so that anybody can derive it again.
+    """A kind of claim derives what it says from a few measured numbers, so that anybody can derive it again.
 
     Attributes:
         name: what certificates call it.

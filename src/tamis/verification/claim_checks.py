@@ -1,4 +1,4 @@
-"""Checks that the claims of a certificate are those that follow from the files and the data."""
+"""These checks refuse claims of a certificate that do not follow from the files and the data."""
 
 from __future__ import annotations
 

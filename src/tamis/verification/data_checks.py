@@ -1,4 +1,4 @@
-"""Checks that the networks, files and data given to a verifier are those that a certificate is about."""
+"""These checks refuse networks, files and data other than those that a certificate is about."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_facts(
         what: what the facts identify, as messages call it.
         said: the facts of the certificate.
         found: the facts of what was given.
-        called: what messages call that which was given.
+        called: what messages call the thing that was given.
         ignored: names of facts that may differ.
     """
     for name, value in found.items():

@@ -11,7 +11,7 @@ from tamis.graph import Array
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of both networks; tensors have one entry for each sample.
+    """Evidence is what was measured of both networks; its tensors have one entry for each sample.
 
     Rounding differs between machines. Where the best two scores of a network are closer than a few times the rounding
     of their range, another machine may see another answer: such an answer is in doubt, and claims count it as the worse

@@ -1,4 +1,4 @@
-"""What a certificate says to identify its networks, its file and its data: sizes, and digests of every bit."""
+"""A certificate identifies its networks, its file and its data by sizes, and by digests of every bit."""
 
 from __future__ import annotations
 

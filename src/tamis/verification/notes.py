@@ -1,4 +1,4 @@
-"""Notes: what a reader of a certificate should know of its data and its original before the claims."""
+"""Notes say what a reader of a certificate should know of its data and its original before the claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is required of a small network: bounds that its certificate must reach, and whether it does."""
+"""Requirements are bounds that the certificate of a small network must reach; judging them says whether it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of certificates: every field, its type and its range, checked before anything is read."""
+"""The schema of certificates checks every field, its type and its range, before anything is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a certificate was asked for: δ, the number of candidates, the coverage and the boxes."""
+"""Settings say what a certificate was asked for: δ, the number of candidates, the coverage and the boxes."""
 
 from __future__ import annotations
 

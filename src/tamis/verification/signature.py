@@ -1,4 +1,4 @@
-"""Checks of Ed25519 signatures: who vouches for a certificate, for those who do not have its data."""
+"""An Ed25519 signature says who vouches for a certificate, for those who do not have its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`verify`: derive every claim of a certificate again, from the files and the data, and believe none.
+"""`verify` derives every claim of a certificate again, from the files and the data, and believes none.
 
 This package imports the theorems and the reader of `.tamis` files, and nothing that compresses networks or issues
 certificates: a mistake there cannot hide itself here.

@@ -1,4 +1,4 @@
-"""The rules that certificates of version 1 are checked by.
+"""Certificates of version 1 are checked by these rules.
 
 They stay as they were issued, while bounds have since become tighter, or larger because they round up, and words have
 changed. What such a certificate says is true where no bound that it states is smaller than the one that follows now,

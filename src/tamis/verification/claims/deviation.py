@@ -12,7 +12,7 @@ from tamis.verification.wording import confidence_clause, format_bound, format_s
 
 
 class Deviation(Kind):
-    """A distribution-free bound of a quantile of ‖R_θ(x) − R_θ'(x)‖_∞."""
+    """A deviation is bounded at a quantile of ‖R_θ(x) − R_θ'(x)‖_∞, whatever the distribution of inputs."""
 
     name, needs, statistical = "deviation", "inputs", True
     numbers = ("samples", "distance")

@@ -10,7 +10,7 @@ from tamis.verification.wording import confidence_clause, format_rate
 
 
 class Disagreement(Kind):
-    """A limit of the rate of different answers."""
+    """A disagreement is bounded by an upper limit of the rate of different answers."""
 
     name, needs, statistical = "disagreement", "inputs", True
     numbers = ("different", "samples")

@@ -10,7 +10,7 @@ from tamis.verification.wording import confidence_clause, format_rate
 
 
 class ErrorRate(Kind):
-    """A limit of the rate of wrong answers."""
+    """An error rate is bounded by an upper limit of the rate of wrong answers."""
 
     name, needs, statistical = "error_rate", "labels", True
     numbers = ("errors", "samples")

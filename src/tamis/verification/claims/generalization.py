@@ -15,7 +15,7 @@ PRIOR = "the prior, if there is one, does not depend on any data"
 
 
 class Generalization(Kind):
-    """Occam's bound from the code length and the training error."""
+    """Generalization is bounded by Occam's bound from the code length and the training error."""
 
     name, needs, statistical = "generalization", "training", True
     numbers = ("errors", "samples", "bits", "classes")
