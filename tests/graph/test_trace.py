@@ -377,3 +377,19 @@ def test_a_model_instead_of_a_network() -> None:
     for call in (tamis.path_norm, tamis.path_costs):
         with pytest.raises(InvalidInput, match="needs a Network, got Linear: trace the model first"):
             call(nn.Linear(2, 2))  # type: ignore[operator]
+
+
+def test_samples_whose_outputs_overflow_are_not_taken_for_mixed_ones():
+    """Products of three rows and of four add up in another order: NaN comes out of one, and inf of the other."""
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)).double()
+    with torch.no_grad():
+        model[0].weight.copy_(torch.tensor([[1.0, 1.0], [-2.8e44, -1e82]]))
+        model[0].bias.zero_()
+        model[1].weight.copy_(torch.tensor([[-4e102, 9e151]]))
+    assert tamis.trace(model, torch.tensor([[-9.7e269, 6.5e291]], dtype=torch.float64)).batched
+    weights = torch.tensor([[-6.7e-322, -1.3e-311, -2.1e-320], [0.0, -2.8e44, -1e82]], dtype=torch.float64)
+    model = nn.Linear(3, 2).double()
+    with torch.no_grad():
+        model.weight.copy_(weights)
+        model.bias.copy_(torch.tensor([-3.2e63, 0.0]))
+    assert tamis.trace(model, torch.tensor([[-1.3e-142, -9.7e269, 6.5e291]], dtype=torch.float64)).batched
