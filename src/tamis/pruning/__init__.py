@@ -1,4 +1,4 @@
-"""Pruning: which weights matter least, by one criterion a file, and networks in which those are zero."""
+"""Pruning sets the weights that matter least to zero; each criterion for that has one file."""
 
 from tamis.pruning.amount import Amount as Amount
 from tamis.pruning.criterion import CRITERIA as CRITERIA

@@ -1,4 +1,4 @@
-"""How many weights to prune: from a fraction, a count, or one of these for each layer, to numbers."""
+"""An amount says how many weights to prune: a fraction, a count, or one of these for each layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Amount = float | int | Mapping[str, float | int]
 
 
 def plain(amount: Amount) -> Amount:
-    """The same amount in Python's own numbers (numpy's will do, but a recipe does not take them)."""
+    """Return the same amount in Python's own numbers: numpy's are accepted, but a recipe cannot hold them."""
     if isinstance(amount, Mapping):
         return {name: plain(each) for name, each in amount.items()}  # type: ignore[misc]
     if isinstance(amount, bool) or not isinstance(amount, Real):
@@ -21,7 +21,7 @@ def plain(amount: Amount) -> Amount:
 
 
 def count_of(amount: float | int, size: int, what: str) -> int:
-    """How many of `size` weights an amount is: an int is a count, a float a fraction, rounded to the nearest count."""
+    """Compute how many of `size` weights an amount is: an int is a count, a float a fraction, rounded to a count."""
     if isinstance(amount, int):
         if not 0 <= amount <= size:
             raise InvalidInput(f"amount={amount} is more or less than {what} has: between 0 and {size:,} weights")
@@ -32,7 +32,7 @@ def count_of(amount: float | int, size: int, what: str) -> int:
 
 
 def counts_by_layer(amount: Amount, sizes: Mapping[str, int], halved: str | None) -> dict[str, int]:
-    """How many weights to prune in each parameter; of `halved`, half of a fraction."""
+    """Compute how many weights to prune in each parameter; of `halved`, half of a fraction."""
     if not isinstance(amount, Mapping):
         if halved is not None and isinstance(amount, int):
             raise InvalidInput(f"halve_final halves a rate, and amount={amount} is a count: pass a fraction")
@@ -46,7 +46,7 @@ def counts_by_layer(amount: Amount, sizes: Mapping[str, int], halved: str | None
 
 
 def _given_to_each(amount: Mapping[str, float | int], names: Mapping[str, int]) -> dict[str, float | int]:
-    """Amounts by parameter, from amounts by name, which go first, and by pattern."""
+    """Return amounts by parameter, from amounts by name, which go first, and by pattern."""
     chosen = {name: name for name in amount if name in names}
     for pattern in amount:
         if pattern in names:
@@ -55,6 +55,7 @@ def _given_to_each(amount: Mapping[str, float | int], names: Mapping[str, int]) 
         if not named:
             known = listed(names)
             raise InvalidInput(f"amount names '{pattern}', which matches no parameter to prune; these are: {known}")
+        # An exact name overrides patterns; two patterns for one parameter would depend on their order, and are refused.
         for name in named:
             if chosen.setdefault(name, pattern) not in (name, pattern):
                 raise InvalidInput(f"amount names '{name}' twice, as '{chosen[name]}' and as '{pattern}'")

@@ -1,4 +1,4 @@
-"""Criteria: what `tamis.prune(by=…)` takes, and those that ship, by name."""
+"""A criterion is what `tamis.prune(by=…)` takes; those that ship are listed here by name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tamis.pruning.selection import Sweep, Visitor
 
 
 class Criterion(Protocol):
-    """A function that scores the weights of a network; those with the smallest scores are pruned.
+    """A criterion is a function that scores the weights of a network; those with the smallest scores are pruned.
 
     It returns a *sweep*: a function that shows the scores of every parameter named, one after the other and in any
     order, to the function that it is called with. Scores are floating-point tensors of the parameters' shapes, without

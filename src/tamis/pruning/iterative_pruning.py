@@ -1,4 +1,4 @@
-"""Train, prune, rewind, retrain, again and again: the lottery-ticket protocol (thesis, appendix E.1)."""
+"""Iterative pruning trains, prunes, rewinds and retrains: the lottery-ticket protocol (thesis, appendix E.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tamis.training import Data, Settings, Team, Trained, join_team, load_epoch_
 
 @dataclass(frozen=True)
 class Round:
-    """A network that was trained, after so many prunings (0: dense), and the `.tamis` file it lies in."""
+    """A round holds the network trained after so many prunings (0: dense), and the `.tamis` file that it lies in."""
 
     number: int
     sparsity: float
@@ -100,6 +100,7 @@ def prune_iteratively(
                 trained = train(model, data, settings, keep=(rewind,), **common)
             else:
                 rewound = deepcopy(model)
+                # Always the dense training's weights, not those of the round before: that is what rewinding means.
                 rewound.load_state_dict(load_epoch_weights(folder / "round_0", rewind))
                 trained = train(rewound, data, settings, masks=small.masks, first_epoch=rewind, **common)
             step = {"step": "train", "data": data.name, **settings.in_effect, "first_epoch": rewind if small else 0}
@@ -114,7 +115,7 @@ def prune_iteratively(
 
 
 def _pruned(before: Compressed, rule: dict[str, Any], place: Path, team: Team) -> Compressed:
-    """Prune, once: what is chosen lies in a file before training begins, for whoever goes on from there.
+    """Prune once, and leave the choice in a file before training begins, so that a later run continues with it.
 
     Chosen again, with another number of threads or on another processor, weights whose scores differ by rounding alone
     could change places, and the training that was begun with the first choice could not go on.
@@ -135,7 +136,8 @@ def _pruned(before: Compressed, rule: dict[str, Any], place: Path, team: Team) -
 def _listener(
     report: Callable[..., None], number: int, epochs: int, rewind: int, small: Compressed | None
 ) -> Callable[[Progress], None]:
-    """Passes the progress of one training on as that of the whole."""
+    """Return a listener that passes the progress of one training on as that of the whole."""
+    # A rewound training counts its epochs from `rewind`, hence the last term.
     start = 0 if number == 0 else epochs + (number - 1) * (epochs - rewind) - rewind
     sparsity = 0.0 if small is None else small.masks.sparsity
     return lambda now: report(start + now.done, round=number, accuracy=now.figures["accuracy"], sparsity=sparsity)

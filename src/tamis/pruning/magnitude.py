@@ -1,4 +1,4 @@
-"""Magnitude pruning: the weights nearest to zero go first."""
+"""Magnitude pruning removes the weights nearest to zero first."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from tamis.pruning.selection import Sweep, Visitor
 
 
 def magnitude_scores(net: Network, names: Sequence[str], seed: int) -> Sweep:
-    """|θ_i| for every entry of the parameters named.
+    """Score every entry of the parameters named by |θ_i|.
 
-    Not invariant: the same function with rescaled weights is pruned elsewhere (thesis, section 3.5.2).
+    The scores are not invariant under rescaling: the same function with rescaled weights is pruned elsewhere (thesis,
+    section 3.5.2).
     """
 
     def sweep(visit: Visitor) -> None:

@@ -1,4 +1,4 @@
-"""Optimal brain surgeon: weights go where the others can make up for them best, and the others do so at once.
+"""The optimal brain surgeon removes the weights that the others can best make up for, and refits those at once.
 
 Of a neuron with the fitted weights v on the support S, removing v_i raises ‖Yw − Ỹv‖² by v_i² / [(G_SS + εI)⁻¹]_ii once
 the other weights have moved to their new optimum. A layer loses its weights in a few rounds: the least of these costs,
@@ -29,7 +29,7 @@ ROUNDS = 8
 
 @dataclass(frozen=True)
 class BrainSurgeon:
-    """What `tamis.prune(..., by="obs")` does to a layer.
+    """A brain surgeon does to each layer what `tamis.prune(..., by="obs")` asks for.
 
     Attributes:
         original: the network's parameters.
@@ -47,10 +47,11 @@ class BrainSurgeon:
         return False
 
     def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
-        """The layer with fewer weights, fitted to its original outputs."""
+        """Prune the layer, and fit what is left to its original outputs."""
         sums = seen.grams()
         form, weight = layer.layout, self.original[layer.weight]
         mask = self.masks.get(layer.weight, torch.ones_like(weight, dtype=torch.bool))
+        # With a bias to follow the means, the weights have to fit only what varies.
         gram = sums.all if layer.shift is None else sums.all.centre()
         found, keep = _pruned(
             form.to_matrix(weight).double(),
@@ -66,11 +67,14 @@ class BrainSurgeon:
 
 
 def _pruned(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: int) -> tuple[Tensor, Tensor]:
-    """Weights and mask with `count` weights gone, the same fraction of those left in each round."""
+    """Compute weights and mask with `count` weights gone, the same fraction of those left in each round."""
     total, before = keep.numel(), int(keep.sum())
+    # ε and H depend on the data alone, not on the support: one system serves all rounds.
     system = NormalEquations.of(gram)
     weights, costs = fit_with_saliencies(original, present, keep, gram, system)
     for round_ in range(1, ROUNDS + 1):
+        # Costs hold for the removal of one weight and are stale after many, so that rounds are geometric: late ones,
+        # where little is left to make up for a loss, remove few. The last leaves exactly total − count.
         left = round(before * ((total - count) / before) ** (round_ / ROUNDS)) if before else 0
         going = int(keep.sum()) - left
         if going > 0:
@@ -80,5 +84,5 @@ def _pruned(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: 
 
 
 def _least(costs: Tensor, count: int) -> Tensor:
-    """Where the least costs are; of equal ones, the first."""
+    """Return the places of the least costs; of equal ones, the first."""
     return costs.sort(stable=True).indices[:count]

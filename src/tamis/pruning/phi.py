@@ -1,4 +1,4 @@
-"""Φ-pruning: the weights that the path-lifting misses least go first (thesis, section 3.5.1)."""
+"""Φ-pruning removes the weights whose loss changes the path-lifting least (thesis, section 3.5.1)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tamis.pruning.selection import Sweep, Visitor
 
 
 def phi_scores(net: Network, names: Sequence[str], seed: int) -> Sweep:
-    """Φ-Cost(θ, i) of (3.16) for every entry of the parameters named, up to one common factor.
+    """Score every entry of the parameters named by Φ-Cost(θ, i) of (3.16), up to one common factor.
 
-    Invariant under neuron-wise rescaling. Pruning the weights I changes the output for x by at most
+    The scores are invariant under neuron-wise rescaling. Pruning the weights I changes the output for x by at most
     Σ_{i∈I} Φ-Cost(θ, i) · max(‖x‖_∞, 1) (3.19), which the choice of the smallest costs minimizes; `path_metric` gives a
     bound that is never larger. That holds for biases, too, but for those that a batch-norm absorbs: removing one moves
     the folded bias, and its cost, a difference of norms, can even be negative.

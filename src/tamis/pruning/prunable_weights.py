@@ -1,4 +1,4 @@
-"""Which parameters of a network can be pruned: the weights of its linear and convolution layers, and their biases."""
+"""The parameters that can be pruned are the weights of linear and convolution layers, and their biases."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tamis.graph.ops import Capability, capability, describe
 
 @dataclass(frozen=True)
 class Candidates:
-    """Names of parameters to prune, in the order in which data meets them; `final` is the weight of the last layer."""
+    """Candidates are the names of parameters to prune, in the order of the layers; `final` is the last one's weight."""
 
     names: tuple[str, ...]
     final: str
 
 
 def candidates(net: Network, include: Patterns = None, exclude: Patterns = None, biases: bool = False) -> Candidates:
-    """The parameters that the user's patterns choose among those that can be pruned."""
+    """Choose parameters by the user's patterns among those that can be pruned."""
     met = list(_met(net, "multipliers"))
     if not met:
         raise InvalidInput(
@@ -33,7 +33,7 @@ def candidates(net: Network, include: Patterns = None, exclude: Patterns = None,
 
 
 def _met(net: Network, role: str) -> Iterator[str]:
-    """Trainable parameters that data meets in a layer, as `multipliers` or as `addends`."""
+    """Yield the trainable parameters that data meets in a layer, as `multipliers` or as `addends`."""
     for node in net.data_nodes:
         op = describe(node)
         if op.prunable:
@@ -45,6 +45,8 @@ def _met(net: Network, role: str) -> Iterator[str]:
 
 def _refuse_computed(net: Network, param: str) -> None:
     """Raise where a weight is computed from a parameter, but not entry by entry, as in weight normalization."""
+    # Along every way from the parameter to the data, a zero must stay that one zero: no other parameter may mix in, and
+    # each operation must keep zeros in place.
     names = [param]
     while names:
         for node in net.users.get(names.pop(), ()):

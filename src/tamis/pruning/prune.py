@@ -1,4 +1,4 @@
-"""`prune`: set the weights of a network that matter least to zero."""
+"""`prune` sets the weights of a network that matter least to zero."""
 
 from __future__ import annotations
 
@@ -78,6 +78,7 @@ def prune(
     chosen = candidates(before.network, include, exclude, biases)
     pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
     left = {name: before.params[name].numel() - pruned[name] for name in chosen.names}
+    # What was pruned before scores −∞ (`_remaining`) and is counted in: it stays pruned, and `amount` is of the rest.
     counts = {
         names: count + sum(pruned[name] for name in names)
         for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
@@ -111,7 +112,7 @@ def _check_calibration(by: str | Criterion, calibration: Calibration, biases: bo
 
 
 def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:
-    """How many weights to prune among which parameters, of which so many are left."""
+    """Compute how many weights to prune among which parameters; `sizes` says how many weights each has left."""
     if isinstance(amount, Mapping) or scope == "layer":
         return {(name,): count for name, count in counts_by_layer(amount, sizes, halved).items()}
     if halved is not None:
@@ -120,7 +121,7 @@ def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | 
 
 
 def _remaining(scores: Sweep, masks: Mapping[str, Tensor]) -> Sweep:
-    """Scores in which whatever is pruned already comes first."""
+    """Return scores that put what is pruned already first."""
 
     def sweep(visit: Visitor) -> None:
         def show(name: str, score: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""How alike two criteria prune: the overlap of two masks, and the rank correlation of two sets of scores."""
+"""Two criteria are compared by the overlap of their masks and by the rank correlation of their scores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tamis.errors import InvalidInput, listed
 
 
 def overlap(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
-    """|S₁ ∩ S₂| / |S₁|, for S₁ and S₂ the entries that two masks prune (thesis, Table 3.1).
+    """Compute |S₁ ∩ S₂| / |S₁|, for S₁ and S₂ the entries that two masks prune (thesis, Table 3.1).
 
     Example:
         >>> overlap(prune(net, 0.8, by="magnitude").masks, prune(net, 0.8, by="phi").masks)
@@ -28,7 +28,7 @@ def overlap(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
 
 
 def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
-    """Spearman's rank correlation of two tensors for each name, taken over all entries; ties get their average rank.
+    """Compute Spearman's rank correlation over all entries of named tensors; ties get their average rank.
 
     Of two masks it is the φ coefficient; of magnitudes and Φ-costs it says how alike the two criteria are.
 
@@ -46,9 +46,10 @@ def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) 
 
 
 def _centred_ranks(values: Tensor) -> Tensor:
-    """Ranks minus their mean, in float64."""
+    """Compute ranks minus their mean, in float64."""
     _, group, sizes = values.unique(return_inverse=True, return_counts=True)
     last = sizes.cumsum(0).double()
+    # A group of ties has the ranks last − size + 1 … last; their average is exact in float64.
     return (last - (sizes - 1) / 2)[group] - (len(values) + 1) / 2
 
 

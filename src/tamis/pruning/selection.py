@@ -1,4 +1,4 @@
-"""The k smallest of many scores, exactly, without sorting them or copying them together."""
+"""The k smallest of many scores are found exactly, without sorting them or copying them together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Sweep = Callable[[Visitor], None]
 
 
 def keep_all_but_smallest(sweep: Sweep, counts: Mapping[tuple[str, ...], int]) -> dict[str, Tensor]:
-    """False for so many of the smallest scores in each group of parameters, True for the others.
+    """Return masks that are False for so many of the smallest scores in each group of parameters, True for the others.
 
     Of equal scores, those of the alphabetically first name go first, and within it those of the lowest index.
 
@@ -47,7 +47,7 @@ def keep_all_but_smallest(sweep: Sweep, counts: Mapping[tuple[str, ...], int]) -
 
 
 class _Group:
-    """The scores of some parameters around the `count`-th smallest of them."""
+    """A group holds the scores of some parameters around the `count`-th smallest of them."""
 
     def __init__(self, names: Sequence[str], count: int) -> None:
         self.names, self.count = sorted(names), count
@@ -60,12 +60,12 @@ class _Group:
         self.inside: dict[str, Tensor] = {}  # and what
 
     def sample(self, name: str, score: Tensor) -> None:
-        """Look at some scores."""
+        """Take a sample of one parameter's scores."""
         self.samples[name] = score.flatten()[::SAMPLED].clone().cpu()  # a mere view would keep all of them
         self.total += score.numel()
 
     def guess(self) -> None:
-        """Bracket the threshold: very likely, judging by the sample."""
+        """Guess from the sample a bracket that very likely holds the threshold."""
         assert 0 <= self.count <= self.total, f"{self.count} of {self.total} scores"
         sample = torch.cat([self.samples.pop(name) for name in self.names])
         # Comparing across dtypes would round the threshold.
@@ -74,6 +74,8 @@ class _Group:
             self.high = -INFINITY
             return
         fraction = self.count / self.total
+        # The rank of the threshold in the sample is about binomial; + 1 covers samples of a few scores. A bracket that
+        # misses costs another sweep, never a wrong mask: `widen` counts exactly.
         rank, spread = fraction * len(sample), SPREAD * (len(sample) * fraction * (1 - fraction)) ** 0.5 + 1
         ordered, low, high = sample.to(self.dtype).sort().values, int(rank - spread), int(rank + spread)
         self.low = float(ordered[low]) if low >= 0 else -INFINITY
@@ -93,6 +95,7 @@ class _Group:
         """Open the bracket on the side on which it missed the threshold, if it did."""
         if not self.missed:
             return
+        # Exact counts: the threshold is inside if fewer than `count` scores lie below and at least `count` not above.
         below = sum(self.below.values())
         too_high = self.count > 0 and below >= self.count
         too_low = below + sum(inside.numel() for inside in self.inside.values()) < self.count
@@ -100,12 +103,14 @@ class _Group:
         self.missed = too_high or too_low
 
     def kept(self) -> dict[str, Tensor]:
-        """What is left when the smallest are gone."""
+        """Return the masks of what is left when the smallest are gone."""
         if self.count == 0:
             return {name: torch.ones_like(self.above[name]) for name in self.names}
         inside = torch.cat([self.inside[name] for name in self.names])
         rank = self.count - sum(self.below.values())
         threshold = inside.kthvalue(rank).values
+        # Among scores equal to the threshold only so many go; taken in the order of names and indices, the choice does
+        # not depend on the order of the sweep.
         ties = rank - int((inside < threshold).count_nonzero())
         for name in self.names:
             equal = (self.inside[name] == threshold).nonzero()[:, 0]

@@ -1,4 +1,4 @@
-"""Quantization: weights on a few levels, by one method a file, which keep the outputs of every layer."""
+"""Quantization puts weights on a few levels so that the outputs of every layer stay; each method has one file."""
 
 from tamis.quantization.alphabet import Alphabet as Alphabet
 from tamis.quantization.alphabet import alphabet_of as alphabet_of

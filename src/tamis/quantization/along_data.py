@@ -1,4 +1,4 @@
-"""A layer quantized along its rows of data, without Gram matrices of all its features."""
+"""A layer can be quantized along its rows of data, without Gram matrices of all its features."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def quantized_along_data(
     order: Order,
     centred: bool,
 ) -> tuple[Tensor, Tensor]:
-    """Indices, (problems, neurons, features), and the scale of each unit, the best of the candidates on held-out rows.
+    """Choose the scale of each unit on held-out rows, and quantize a layer with it.
+
+    Indices are (problems, neurons, features); of the candidates, each unit takes the scale with the least error.
 
     Args:
         choose: the method.
@@ -41,6 +43,8 @@ def quantized_along_data(
         centred: whether a bias will follow the means, so that only what varies is left to the weights.
     """
     whole = rows.all
+    # One order for all subsets, from all rows: otherwise the candidates would be compared on other recursions than the
+    # one that is run in the end.
     places = torch.arange(weights.shape[2], device=weights.device)
     if order == "norm":
         seen = whole.centre() if centred else whole
@@ -62,28 +66,31 @@ def quantized_along_data(
     best = candidates[0]
     if len(candidates) > 1:
         chosen_from = prepared(rows.chosen_from)
+        # A single batch leaves nothing to hold out: then the candidates are compared on the rows they were fitted to.
         held_out = chosen_from if rows.held_out is None else prepared(rows.held_out)
         errors = [_errors(weights, chosen(chosen_from, each), grid(each), held_out) for each in candidates]
         choice = torch.stack([units.total(each) for each in errors]).argmin(0)
         best = candidates.gather(0, choice[None])[0]
-        del chosen_from, held_out
+        del chosen_from, held_out  # before the copy of all rows is made, which is as large as both
     indices = torch.empty(weights.shape, dtype=torch.int32, device=weights.device)
+    # The scale was chosen without the held-out rows; the weights are then chosen from all of them.
     indices[:, :, places] = chosen(prepared(whole), best)
     return indices, best
 
 
 def _ordered(samples: PairedRows, places: Tensor | None, dtype: torch.dtype) -> PairedRows:
-    """With features in another order, unless there is none, and in a dtype."""
+    """Return samples in a dtype, with their features in another order where one is given."""
 
     def moved(rows: Tensor) -> Tensor:
         return (rows if places is None else rows[:, :, places]).to(dtype)
 
     original = moved(samples.original)
+    # One tensor stays one: whoever reads the pair recognises inputs without drift by identity.
     return PairedRows(original, original if samples.original is samples.small else moved(samples.small))
 
 
 def _errors(weights: Tensor, indices: Tensor, grid: Grid, held_out: PairedRows) -> Tensor:
-    """‖Yw − Ỹq‖² of each neuron, (problems, neurons)."""
+    """Compute ‖Yw − Ỹq‖² of each neuron, (problems, neurons)."""
     chosen = Grid(grid.scales[:, :, None], grid.levels).values(indices).to(held_out.small.dtype)
     outputs = held_out.original @ weights.mT.to(held_out.original.dtype)
     return (outputs - held_out.small @ chosen.mT).square().sum(1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Alphabets: the levels that a quantized weight may take, and the scale they are stretched to."""
+"""An alphabet has the levels that a quantized weight may take, and a rule for the scale that they are stretched to."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tamis.artifact import FEWEST_LEVELS, MOST_LEVELS
 from tamis.errors import InvalidInput
 
 Radius = Literal["median", "max", "least_squares", "given"]
-# What the best multiple of max |w| for nearest rounding is looked for among.
+# Candidates for the multiple of max |w| that nearest rounding does best with; its error is not convex in the multiple.
 FRACTIONS = torch.linspace(0.05, 1.0, 96, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
 class Alphabet:
-    """A sorted list of levels, and how the scale α that multiplies them follows from the weights.
+    """An alphabet is a sorted list of levels, with a rule by which the weights give the scale α that multiplies them.
 
     Attributes:
         levels: ascending and distinct; for equispaced ones −1 + 2j/(M−1), j = 0 … M−1 (GPFQ, section 6).
@@ -49,7 +49,8 @@ class Alphabet:
         _check_radius(self.radius)
 
     def tensor(self, like: Tensor) -> Tensor:
-        """The levels in the dtype, and on the device, of a weight."""
+        """Return the levels in the dtype, and on the device, of a weight."""
+        # Levels that differ in float64 may fall together in the weight's dtype, and would then waste an index.
         levels = torch.tensor(self.levels, dtype=like.dtype, device=like.device)
         if not levels.isfinite().all() or (levels[1:] <= levels[:-1]).any():
             raise InvalidInput(
@@ -59,7 +60,7 @@ class Alphabet:
         return levels
 
     def radii(self, weights: Tensor) -> Tensor:
-        """α for C_α = 1, for each unit.
+        """Compute α for C_α = 1, for each unit.
 
         Args:
             weights: (units, weights of each); NaN for those that are pruned.
@@ -74,17 +75,22 @@ class Alphabet:
 
 
 def equispaced(count: int, radius: Radius = "median") -> Alphabet:
-    """α · {−1 + 2j/(M−1) : j = 0 … M−1} (GPFQ, section 6; ERRATA 10)."""
+    """Make the alphabet α · {−1 + 2j/(M−1) : j = 0 … M−1} (GPFQ, section 6; ERRATA 10)."""
     if isinstance(count, bool) or not isinstance(count, Integral) or not FEWEST_LEVELS <= count <= MOST_LEVELS:
         raise InvalidInput(
             f"levels={count!r} must be a whole number from {FEWEST_LEVELS} to {MOST_LEVELS}, or a list of levels"
         )
     steps = int(count) - 1
+    # One division of whole numbers makes level j exactly minus level M − 1 − j; −1 + 2j/(M−1), evaluated as it is
+    # printed, rounds twice and is not symmetric for every M.
     return Alphabet(tuple((2 * j - steps) / steps for j in range(steps + 1)), radius)
 
 
 def alphabet_of(levels: int | Iterable[float] | Alphabet | None, bits: int | None, radius: Radius) -> Alphabet:
-    """What `tamis.quantize` means by its arguments: a number of levels, a list of them, or bits for 2^bits levels."""
+    """Make the alphabet that the arguments of `tamis.quantize` mean.
+
+    They are a number of levels, a list of them, or bits for 2^bits levels.
+    """
     if (levels is None) == (bits is None):
         raise InvalidInput(f"give either levels or bits, got {levels=} and {bits=}")
     _check_radius(radius)
@@ -108,7 +114,7 @@ def _check_radius(radius: str) -> None:
 
 
 def _median(weights: Tensor) -> Tensor:
-    """The median of |w|; of the non-zero ones, where half or more are zero."""
+    """Compute the median of |w|; of the non-zero ones, where half or more are zero."""
     magnitudes = weights.abs()
     nonzero = magnitudes.masked_fill(magnitudes == 0, math.nan)
     median = _nan_median(magnitudes)
@@ -116,7 +122,7 @@ def _median(weights: Tensor) -> Tensor:
 
 
 def _nan_median(values: Tensor) -> Tensor:
-    """Of what is a number in each row, the mean of the middle two where they are even; 0 where nothing is."""
+    """Compute the median of the numbers in each row: the mean of the middle two if even in number, 0 if none."""
     ordered, count = values.sort(1).values, values.isfinite().sum(1, keepdim=True)  # NaNs come last
     last = (count - 1).clamp_min(0)
     middle = torch.cat([last // 2, torch.minimum(count // 2, last)], 1)
@@ -124,11 +130,11 @@ def _nan_median(values: Tensor) -> Tensor:
 
 
 def _best_fraction(weights: Tensor, largest: Tensor, levels: Tensor) -> Tensor:
-    """The fraction of max |w| for which nearest rounding has the least squared error, for each unit."""
+    """Find the fraction of max |w| for which nearest rounding has the least squared error, for each unit."""
     middles = (levels[1:] + levels[:-1]) / 2
     weights = weights.contiguous()  # torch.bucketize warns about others
     errors = []
     for fraction in FRACTIONS.to(weights):
-        scale = (largest * fraction).clamp_min(1e-300)[:, None]
+        scale = (largest * fraction).clamp_min(1e-300)[:, None]  # a unit of zeros must not divide 0 by 0
         errors.append((weights - levels[torch.bucketize(weights / scale, middles)] * scale).square().nansum(1))
     return FRACTIONS.to(weights)[torch.stack(errors).argmin(0)]

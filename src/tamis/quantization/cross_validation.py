@@ -1,4 +1,4 @@
-"""How many levels, and how wide: whole networks quantized with each choice, compared on data that was held out."""
+"""Cross-validation quantizes whole networks with each choice of levels and C_α, and compares them on held-out data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Batch = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Trial:
-    """A choice of levels and C_α (None: chosen layer by layer), and what it gave on held-out data.
+    """A trial is a choice of levels and C_α (None: chosen layer by layer), with its figures on held-out data.
 
     Attributes:
         error: the relative error of the network's outputs, ‖R(x) − R'(x)‖ / ‖R(x)‖ over all x.
@@ -90,14 +90,19 @@ def cross_validate(
 
 
 def _dealt(batches: Sequence[Batch], part: int) -> tuple[list[Batch], list[Batch]]:
-    """All batches but those of one part, and those."""
+    """Split the batches into those outside one part and those in it."""
+    # Dealt in turn, not cut into runs: data that comes sorted, by class say, is then spread over all parts. With fewer
+    # batches than parts, later rounds use a part again.
     parts = min(FEWEST_BATCHES, len(batches))
     held_out = [batch for number, batch in enumerate(batches) if number % parts == part % parts]
     return [batch for number, batch in enumerate(batches) if number % parts != part % parts], held_out
 
 
 def _compared(original: Network, small: Network, batches: Sequence[Batch]) -> Tensor:
-    """Sums over batches: squared difference, squares, inputs that agree, inputs."""
+    """Sum over batches the squared difference, the squares, the inputs that agree, and the inputs.
+
+    Sums add up over rounds of different sizes, which ratios would not.
+    """
     found = compare_outputs(original, small, batches)
     sums = [found.squared_change, found.squared_size, found.samples - found.different, found.samples]
     return torch.tensor(sums, dtype=torch.float64)

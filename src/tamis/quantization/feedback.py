@@ -1,4 +1,4 @@
-"""The recursion that GPFQ and OPTQ share: each weight is rounded after hearing what the ones before it did wrong.
+"""GPFQ and OPTQ share one recursion, which rounds each weight after adding the errors of the weights before it.
 
     z_t = s_t + Σ_{j<t} C_tj (v_j − q_j),      q_t = the level nearest to z_t, or 0 for a pruned weight,
 
@@ -20,9 +20,10 @@ from tamis.training import Team
 
 @dataclass(frozen=True)
 class Recursion:
-    """Start s and target v, (problems, neurons, features); coupling C, (problems, features, features) or None for 0.
+    """A recursion is given by its start s, target v and coupling C.
 
-    Only the part of C below the diagonal counts.
+    s and v are (problems, neurons, features); C is (problems, features, features), or None for 0. Only the part of C
+    below the diagonal counts.
     """
 
     start: Tensor
@@ -30,13 +31,13 @@ class Recursion:
     coupling: Tensor | None
 
     def repeated(self, times: int) -> Recursion:
-        """Every neuron so many times, to try several scales at once."""
+        """Repeat every neuron so many times, to try several scales at once."""
         start, target = (value.repeat(1, times, 1) for value in (self.start, self.target))
         return Recursion(start, target, self.coupling)
 
 
 def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: Team | None = None) -> Tensor:
-    """Indices of the levels that the recursion chooses, (problems, neurons, features).
+    """Run the recursion, and return the indices of the levels that it chooses, (problems, neurons, features).
 
     Args:
         recursion: in float64.
@@ -57,6 +58,8 @@ def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: T
     for first in range(0, features, BLOCK):
         here = slice(first, min(first + BLOCK, features))
         z = start[:, here]
+        # Every block before this one is final, so all its errors come in by one product, which runs at the speed of the
+        # machine; only the recursion inside the block has to go feature by feature.
         if first:
             z = torch.baddbmm(z, coupling[:, here, :first], errors[:, :first])
         mask = None if keep is None else keep.mT[:, here]
@@ -69,6 +72,7 @@ def _chosen_together(recursion: Recursion, grid: Grid, keep: Tensor | None, team
         return value.tensor_split(team.size, dim=1)[team.rank]
 
     own = Recursion(part(recursion.start), part(recursion.target), recursion.coupling)
+    # Neurons do not depend on each other: each process fills its own, the others stay 0, and an integer sum joins them.
     indices = torch.zeros(recursion.start.shape, dtype=torch.int32, device=recursion.start.device)
     part(indices).copy_(chosen(own, Grid(part(grid.scales), grid.levels), None if keep is None else part(keep)))
     return team.summed(indices)

@@ -1,4 +1,4 @@
-"""Greedy path-following quantization (GPFQ), from Gram matrices instead of the data.
+"""Greedy path-following quantization (GPFQ) is computed here from Gram matrices instead of the data.
 
 The definition runs along the data: with u_0 = 0,
 
@@ -27,7 +27,7 @@ from tamis.quantization.feedback import Grid, Recursion, chosen
 
 
 def gpfq(weights: Tensor, gram: Gram) -> Recursion:
-    """GPFQ as a recursion over the features of every neuron.
+    """Set up GPFQ as a recursion over the features of every neuron.
 
     Args:
         weights: (problems, neurons, features), float64.
@@ -39,16 +39,17 @@ def gpfq(weights: Tensor, gram: Gram) -> Recursion:
 
 
 def _recursion(weights: Tensor, inputs: Tensor, drift: Tensor | None) -> Recursion:
-    """From G and E; of E only what stands on and below the diagonal is read, None stands for zero."""
+    """Set up the recursion from G and E; only E on and below its diagonal is read, and None stands for zero."""
     norms = inputs.diagonal(dim1=1, dim2=2)
     # A feature that is always zero costs the same whatever its weight: it is rounded by itself (ERRATA 9).
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
+    # The target stays w, not the start: u_t takes in w_t Y_t − q_t Ỹ_t, and what drift adds to it is in E already.
     start = weights if drift is None else weights + _lower_times(drift, weights) * inverse[:, None, :]
     return Recursion(start, weights, inputs * inverse[:, :, None])
 
 
 def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
-    """Σ_{j≤t} E_tj w_j for every t and neuron, in the dtype of E: half of a product."""
+    """Compute Σ_{j≤t} E_tj w_j for every t and neuron, in the dtype of E: half of a product."""
     result, factors = torch.empty_like(weights), weights.to(matrix.dtype)
     for here in split_panels(weights.shape[2]):
         rows = matrix[:, here, : here.stop].tril(here.start)
@@ -57,14 +58,14 @@ def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
 
 
 def _recursion_of_rows(weights: Tensor, original: Tensor, small: Tensor) -> Recursion:
-    """From rows of data, with half of the products that Gram matrices take."""
+    """Set up the recursion from rows of data, with half of the products that Gram matrices take."""
     inputs = symmetric_product(small)
     drift = None if original is small else lower_product(small, original).sub_(inputs)
     return _recursion(weights, inputs.double(), drift)
 
 
 def gpfq_of_rows(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
-    """GPFQ of a layer whose rows of data are at hand, by whichever form takes less arithmetic: indices of the levels.
+    """Quantize a layer from its rows of data by the form of GPFQ that takes less arithmetic: indices of the levels.
 
     Args:
         weights: (problems, neurons, features), float64.
@@ -81,7 +82,7 @@ def gpfq_of_rows(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -
 
 
 def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
-    """GPFQ with the state u carried along the data, block by block of features: indices of the levels.
+    """Run GPFQ with the state u carried along the data, block by block of features: indices of the levels.
 
     Args:
         weights: (problems, neurons, features), float64.
@@ -95,12 +96,14 @@ def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid
     for first in range(0, weights.shape[2], BLOCK):
         here = slice(first, first + BLOCK)
         y, moved, w = original[:, :, here], small[:, :, here], weights[:, :, here]
+        # Two slices of one tensor are two objects: without drift, pass the same one twice, or E would be computed.
         recursion = _recursion_of_rows(w, moved if original is small else y, moved)
         norms = moved.square().sum(1, dtype=torch.float64)[:, None, :]
         carried = (moved.mT @ state).double().mT  # ⟨Ỹ_t, u⟩ of the blocks before
         start = recursion.start + torch.where(norms > 0, carried / norms.where(norms > 0, 1.0), 0.0)
         indices.append(chosen(replace(recursion, start=start), grid))
         q = Grid(grid.scales[:, :, None], grid.levels).values(indices[-1])
+        # u follows w_t Y_t − q_t Ỹ_t; without drift the two products are one.
         if original is small:
             state.baddbmm_(moved, (w - q).mT.to(state.dtype))
         else:
@@ -109,7 +112,7 @@ def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid
 
 
 def along_data_is_cheaper(samples: int, features: int, neurons: int, candidates: int) -> bool:
-    """Whether `gpfq_along_data`, for so many candidates of scales, takes less arithmetic than `gpfq`.
+    """Tell whether `gpfq_along_data`, for so many candidates of scales, takes less arithmetic than `gpfq`.
 
     Both halves of the Gram matrices take 2mN² operations, and 2N²n go into each recursion; along the data, a candidate
     takes 6mNn.
@@ -119,7 +122,7 @@ def along_data_is_cheaper(samples: int, features: int, neurons: int, candidates:
 
 
 def gpfq_by_definition(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
-    """GPFQ as the paper has it, one rank-1 update of the state u for each feature: indices of the levels.
+    """Run GPFQ as the paper has it, one rank-1 update of the state u for each feature: indices of the levels.
 
     Args:
         weights: (problems, neurons, features).
@@ -134,8 +137,9 @@ def gpfq_by_definition(weights: Tensor, original: Tensor, small: Tensor, grid: G
     for t in range(weights.shape[2]):
         weight = weights[:, None, :, t]
         column, moved = original[:, :, t : t + 1], small[:, :, t : t + 1]
-        state.baddbmm_(column, weight)
+        state.baddbmm_(column, weight)  # u_{t−1} + w_t Y_t, which the quotient projects on Ỹ_t
         norm = moved.mT @ moved
+        # Where Ỹ_t = 0 every level costs the same: Q(w_t) (ERRATA 9).
         quotient = torch.where(norm > 0, moved.mT @ state / norm.where(norm > 0, 1.0), weight)
         indices.append(each.indices(quotient))
         state.baddbmm_(moved, each.values(indices[-1]).to(state.dtype), alpha=-1)

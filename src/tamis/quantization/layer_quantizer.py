@@ -1,4 +1,4 @@
-"""One layer quantized: scales are chosen, weights put on the levels, and the means of the outputs kept."""
+"""A layer is quantized in three steps: choose scales, put the weights on levels, and keep the means of the outputs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MOST_TRIED = 2**24  # weights of candidates that exist at a time
 
 @dataclass(frozen=True)
 class LayerQuantizer:
-    """What `tamis.quantize` does to a layer.
+    """A layer quantizer does to each layer what the user asked of `tamis.quantize`.
 
     Attributes:
         original: the original network's parameters.
@@ -62,7 +62,8 @@ class LayerQuantizer:
     team: Team
 
     def takes_rows(self, layer: Layer) -> bool:
-        """Where a linear layer has many inputs, GPFQ may be better off along the data."""
+        """Tell whether rows may serve better than Gram matrices: for GPFQ of a linear layer with many inputs."""
+        # Masks and biases change the problem in ways that only the Gram form knows.
         plain = (
             self.method.along_data is not None
             and not {layer.weight, layer.bias} & self.masks.keys()
@@ -71,10 +72,12 @@ class LayerQuantizer:
         return plain and isinstance(layer.layout, DenseLayout) and layer.layout.features >= MANY_FEATURES
 
     def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
-        """The layer's codes, and whatever else changes with them."""
+        """Compute the layer's codes, and the other parameters that change with them."""
         if isinstance(seen, LayerRows) and self._goes_along_data(seen):
             return self._along_data(layer, seen)
         sums = seen.grams()
+        # A bias is quantized with the weights, or moved to keep the mean, or neither. Where it is moved, the weights
+        # need to fit only what varies, and the data is centred.
         has_bias = self.biases and layer.shift is not None and layer.shift.name == layer.bias
         corrects = self.bias_correction and layer.shift is not None and not has_bias
         problem = Problem.of(
@@ -95,7 +98,7 @@ class LayerQuantizer:
         return self._outcome(layer, codes, sums.all.means() if corrects else None)
 
     def _pruned_bias(self, layer: Layer, params: Mapping[str, Tensor]) -> Tensor | None:
-        """What a bias that is pruned leaves to the weights."""
+        """Compute what a pruned bias leaves to the weights."""
         return compute_bias_offset(layer, self.original, params) if layer.bias in self.masks else None
 
     def _goes_along_data(self, rows: LayerRows) -> bool:
@@ -116,7 +119,7 @@ class LayerQuantizer:
         return self._outcome(layer, _codes(layer, indices, scales, units, levels, has_bias=False), means)
 
     def _outcome(self, layer: Layer, codes: dict[str, Codes], means: InputMeans | None) -> LayerOutcome:
-        """What follows from codes; with means of the inputs, the bias that keeps those of the outputs, too."""
+        """Make the outcome of codes; given the means of the inputs, with the bias that keeps those of the outputs."""
         values = {name: code.values(self.masks.get(name)) for name, code in codes.items()}
         if means is not None:
             moved = correct_bias(layer, means, self.original, values[layer.weight])
@@ -130,7 +133,7 @@ class LayerQuantizer:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Scales, one for each unit, and indices of levels, for one problem."""
+    """A choice finds a scale for each unit and the indices of levels for one layer."""
 
     quantizer: LayerQuantizer
     problem: Problem
@@ -138,7 +141,7 @@ class _Choice:
     levels: Tensor  # in the weight's dtype
 
     def best_scales(self) -> Tensor:
-        """The radius of each unit times the multiple that does best on held-out data."""
+        """Compute the radius of each unit times the multiple that does best on held-out data."""
         problem, quantizer = self.problem, self.quantizer
         weights = problem.start if problem.keep is None else problem.start.where(problem.keep, torch.nan)
         weights = problem.natural(weights)[:, :, : self.units.layout.features]  # the bias has no say
@@ -147,18 +150,21 @@ class _Choice:
         if len(multiples) == 1:
             return self._stored(radii * multiples)
         at_once = max(1, MOST_TRIED // max(weights.numel(), 1))
+        # The recursion does not depend on the scales: it is set up once, and candidates stand side by side as neurons.
         recursion = quantizer.method.recursion(*problem.recursion_start(problem.chosen_from))
         errors = [self._errors(recursion, radii[None] * some[:, None]) for some in multiples.split(at_once)]
         return self._stored(radii * multiples[torch.cat(errors).argmin(0)])
 
     def quantized(self, scales: Tensor) -> tuple[Tensor, Tensor]:
-        """Indices, (problems, neurons, features), and the scales, moved to where they fit best."""
+        """Choose the indices, (problems, neurons, features), and move the scales to where they fit best."""
         problem, quantizer = self.problem, self.quantizer
         recursion = quantizer.method.recursion(*problem.recursion_start(problem.all))
         indices = self._chosen(recursion, scales[None])
         if not quantizer.method.improves:
             return indices, scales
         objective = problem.objective(problem.all)
+        # Both half steps minimise the same error: scales for given indices, then indices for given scales. But for the
+        # rounding of scales it never grows. The last fit makes the scales belong to the indices that are returned.
         for _ in range(DESCENTS):
             scales = self._fitted(indices, scales[None], objective)[0]
             descent = objective.descent(self._values(indices, scales[None]))
@@ -168,19 +174,21 @@ class _Choice:
     # In what follows scales are (candidates, units), and every neuron stands there once for each candidate.
 
     def _errors(self, recursion: Recursion, scales: Tensor) -> Tensor:
-        """On held-out data: (candidates, units)."""
+        """Compute the errors on held-out data: (candidates, units)."""
         problem, scales, times = self.problem, self._stored(scales), len(scales)
         indices = self._chosen(recursion.repeated(times), scales)
+        # Fitted on the data that the indices were chosen from: held-out data judges, and must have no say before.
         scales = self._fitted(indices, scales, problem.objective(problem.chosen_from).repeated(times))
         objective = problem.objective(problem.held_out).repeated(times)
         return self._totals(objective.error(self._values(indices, scales)), times)
 
     def _fitted(self, indices: Tensor, scales: Tensor, objective: Objective) -> Tensor:
-        """The scales that least squares gives these choices of levels; the same where that is not allowed."""
+        """Fit the scales to these choices of levels by least squares; return them as they are where not allowed."""
         if not self.quantizer.fits_scales:
             return scales
         above, below = objective.scale_terms(self._values(indices, scales))
         numerator, denominator = self._totals(above, len(scales)), self._totals(below, len(scales))
+        # A scale stays positive; a unit whose values are all 0, or point away from the target, keeps the one it has.
         sound = (numerator > 0) & (denominator > 0)
         return self._stored(torch.where(sound, scales * numerator / denominator.where(sound, 1.0), scales))
 
@@ -199,14 +207,14 @@ class _Choice:
         return torch.stack([self.units.total(each) for each in values.chunk(times, 1)])
 
     def _stored(self, scales: Tensor) -> Tensor:
-        """As they are in the weight's dtype."""
+        """Round scales to the weight's dtype: levels are chosen for the scales that the file will hold."""
         return cast_scales(scales, self.levels.dtype).double()
 
 
 def _codes(
     layer: Layer, indices: Tensor, scales: Tensor, units: Units, levels: Tensor, has_bias: bool
 ) -> dict[str, Codes]:
-    """Of the weight and, where it is quantized as the last feature, of the bias."""
+    """Make the codes of the weight and, where it is quantized as the last feature, of the bias."""
     form = layer.layout
     indices = indices.to(torch.uint8 if len(levels) <= 256 else torch.int32)
     scales = scales.to(levels.dtype)

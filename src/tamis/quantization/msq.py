@@ -1,4 +1,4 @@
-"""Memoryless scalar quantization (MSQ): every weight to the level nearest to it, whatever the data."""
+"""Memoryless scalar quantization (MSQ) rounds every weight to the level nearest to it, whatever the data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tamis.quantization.feedback import Recursion
 
 
 def msq(weights: Tensor, gram: Gram) -> Recursion:
-    """q_t = the level nearest to w_t.
+    """Set up nearest rounding as a recursion without coupling: q_t = the level nearest to w_t.
 
     Reference: lybrand2021gpfq, section 3.
     """

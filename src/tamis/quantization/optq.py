@@ -1,4 +1,4 @@
-"""OPTQ with drift correction: each weight's rounding error is made up for by the weights that are not chosen yet.
+"""OPTQ with drift correction lets the weights that are not chosen yet make up for each rounding error.
 
 Two steps per neuron, both from G = ỸᵀỸ and E = Ỹᵀ(Y − Ỹ), with a ridge H = G + εI:
 
@@ -24,7 +24,7 @@ from tamis.quantization.feedback import Recursion
 
 
 def optq(weights: Tensor, gram: Gram) -> Recursion:
-    """OPTQ as a recursion over the features of every neuron.
+    """Set up OPTQ as a recursion over the features of every neuron.
 
     Args:
         weights: (problems, neurons, features), float64.
@@ -34,19 +34,21 @@ def optq(weights: Tensor, gram: Gram) -> Recursion:
     """
     damped = add_ridge(gram.inputs)
     factor = lower_factor(damped)
+    # Solving for the correction alone, E w, leaves weights without drift exactly as they were.
     corrected = weights + _solved(factor, gram.drift @ weights.mT).mT
     coupling = factor / factor.diagonal(dim1=1, dim2=2)[:, :, None]
     return Recursion(corrected, corrected, coupling)
 
 
 def lower_factor(matrix: Tensor) -> Tensor:
-    """L lower triangular with LᵀL = the matrix: a Cholesky factor taken from the last row to the first."""
+    """Compute the lower triangular L with LᵀL = the matrix: a Cholesky factor taken from the last row to the first."""
+    # Not LLᵀ: in LᵀL the weight z_t is corrected by those before it. With J the reversal, JHJ = CCᵀ gives L = (JCJ)ᵀ.
     turned = torch.linalg.cholesky(matrix.flip(1, 2))
     return turned.flip(1, 2).mT
 
 
 def _solved(factor: Tensor, right: Tensor) -> Tensor:
-    """(LᵀL)⁻¹ times the right-hand sides."""
+    """Solve LᵀL x = b for the right-hand sides b."""
     return torch.linalg.solve_triangular(
         factor, torch.linalg.solve_triangular(factor.mT, right, upper=True), upper=False
     )

@@ -1,4 +1,4 @@
-"""The numbers of one layer that is to be quantized, in float64 and in the order in which its weights are chosen."""
+"""A problem holds the numbers of one layer to quantize, in float64 and in the order in which its weights are chosen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Order = Literal["natural", "norm"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Matrices are (problems, neurons, features); a bias that is quantized, too, is one more feature.
+    """A problem is one layer to quantize, as matrices (problems, neurons, features) and Gram matrices of its inputs.
+
+    A bias that is quantized, too, is one more feature.
 
     Attributes:
         weights: the original ones.
@@ -51,7 +53,7 @@ class Problem:
         order: Order,
         offset: Tensor | None,
     ) -> Problem:
-        """Of a layer.
+        """Set up the problem of a layer.
 
         Args:
             layer: the layer, with the Gram matrices of its inputs.
@@ -75,6 +77,8 @@ class Problem:
         everything = seen(sums.all)
         weights = matrix(original).double()
         start, keep = weights, None
+        # After pruning, the kept weights are first fitted to the original outputs: the recursion then rounds weights
+        # that have taken up the loss already.
         if layer.weight in masks or offset is not None:
             names = (layer.weight, *([layer.bias] if layer.bias else []))
             keep = matrix({name: torch.ones_like(original[name], dtype=torch.bool) for name in names} | dict(masks))
@@ -85,15 +89,18 @@ class Problem:
         return whole if order == "natural" else whole._by_norm()
 
     def objective(self, gram: Gram) -> Objective:
-        """What a choice of weights costs on the data of one of the Gram matrices."""
+        """Return the error of a choice of weights, as a function of it, on the data of one of the Gram matrices."""
         return Objective.of(self.weights, gram, self.offset)
 
     def recursion_start(self, gram: Gram) -> tuple[Tensor, Gram]:
-        """The weights to quantize, and the Gram matrices for it: weights fitted after pruning have met the drift."""
+        """Return the weights to quantize, and the Gram matrices to do it with.
+
+        Weights fitted after pruning have taken up the drift already: for them it is zero, or it would count twice.
+        """
         return self.start, gram if self.keep is None else replace(gram, drift=torch.zeros_like(gram.drift))
 
     def natural(self, matrix: Tensor) -> Tensor:
-        """A matrix with its features in the natural order."""
+        """Return a matrix with its features in the natural order."""
         places = self.places[:, None, :].expand(-1, matrix.shape[1], -1)
         return torch.empty_like(matrix).scatter_(2, places, matrix)
 
@@ -116,7 +123,7 @@ class Problem:
 
 
 def largest_first(norms: Tensor) -> Tensor:
-    """Places of the features with the largest squared norms first, along the last axis.
+    """Return the places of the features with the largest squared norms first, along the last axis.
 
     Norms that agree to five digits count as equal, and keep their order: those of a transposed convolution's window do,
     but for rounding, and the order should not depend on how the data was cut into batches.

@@ -1,4 +1,4 @@
-"""`quantize`: put the weights of a network on a few levels, layer by layer."""
+"""`quantize` puts the weights of a network on a few levels, layer by layer."""
 
 from __future__ import annotations
 
@@ -120,6 +120,7 @@ def quantize(
         calibration = list(read_calibration(calibration, original))  # a loader may give its batches only once
         rest: dict[str, Any] = {**choices, "method": chosen, "pruned": pruned, "activation_budget": activation_budget}
         trials = cross_validate(given, calibration, [alphabet], multiples, progress=progress, **rest)
+        # One multiple is left: no data is held out below, and with a single C_α the scales are not fitted.
         multiples = (min(trials, key=lambda trial: trial.error).c_alpha or 1.0,)
     team = join_team(original.device)
     quantizer = LayerQuantizer(
@@ -145,7 +146,7 @@ def quantize(
 
 
 def _multiples(c_alpha: float | Iterable[float] | None, alphabet: Alphabet) -> tuple[float, ...]:
-    """Candidates for C_α."""
+    """Return the candidates for C_α: those that the user gave, or a built-in list."""
     if alphabet.radius == "given":
         if c_alpha is not None:
             raise InvalidInput(f"levels {alphabet.levels!s:.80} are meant as they are: leave out {c_alpha=}")
@@ -163,7 +164,7 @@ def _is_positive(number: Any) -> bool:
 
 
 def _checked(pruned: Compressed, original: Network) -> Compressed:
-    """A pruned network, if it is the same but for its weights."""
+    """Return a pruned network if it is the original but for its weights, and raise InvalidInput otherwise."""
     if not isinstance(pruned, Compressed):
         raise InvalidInput(f"pruned must be a Compressed, as tamis.prune gives it, got {type(pruned).__name__}")
     check_same_graph(original, pruned.network, "quantize", interchangeable=True)

@@ -1,4 +1,4 @@
-"""Quantizers: what `tamis.quantize(method=…)` takes, and those that ship, by name."""
+"""A quantizer is what `tamis.quantize(method=…)` takes; those that ship are listed here by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tamis.quantization.problem import Order
 
 @runtime_checkable
 class Quantizer(Protocol):
-    """An object that chooses the levels of a layer's weights; `tamis.quantize(method=…)` takes one, or a name.
+    """A quantizer chooses the levels of a layer's weights; `tamis.quantize(method=…)` takes one, or a name.
 
     Attributes:
         name: what recipes and files call it.
@@ -43,12 +43,12 @@ class Quantizer(Protocol):
 
     @property
     def recursion(self) -> Callable[[Tensor, Gram], Recursion]:
-        """A function of weights, (problems, neurons, features) in float64, and of the Gram matrices of their inputs."""
+        """Return a function of weights, (problems, neurons, features) in float64, and their inputs' Gram matrices."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """A quantizer made of a function; the attributes are those of `Quantizer`.
+    """A method is a quantizer made of a function; the attributes are those of `Quantizer`.
 
     Example:
         >>> def round_each(weights, gram):

@@ -1,4 +1,4 @@
-"""The settings of each method: its keywords in Python, its options on the command line and its keys in a recipe.
+"""The settings of a method are its keywords in Python, its options on the command line and its keys in a recipe.
 
 A method has one frozen dataclass here. Its fields, their defaults and their one text of help are what all three faces
 show; a contract test holds them to it. Nothing here imports torch: the help of a command must not wait for it.

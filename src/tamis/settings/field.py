@@ -1,4 +1,4 @@
-"""One setting of a method: a dataclass field with its help, and what a command needs to read it from a text."""
+"""A setting of a method is a dataclass field with its help, and with all that a command needs to read it from text."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _field(settings: type, name: str) -> dataclasses.Field[Any]:
 
 
 def documents(settings: type) -> Callable[[Documented], Documented]:
-    """Put the help of every setting into the docstring of a call, in the place of its line `<settings>`.
+    """Put the help of every setting into the docstring of a call, in place of its line `<settings>`.
 
     Example:
         >>> @documents(Pruning)

@@ -1,4 +1,4 @@
-"""The settings of `tamis.prune`."""
+"""The settings of `tamis.prune` say which weights to set to zero."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCOPES = ("global", "layer")
 
 @dataclass(frozen=True)
 class Pruning:
-    """Which weights to set to zero: the settings of `tamis.prune`."""
+    """These settings of `tamis.prune` say which weights to set to zero."""
 
     amount: float | int | Mapping[str, float | int] = setting(
         "How much to prune: a fraction (0.8) or a count (1000) of weights, exact to one weight; or these for some "

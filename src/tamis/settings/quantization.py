@@ -1,4 +1,4 @@
-"""The settings of `tamis.quantize`."""
+"""The settings of `tamis.quantize` say how to put weights on a few levels."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Order = Literal["natural", "norm"]
 
 @dataclass(frozen=True)
 class Quantization:
-    """How to put weights on a few levels: the settings of `tamis.quantize`."""
+    """These settings of `tamis.quantize` say how to put weights on a few levels."""
 
     levels: int | Iterable[float] | Alphabet | None = setting(
         "How many levels (3 unless `bits` is given), or a sorted list of them, which are then taken as they are.",

@@ -1,4 +1,4 @@
-"""The settings of `tamis.repair`."""
+"""The settings of `tamis.repair` say how to refit what pruning and quantization left."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tamis.settings.field import setting
 
 @dataclass(frozen=True)
 class Repair:
-    """How to refit what pruning and quantization left: the settings of `tamis.repair`."""
+    """These settings of `tamis.repair` say how to refit what pruning and quantization left."""
 
     damping: float = setting(
         "How much weights are held to what they are: a ridge, as a fraction of the inputs' mean square.",
