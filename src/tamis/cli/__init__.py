@@ -1,4 +1,4 @@
-"""The command line: `main.py` declares the commands, one file each does the work, imported when it is called."""
+"""The command line is declared in `main.py`; each command's work is in one file, imported when it is called."""
 
 from tamis.cli.main import main as main
 

@@ -41,7 +41,7 @@ def binarize(
     options: Mapping[str, Any],
     **how: str,
 ) -> None:
-    """The command; arguments as on the command line, `how` the scale and the estimator."""
+    """Run the command; arguments as on the command line, `how` the scale and the estimator."""
     settings = parse_settings(options)
     first = _first_stage(settings, activation_epochs)
     team = join_team(parse_device(device))
@@ -79,7 +79,7 @@ def binarize(
 
 
 def parse_keep(text: str) -> tuple[str, ...]:
-    """Which layers stay real.
+    """Read which layers stay real.
 
     Example:
         >>> parse_keep("first,last,*.downsample.*"), parse_keep("")
@@ -93,7 +93,7 @@ def _first_stage(settings: Settings, epochs: int | None) -> Settings | None:
 
 
 def _origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
-    """Where training begins: with the weights that were loaded, or where it was broken off."""
+    """Say where training begins: with the weights that were loaded, or where it was broken off."""
     for stage, words in STAGES.items():
         if (begun := read_checkpoint(directory / stage)) is not None:
             return f"of {directory}, after epoch {begun.epoch} {words}"

@@ -12,12 +12,12 @@ _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
 
 def remember_arguments(arguments: Sequence[str]) -> None:
-    """Note what follows `tamis`."""
+    """Remember the arguments that follow `tamis`."""
     _ARGUMENTS.set(tuple(arguments))
 
 
 def command_line(secret: str = "", shown: str = "") -> str:
-    """The command, to be typed again; `secret` in it, such as an address with a password, is replaced by `shown`."""
+    """Return the command, to be typed again, with `secret`, such as an address with a password, shown as `shown`."""
     arguments = [text.replace(secret, shown) if secret else text for text in _ARGUMENTS.get()]
     return shlex.join(["tamis", *arguments])
 

@@ -32,7 +32,7 @@ TOLERANCE = (
 
 @dataclass(frozen=True)
 class Layer:
-    """One binary layer: what it takes in memory, and whether numbers or bits go in and out."""
+    """A layer is one binary layer: its memory, and whether numbers or bits go in and out."""
 
     name: str
     weights: int
@@ -43,7 +43,7 @@ class Layer:
 
 
 def compile(model: str, small: Path, out: Path | None, as_json: bool) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     if out is not None:
         prepare_output(out, ".pt2")
     with Console(stderr=True).status(Text(f"compiling {model}")):
@@ -74,7 +74,7 @@ def compile(model: str, small: Path, out: Path | None, as_json: bool) -> None:
 
 
 def restored(model: str, small: Path) -> tuple[Compressed, nn.Module]:
-    """What a `.tamis` file holds, and the binary module that it is for, with its weights, in evaluation mode.
+    """Read a `.tamis` file, and build the binary module that it is for, with its weights, in evaluation mode.
 
     The module is what the factory makes, with the layers made binary that `tamis binarize` made binary; one that has
     binary layers already is taken as it is.
@@ -92,7 +92,7 @@ def restored(model: str, small: Path) -> tuple[Compressed, nn.Module]:
 
 
 def largest_difference(module: nn.Module, compiled: nn.Module, inputs: tuple[Tensor, ...]) -> float:
-    """Between the outputs of the two, relative to the largest output; TamisError where that is no rounding."""
+    """Compute the largest difference of outputs, relative to the largest output; raise TamisError beyond rounding."""
     with torch.no_grad():
         pairs = zip(*(pytree.tree_leaves(each(*inputs)) for each in (module, compiled)), strict=True)
         differences = [

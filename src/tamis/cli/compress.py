@@ -81,7 +81,7 @@ def model_of(original: ModelChoice) -> tuple[nn.Module | Network, Tensor | None]
 
 
 def as_plain_data(done: Compression) -> dict[str, Any]:
-    """What a run left, as JSON takes it."""
+    """Return the result of a run as JSON takes it."""
     return {
         "folder": str(done.folder),
         "files": sorted(path.name for path in done.folder.iterdir() if not path.name.startswith(".")),
@@ -107,7 +107,7 @@ def show(done: Compression, out: Console) -> None:
 
 
 def tries(tried: Sequence[Mapping[str, Any]], held_out: int) -> Table:
-    """What a budget's search made, the smallest file first, and which of them won."""
+    """Make a table of the networks that a budget's search made, the smallest file first, with the winner marked."""
     rows = table()
     rows.add_column("")
     rows.add_column("tried", overflow="fold")

@@ -1,4 +1,4 @@
-"""How many connections an architecture keeps, layer by layer: for people and for machines."""
+"""A connection report says how many connections an architecture keeps, layer by layer, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tamis.cli.display import table
 
 
 def connections(architecture: Architecture) -> dict[str, tuple[int, int]]:
-    """How many connections each layer has, and how many of them are kept, by the name of its weight."""
+    """Count the connections of each layer, and those of them that are kept, by the name of its weight."""
     return {name: (mask.numel(), int(mask.count_nonzero())) for name, mask in architecture.masks.items()}
 
 
 def as_plain_data(architecture: Architecture) -> dict[str, Any]:
-    """As JSON takes it."""
+    """Return the counts as JSON takes them."""
     layers = connections(architecture).items()
     return {
         "layers": [{"name": name, **_counts(*counted)} for name, counted in layers],
@@ -27,7 +27,7 @@ def as_plain_data(architecture: Architecture) -> dict[str, Any]:
 
 
 def connection_table(architecture: Architecture) -> Table:
-    """A row for each layer, and one for all of them."""
+    """Make a table with a row for each layer, and one for all of them."""
     rows = table()
     rows.add_column("layer", overflow="fold")
     for heading in ("connections", "kept", "density"):

@@ -22,7 +22,7 @@ def check_calibration(data: Data, net: Network, model: str) -> None:
 
 
 def load_test(spec: str | None, net: Network, model: str) -> Data | None:
-    """The dataset to measure accuracies on, if there is one, and if `net` has a score for each of its classes."""
+    """Load the dataset to measure accuracies on, if one is named, and check that `net` has a score for each class."""
     if spec is None:
         return None
     data = load_data(spec)
@@ -31,12 +31,12 @@ def load_test(spec: str | None, net: Network, model: str) -> Data | None:
 
 
 def accuracy(net: Network, data: Data) -> float:
-    """Top-1, as a fraction."""
+    """Compute the top-1 accuracy, as a fraction."""
     return evaluate(_AsModule(net), data, device=net.device)
 
 
 class _AsModule(nn.Module):
-    """A network where a module is wanted."""
+    """This module runs a network where a module is wanted."""
 
     def __init__(self, net: Network) -> None:
         super().__init__()

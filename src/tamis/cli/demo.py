@@ -47,7 +47,7 @@ Made = dict[str, dict[str, float]]  # networks by name → their test accuracy a
 
 
 def demo(directory: Path, as_json: bool = False) -> None:
-    """The command; the files of the trained network and of the small ones go to `directory`."""
+    """Run the command; the files of the trained network and of the small ones go to `directory`."""
     directory.mkdir(parents=True, exist_ok=True)  # first, so that nobody waits for a directory that cannot be made
     with _reproducible():
         made = _demo(directory, Console(quiet=True) if as_json else console())
@@ -81,7 +81,7 @@ def _demo(directory: Path, out: Console) -> Made:
 
 
 def _small_networks(net: Network, training: Data) -> dict[str, Compressed]:
-    """What becomes of a network, by name: pruned, quantized, and one after the other."""
+    """Make small networks of one, by name: pruned, quantized, and one after the other."""
     both = quantize(prune(net, AMOUNT_OF_BOTH), training, LEVELS, progress=False)
     return {
         f"{AMOUNT:.0%} pruned": prune(net, AMOUNT),
@@ -104,7 +104,7 @@ def _certified(net: Network, small: Compressed, test: Data, directory: Path) -> 
 
 @contextmanager
 def _reproducible() -> Iterator[None]:
-    """Seeded, and on one thread: sums come out alike on any number of cores, and layers this small lose nothing."""
+    """Run the block seeded and on one thread: sums come out alike on any number of cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -124,7 +124,7 @@ def _count_right(net: Network, data: Data) -> int:
 
 
 def _comparison(net: Network, rescaled: Network, test: Data) -> Table:
-    """The same function with two sets of weights: what changes, and what does not."""
+    """Compare two sets of weights for the same function: what changes, and what does not."""
     both = (net, rescaled)
     before, after = (each(test.normalised()) for each in both)
     largest_weight = [max(float(each.params[name].abs().max()) for name in each.trainable) for each in both]
@@ -140,7 +140,7 @@ def _comparison(net: Network, rescaled: Network, test: Data) -> Table:
 
 
 def _pruned_comparison(net: Network, rescaled: Network, test: Data) -> Table:
-    """Test accuracies after pruning by two criteria, of which one looks at the function and one at the weights."""
+    """Compare test accuracies after pruning by two criteria: one looks at the function, one at the weights."""
     both = (net, rescaled)
     return _side_by_side(
         {
@@ -152,7 +152,7 @@ def _pruned_comparison(net: Network, rescaled: Network, test: Data) -> Table:
 
 
 def _made(net: Network, small: dict[str, Compressed], test: Data) -> Made:
-    """What the network and what small ones made of it can do, and how large they are."""
+    """Measure the accuracy and the size of the network and of the small ones made of it."""
     networks = {"as trained": (net, sum(value.nbytes for value in net.params.values()))}
     networks |= {name: (each.network, each.nbytes) for name, each in small.items()}
     return {

@@ -9,7 +9,7 @@ from tamis.training import DEVICES, Team, join_team
 
 
 def parse_device(text: str) -> torch.device:
-    """A device that is there."""
+    """Read a device, and raise InvalidInput unless this computer has it."""
     try:
         device = torch.device(text)
     except RuntimeError:
@@ -23,7 +23,7 @@ def parse_device(text: str) -> torch.device:
 
 
 def join_team_exactly(text: str) -> Team:
-    """The team of this process on a device, whose convolutions do not round to the ten bits of TF32.
+    """Join the team of this process on a device, whose convolutions do not round to the ten bits of TF32.
 
     torch lets cuDNN do so on GPUs. What is certified should be what float32 computes, here and wherever it is verified.
     """

@@ -1,4 +1,4 @@
-"""Numbers, tables and consoles for people."""
+"""All commands show numbers, tables and consoles to people in the ways that are defined here."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ PIPED_WIDTH = 100  # rich takes 80 columns where there is no terminal, and would
 
 
 def console() -> Console:
-    """Standard output."""
+    """Make a console for standard output."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH
     return Console(highlight=False, markup=False, width=width)
 
 
 def table() -> Table:
-    """One without columns yet, as all commands show them."""
+    """Make a table without columns yet, in the style of all commands."""
     return Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="bold", pad_edge=False)
 
 
 def facts(lines: Mapping[str, str | Text]) -> Table:
-    """Names and what there is to say of each, in two columns."""
+    """Make a table of two columns: names, and a text for each."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold")
     grid.add_column(overflow="fold")
@@ -39,7 +39,7 @@ def facts(lines: Mapping[str, str | Text]) -> Table:
 
 
 def from_logarithm(value: float) -> str:
-    """e^value: plain between 10^-4 and 10^6, otherwise as a power of ten; rounded up, so that a bound stays one.
+    """Format e^value, plain between 10^-4 and 10^6, otherwise as a power of ten, rounded up so that a bound stays one.
 
     Example:
         >>> from_logarithm(math.log(1234.56)), from_logarithm(100.0)
@@ -55,7 +55,7 @@ def from_logarithm(value: float) -> str:
 
 
 def rounded_up(value: float, digits: int) -> Decimal:
-    """The least number with so many digits behind the point that is not below this one, which is taken exactly.
+    """Return the least number with so many digits behind the point that is not below this one, which is taken exactly.
 
     Example:
         >>> rounded_up(3.491, 2), rounded_up(3.5, 2)
@@ -65,7 +65,7 @@ def rounded_up(value: float, digits: int) -> Decimal:
 
 
 def with_unit(count: int) -> str:
-    """Three digits and a letter.
+    """Format a count as three digits and a letter.
 
     Example:
         >>> with_unit(1_816_557_056), with_unit(640)

@@ -19,7 +19,7 @@ from tamis.training import data_folder
 
 
 def doctor(as_json: bool) -> None:
-    """The command."""
+    """Run the command."""
     found = findings()
     if as_json:
         print(json.dumps(found, indent=2))
@@ -28,7 +28,7 @@ def doctor(as_json: bool) -> None:
 
 
 def findings() -> dict[str, Any]:
-    """What there is to say, as JSON takes it."""
+    """Collect the findings as JSON takes them."""
     folder = data_folder()
     return {
         "tamis": __version__,
@@ -47,7 +47,7 @@ def findings() -> dict[str, Any]:
 
 
 def _kernel(asked: Callable[[], tuple[str, str]]) -> dict[str, str | None]:
-    """The kernel of some layers and why, or why there is none."""
+    """Return the kernel of some layers with the reason for it, or the reason why there is none."""
     try:
         name, reason = asked()
     except InvalidInput as error:
@@ -56,7 +56,7 @@ def _kernel(asked: Callable[[], tuple[str, str]]) -> dict[str, str | None]:
 
 
 def _tuned() -> dict[str, Any]:
-    """Where the table of what was measured for Kronecker layers is, and how many entries it has."""
+    """Return the path of the table of measurements for Kronecker layers, and its numbers of entries."""
     try:
         here, everywhere = tuning.entries()
     except InvalidInput:  # TAMIS_KERNEL names none, as is said of the kernel

@@ -31,7 +31,7 @@ def given_settings(
     ] = None,
     std: Annotated[str | None, typer.Option(metavar="NUMBERS", help="Divide by these, after --mean.")] = None,
 ) -> str:
-    """What they add to the name of a dataset."""
+    """Return the text that these options add to the name of a dataset."""
     given = {name: text for name, text in (("resize", resize), ("mean", mean), ("std", std)) if text is not None}
     for name, text in given.items():
         pattern, wanted = WRITTEN[name]
@@ -43,7 +43,7 @@ def given_settings(
 
 
 def with_images(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options to a command, which then hears of them by the names of the data that it is given.
+    """Add the options to a command, which receives them as a part of the names of its datasets.
 
     Example:
         >>> @command

@@ -29,7 +29,7 @@ ROWS_AT_START, ROWS_AT_END = 24, 14
 
 @dataclass(frozen=True)
 class MixedNorm:
-    """Natural logarithms of ‖Φ‖_{q,r}, by part: all paths, those from inputs, those from hidden neurons' biases."""
+    """A mixed norm holds the natural logarithms of ‖Φ‖_{q,r} of all paths, those from inputs and those from biases."""
 
     q: float
     r: float
@@ -39,7 +39,7 @@ class MixedNorm:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything that `tamis inspect` shows."""
+    """An inspection holds everything that `tamis inspect` shows."""
 
     network: Network
     operations: tuple[Operation, ...]
@@ -60,7 +60,7 @@ class Inspection:
 
     @property
     def not_counted(self) -> list[str]:
-        """Operations whose multiply-accumulates nobody described."""
+        """The operations whose multiply-accumulates are not known."""
         return list(dict.fromkeys(operation.op for operation in self.operations if operation.macs is None))
 
     @property
@@ -90,7 +90,7 @@ def inspect(original: ModelChoice, as_json: bool, show_all: bool) -> None:
 
 
 def inspection(net: Network) -> Inspection:
-    """Everything there is to show of a network."""
+    """Inspect a network; where it has no path-norms, keep the refusal."""
     operations = operations_of(net)
     try:
         return Inspection(net, operations, tuple(_mixed_norms(net)), None)
@@ -107,7 +107,7 @@ def _mixed_norms(net: Network) -> Iterator[MixedNorm]:
 
 
 def as_plain_data(found: Inspection) -> dict[str, Any]:
-    """An inspection as JSON takes it: logarithms are natural, null stands for log 0 and for values beyond float64."""
+    """Return an inspection as JSON takes it: logarithms are natural, null is log 0 or a value beyond float64."""
     net, weakest, refusal = found.network, found.weakest, found.refusal
     limited = weakest is not None and weakest.capability < Capability.HOMOGENEOUS
     return {
@@ -204,7 +204,7 @@ def _operation_table(found: Inspection, show_all: bool) -> Table:
 
 
 def _elided(rows: tuple[Operation, ...], show_all: bool) -> Iterator[Operation | int]:
-    """The rows to show, and in place of those left out their number."""
+    """Yield the rows to show and, in place of those left out, their number."""
     hidden = len(rows) - ROWS_AT_START - ROWS_AT_END
     if show_all or hidden <= 2:
         yield from rows
@@ -230,12 +230,12 @@ def _norm_table(found: Inspection) -> Table:
 
 
 def _short(op: str) -> str:
-    """'conv2d' for 'aten.conv2d.default'."""
+    """Shorten the name of an operation: 'conv2d' for 'aten.conv2d.default'."""
     return op.split(".")[1] if "." in op else op
 
 
 def _sizes(shape: tuple[int, ...] | None, batched: bool) -> str:
-    """A shape without its batch dimension."""
+    """Format a shape without its batch dimension."""
     if shape is None:
         return "several"
     led_by_batch = batched and shape[:1] == (1,)  # a permutation may have moved it

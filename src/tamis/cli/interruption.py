@@ -13,7 +13,7 @@ INTERRUPTED = 130  # the exit code, as shells have it
 
 
 class _Left(NamedTuple):
-    """What a command may leave: where to go on from, and files with what they were when it began."""
+    """A command may leave places to continue from, and files, noted with the state they had when it began."""
 
     places: tuple[tuple[Path, str], ...] = ()
     files: tuple[tuple[Path, object], ...] = ()
@@ -41,7 +41,7 @@ def writes(file: Path) -> None:
 
 
 def how_to_go_on() -> str:
-    """What to tell whoever interrupted the command."""
+    """Say what an interrupted command has left, and how to continue it."""
     left = _LEFT.get()
     written = [str(file) for file, before in left.files if _state(file) not in (None, before)]
     if written:
@@ -54,12 +54,12 @@ def how_to_go_on() -> str:
 
 
 def leads() -> bool:
-    """Whether this process speaks for all that torchrun started."""
+    """Tell whether this process speaks for all that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def _again() -> str:
-    """The command on a line of its own, to be pasted; torchrun's own words are not known here."""
+    """Return the command on a line of its own, to be pasted; torchrun's own arguments are not known here."""
     return f"\n  {command_line()}" if "WORLD_SIZE" not in os.environ else " start it as before"
 
 

@@ -31,7 +31,7 @@ TUNING = "tamis.kronecker.tuning"
 
 @dataclass(frozen=True)
 class Measured:
-    """What there is to say of one pattern: seconds by backend, why others do not run, which one is chosen, and why."""
+    """A measurement of one pattern has seconds by backend, why others do not run, which one is chosen, and why."""
 
     pattern: Pattern
     seconds: dict[str, float]
@@ -51,7 +51,7 @@ def bench(
     energy: bool,
     as_json: bool,
 ) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     wanted = [parse_pattern(text) for text in patterns]
     check_layout(layout)
     if dtype not in DTYPES:
@@ -106,7 +106,7 @@ def _measured(
 def _drawn(
     pattern: Pattern, batch: int, dtype: torch.dtype, layout: str, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Inputs and a weight, as in appendix D.2.1 of the thesis."""
+    """Draw inputs and a weight, as in appendix D.2.1 of the thesis."""
     generator = torch.Generator().manual_seed(0)
     shape = (batch, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, batch)
     x = torch.randn(shape, generator=generator)

@@ -13,7 +13,7 @@ FAMILIES = "monarch:P, low_rank:R, butterfly, block_butterfly:T, kaleidoscope, o
 
 
 def parse_pattern(text: str) -> Pattern:
-    """One pattern (a, b, c, d).
+    """Read one pattern (a, b, c, d).
 
     Example:
         >>> parse_pattern("1,192,48,2")
@@ -26,7 +26,7 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def parse_budget(text: str, option: str = "--budget") -> int | float:
-    """A number of weights, or a share of all.
+    """Read a number of weights, or a share of all.
 
     Example:
         >>> parse_budget("36864"), parse_budget("0.25"), parse_budget("25%")
@@ -40,7 +40,7 @@ def parse_budget(text: str, option: str = "--budget") -> int | float:
 
 
 def parse_chains(texts: Sequence[str]) -> Chooser:
-    """For layers of the size of one of these products, that product; others stay.
+    """Read products; a layer of the size of one of them becomes that product, and others stay.
 
     Example:
         >>> parse_chains(["1,192,48,2/2,48,192,1"])(384, 384)
@@ -57,7 +57,7 @@ def parse_chains(texts: Sequence[str]) -> Chooser:
 
 
 def parse_family(text: str) -> Chooser:
-    """The product of a family for each size. Layers that are not square stay, in families of square matrices.
+    """Read a family, which has a product for each size. In families of square matrices, other layers stay.
 
     Example:
         >>> [str(pattern) for pattern in parse_family("monarch:4")(16, 8)]

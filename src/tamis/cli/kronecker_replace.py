@@ -28,7 +28,7 @@ from tamis.kronecker import replace as replace_layers
 
 @dataclass(frozen=True)
 class Replaced:
-    """One layer: its product, weights before and after, and ‖W − K₁…K_L‖/‖W‖, None where it was drawn anew."""
+    """A replaced layer has its product, weights before and after, and ‖W − K₁…K_L‖/‖W‖, None where drawn anew."""
 
     name: str
     patterns: tuple[Pattern, ...]
@@ -48,7 +48,7 @@ def replace(
     as_json: bool,
     **how: Any,
 ) -> None:
-    """The command; arguments as on the command line, `how` as `tamis.kronecker.replace` takes it."""
+    """Run the command; arguments as on the command line, `how` as `tamis.kronecker.replace` takes it."""
     choose = _chooser(patterns, family)
     prepare_output(out, ".tamis", ".safetensors")
     loaded = load_trainable("kronecker replace", model, weights, how["seed"])
@@ -105,7 +105,7 @@ def _write(
     shape: str | None,
     out: Path,
 ) -> None:
-    """The weights alone, or a `.tamis` file."""
+    """Write the weights alone, or a `.tamis` file."""
     if out.suffix == ".safetensors":
         save_weights(made, out)
         return

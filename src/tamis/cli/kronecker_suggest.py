@@ -16,7 +16,7 @@ RATIOS = {"time": "(b+c)/bc", "energy": "d(b+c)/bc"}
 
 
 def suggest(rows: int, columns: int, budget: str, target: str, factors: int, as_json: bool) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     found = suggest_chains(rows, columns, parse_budget(budget), target, factors)
     if as_json:
         chains = [

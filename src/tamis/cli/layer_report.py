@@ -1,4 +1,4 @@
-"""What a command that goes layer by layer has to say in the end: a row for each layer, bytes, and accuracies."""
+"""A layer report ends a command that works layer by layer: a row for each layer, bytes, and accuracies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tamis.training import Data
 
 @dataclass(frozen=True)
 class Layer:
-    """One parameter: its levels if it is quantized, its error if the last step chose it anew."""
+    """A layer is one parameter, with its levels if it is quantized and its error if the last step chose it anew."""
 
     name: str
     weights: int
@@ -31,7 +31,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class Accuracies:
-    """Of several networks, by what they are, on the same data."""
+    """These are the accuracies of several named networks on the same data."""
 
     data: str
     examples: int
@@ -39,7 +39,7 @@ class Accuracies:
 
     @classmethod
     def of(cls, networks: Mapping[str, Network], data: Data | None) -> Accuracies | None:
-        """None without data."""
+        """Measure the networks; return None without data."""
         if data is None:
             return None
         return cls(data.name, len(data), {name: accuracy(net, data) for name, net in networks.items()})
@@ -47,7 +47,7 @@ class Accuracies:
 
 @dataclass(frozen=True)
 class LayerReport:
-    """Everything that `tamis quantize` and `tamis repair` show."""
+    """A layer report holds everything that `tamis quantize` and `tamis repair` show."""
 
     small: Compressed
     accuracies: Accuracies | None
@@ -73,12 +73,12 @@ class LayerReport:
 
     @property
     def quantized(self) -> int:
-        """How many weights are on levels."""
+        """The number of weights that are on levels."""
         return weights_of(self.small.codes)
 
     @property
     def bits(self) -> float:
-        """Of those, on average."""
+        """The average number of bits of a quantized weight."""
         return sum(code.indices.numel() * code.bits for code in self.small.codes.values()) / max(self.quantized, 1)
 
 
@@ -112,7 +112,7 @@ def report(
 
 
 def as_plain_data(found: LayerReport) -> dict[str, Any]:
-    """A report as JSON takes it; null stands for levels and errors that there are not."""
+    """Return a report as JSON takes it; null stands for levels and errors that do not exist."""
     layers, accuracies = found.layers, found.accuracies
     return {
         "recipe": list(found.small.recipe),

@@ -1,4 +1,4 @@
-"""What the library says of its arguments, as a command says it of its options: `levels=1` is `--levels 1` there."""
+"""Messages of the library about arguments become messages about options: `levels=1` is `--levels 1` in a command."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ JOINED = re.compile(rf"{QUOTED}|(?<![\w.'/:@-])[a-z]+(?:_[a-z0-9]+)+(?![\w.'/(=]
 
 
 def options_of(command: Any) -> dict[str, str]:
-    """The options of a click command, or of all commands of a group, by the names of their arguments."""
+    """Return the options of a click command, or of all commands of a group, by the names of their arguments."""
     below = [options_of(each) for each in getattr(command, "commands", {}).values()]
     own = {each.name: _usual(each) for each in command.params if each.param_type_name == "option"}
     return {name: option for options in (*below, own) for name, option in options.items()}
 
 
 def _usual(option: Any) -> str:
-    """What help and documentation call an option: -o FILE, which no message gives a value, and others in full."""
+    """Return an option as help and documentation name it: -o FILE, which no message gives a value, others in full."""
     return f"-o {option.metavar}" if "-o" in option.opts else max(option.opts, key=len)
 
 
 def in_options(message: str, options: Mapping[str, str], commands: Container[str] = ()) -> str:
-    """A message with options in the place of arguments, and commands in the place of calls.
+    """Rewrite a message with options in place of arguments, and commands in place of calls.
 
     What is the user's own stays as it is: texts in quotes, and what the user's code said when it failed.
 
@@ -59,7 +59,7 @@ def in_options(message: str, options: Mapping[str, str], commands: Container[str
 
 
 def _with_value(option: str, value: str) -> str:
-    """An option as it is typed, with the value that Python prints for it."""
+    """Write an option as it is typed, from the value that Python prints for it."""
     if value in ("None", "False"):
         return f"no {option}"
     if value in ("True", ""):

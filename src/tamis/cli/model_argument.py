@@ -27,7 +27,7 @@ SEED = 0  # of the weights, where the user brings none
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """What MODEL stands for, where its weights come from, in words, and what a `.tamis` file of them holds.
+    """A loaded model is the network of MODEL, the origin of its weights, in words, and the content of a `.tamis` file.
 
     The module has the architecture of the network, and any weights; a program has none.
     """
@@ -40,7 +40,7 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class LoadedModule:
-    """What the factory of MODEL makes, with its weights, and the rest as in `LoadedModel`."""
+    """A loaded module is what the factory of MODEL makes, with its weights, and the rest as in `LoadedModel`."""
 
     module: nn.Module
     weights: str
@@ -55,7 +55,7 @@ def load_network(
     device: torch.device | str = "cpu",
     example: Sequence[Tensor] | None = None,
 ) -> LoadedModel:
-    """The network that the command line names.
+    """Load the network that the command line names.
 
     Args:
         model: a `.pt2` file, or `package.module:factory`.
@@ -100,7 +100,7 @@ def open_network(
 
 
 def _traced(module: nn.Module, zeros: Tensor) -> Network:
-    """The network of an input of these sizes: of floats, or of integers where it takes no floats, as embeddings do."""
+    """Trace a module with floats of these sizes, or with integers where it takes no floats, as embeddings do."""
     try:
         return trace(module, zeros)
     except TraceError as error:
@@ -110,7 +110,7 @@ def _traced(module: nn.Module, zeros: Tensor) -> Network:
 
 
 def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> LoadedModule:
-    """The module that the command line names: a factory's, with a file's weights or those it draws with `seed`."""
+    """Load the module that the command line names: a factory's, with a file's weights or those it draws by `seed`."""
     built = _build(model, seed)
     if weights is None:
         return LoadedModule(built, f"as the factory draws them with seed {seed}")
@@ -121,7 +121,7 @@ def load_module(model: str, weights: Path | None = None, seed: int = SEED) -> Lo
 
 
 def draws_weights(model: str, weights: Path | None) -> bool:
-    """Whether the weights of a model are drawn at random, just now: with another seed they would be others."""
+    """Tell whether the weights of a model are drawn at random: with another seed they would be others."""
     if weights is not None or model.endswith(".pt2"):
         return False
     one, other = (_build(model, seed).state_dict().values() for seed in (SEED, SEED + 1))
@@ -129,7 +129,7 @@ def draws_weights(model: str, weights: Path | None) -> bool:
 
 
 def warn_of_drawn_weights(model: str) -> None:
-    """Say that the weights of a model are none that were trained."""
+    """Warn that the weights of a model were not trained."""
     said = f"warning: the weights of '{model}' were just initialised at random; pass --weights for trained ones"
     Console(stderr=True).print(Text(said, style="yellow"), soft_wrap=True)
 
@@ -213,7 +213,7 @@ def _parse_shape(text: str) -> tuple[int, ...]:
 
 
 def _known_shape(model: str) -> tuple[int, ...] | None:
-    """The shape that a model of ours has, or that a user's module says it has."""
+    """Return the shape of a model that ships, or the one that a user's module states."""
     factory, module = _find_factory(model)
     for name, known in MODELS.items():
         if known is factory:

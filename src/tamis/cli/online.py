@@ -50,7 +50,7 @@ KINDS = {"jumps": "jumps", "steps": "Langevin steps", "flips": "flips"}  # of mo
 
 
 def online(out: Path, device: str, as_json: bool, **options: Any) -> None:
-    """The command; options as on the command line, the others those of `RunSettings`."""
+    """Run the command; options as on the command line, the others those of `RunSettings`."""
     asked, place = _asked(options), parse_device(device)
     torch.set_num_threads(1)  # sums come out alike on any number of cores, and networks this small lose by more
     if not as_json:
@@ -80,7 +80,7 @@ def _asked(options: Mapping[str, Any]) -> RunSettings:
 
 
 def parse_numbers(name: str, text: str | None) -> tuple[int, ...]:
-    """Whole numbers with commas between; none for None.
+    """Read whole numbers with commas between; none for None.
 
     Example:
         >>> parse_numbers("layers", "1,2,3")
@@ -115,7 +115,7 @@ def _described(asked: RunSettings, out: Path) -> dict[str, str]:
 
 @contextmanager
 def _telling(rounds: int) -> Iterator[Callable[[OnlineLearner], None]]:
-    """Shows how a run goes: a screen on a terminal, and a line now and then elsewhere."""
+    """Show how a run goes: a screen on a terminal, and a line now and then elsewhere."""
     if not sys.stderr.isatty():
         with reporting(True, "learning", rounds) as report:
             yield lambda learner: report(learner.rounds, **_figures(learner), **_first(learner, 1))
@@ -133,7 +133,7 @@ def _telling(rounds: int) -> Iterator[Callable[[OnlineLearner], None]]:
 
 
 def screen(bar: Progress, figures: Mapping[str, float], shares: Mapping[str, float]) -> Group:
-    """A bar, the figures of the moment, and the likeliest architectures with bars for their probabilities."""
+    """Make a bar, the figures of the moment, and the likeliest architectures with bars for their probabilities."""
     told = "   ".join(f"{name} {value:.4g}" for name, value in figures.items())
     rows = Table.grid(padding=(0, 2))
     for name, share in shares.items():
@@ -156,7 +156,7 @@ def _first(learner: OnlineLearner, count: int) -> dict[str, float]:
 
 
 def likeliest(shares: Mapping[Structure, float]) -> list[tuple[Structure, float]]:
-    """Architectures by probability."""
+    """Sort architectures by probability, the likeliest first."""
     return sorted(shares.items(), key=lambda pair: -pair[1])
 
 
@@ -169,7 +169,7 @@ def _write(found: Mapping[str, Any], path: Path) -> None:
 
 
 def _draw(found: Mapping[str, Any], asked: RunSettings, path: Path) -> list[str]:
-    """The names of the pictures that were drawn: one, or none without matplotlib."""
+    """Draw the losses, and return the names of the pictures: one, or none without matplotlib."""
     try:
         line_panels(online_panels(found, f"{asked.data}, {asked.space}"), path)
     except InvalidInput as error:  # the summary is safe
@@ -195,7 +195,7 @@ def _show(found: Mapping[str, Any], out: Path, drawn: Sequence[str]) -> None:
 
 
 def _losses(found: Mapping[str, Any]) -> Table:
-    """Sums over all rounds, and means."""
+    """Make a table of losses: sums over all rounds, and means."""
     rows = table()
     rows.add_column("loss over all rounds, nats")
     rows.add_column("sum", justify="right")

@@ -1,4 +1,4 @@
-"""How commands that work layer by layer begin: the model, its calibration data and its test data, read and compared."""
+"""Commands that work layer by layer begin here: the model, its calibration and its test data are read and compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tamis.training import Data, load_data
 
 @dataclass(frozen=True)
 class ModelWithData(LoadedModel):
-    """A model, with inputs to fit it to, and labelled data to measure it on where there is some."""
+    """A model comes here with inputs to fit it to, and labelled data to measure it on where there is some."""
 
     calibration: Data | None = None
     test: Data | None = None

@@ -21,5 +21,5 @@ def prepare_output(path: Path, *suffixes: str) -> None:
 
 
 def replaced(path: Path) -> str:
-    """What is said after the name of a file that is about to be written, where it is there already."""
+    """Return what to add to the name of a file that is about to be written, where it exists already."""
     return ", in place of the one that was there" if path.exists() else ""

@@ -32,7 +32,7 @@ BOUND = "‖R(x) − R'(x)‖₁ ≤ {} · max(‖x‖∞, 1)"
 
 @dataclass(frozen=True)
 class Layer:
-    """What is left of one parameter, or of all of them together; its error, where data had a say."""
+    """A layer says what is left of one parameter, or of all of them together; its error, where data was used."""
 
     name: str
     weights: int
@@ -41,13 +41,13 @@ class Layer:
 
     @property
     def pruned(self) -> float:
-        """A fraction."""
+        """The fraction of weights that are pruned."""
         return 1 - self.left / self.weights if self.weights else 0.0
 
 
 @dataclass(frozen=True)
 class Pruning:
-    """Everything that `tamis prune` shows; `bound` is a natural logarithm, absent where the theory refuses."""
+    """A pruning holds everything that `tamis prune` shows; `bound` is a natural logarithm, None where none holds."""
 
     small: Compressed
     layers: tuple[Layer, ...]
@@ -92,7 +92,7 @@ def prune(original: ModelChoice, calibration: str | None, out: Path, as_json: bo
 
 
 def pruning(before: Network, small: Compressed) -> Pruning:
-    """What pruning left of a network, and how far it can have moved its outputs."""
+    """Find what pruning left of a network, and bound how far it can have moved its outputs."""
     masks = {name: small.masks[name] for name in before.params if name in small.masks}  # in the order of the module
     errors = errors_of(small.recipe[-1:])
     layers = tuple(
@@ -109,7 +109,7 @@ def pruning(before: Network, small: Compressed) -> Pruning:
 
 
 def as_plain_data(found: Pruning) -> dict[str, Any]:
-    """A pruning as JSON takes it: logarithms are natural, null stands for log 0 and for values beyond float64."""
+    """Return a pruning as JSON takes it: logarithms are natural, null is log 0 or a value beyond float64."""
     bound, refusal, total = found.bound, found.refusal, found.total
     return {
         "recipe": list(found.small.recipe),

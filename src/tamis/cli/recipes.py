@@ -12,7 +12,7 @@ from tamis.recipes import Entry, entry_named, shipped
 
 
 def recipes(name: str | None, schema: bool, as_json: bool) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     if schema:
         if name is not None:
             raise InvalidInput(f"--schema is that of all recipes: leave out '{name}'")
@@ -35,7 +35,7 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
 
 
 def _described(entry: Entry) -> dict[str, object]:
-    """With everything that the recipe says, also what it leaves to defaults."""
+    """Describe a recipe with everything that it says, also what it leaves to defaults."""
     from tamis.recipes import read_recipe
 
     return {"name": entry.name, "what it does": entry.comment, "recipe": read_recipe(entry.path).resolved()}

@@ -1,4 +1,4 @@
-"""How a command of `tamis` is made of a function, and how groups list their commands."""
+"""A command of `tamis` is made of a function here, and groups list their commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tamis.cli.option_groups import with_groups
 
 
 class ListedCommands(TyperGroup):
-    """Lists its commands in whole sentences."""
+    """This group lists its commands in whole sentences."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the whole first sentence of each, wrapped, where click would cut it to one line."""

@@ -26,7 +26,7 @@ def report(
     batch: int,
     as_json: bool,
 ) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     prepare_output(out, ".html")
     if model is None and (weights is not None or shape is not None):
         raise InvalidInput("--weights and --shape are those of the original: name it with --model")

@@ -12,7 +12,7 @@ FAILED = 3  # the exit code: all was done and written, and the certified bounds 
 
 
 def check_requirements(**options: str | None) -> dict[str, Any]:
-    """The rates that were given, by argument and as they are written, which messages repeat, once they are some."""
+    """Check the rates that were given, and return them by argument as they are written, for messages to repeat."""
     given = {name: text for name, text in options.items() if text is not None}
     for name, text in given.items():
         parse_rate(text, f"--{name.replace('_', '-')}")

@@ -35,7 +35,7 @@ def search(
     options: Mapping[str, Any],
     **how: Any,
 ) -> None:
-    """The command; arguments as on the command line, `how` as `tamis.architecture.search` takes it."""
+    """Run the command; arguments as on the command line, `how` as `tamis.architecture.search` takes it."""
     settings = parse_settings(options)
     team = join_team(parse_device(device))
     prepare_output(out, ".architecture")
@@ -61,7 +61,7 @@ def search(
 
 @contextmanager
 def _warnings_as_lines() -> Iterator[None]:
-    """What the search warns of, in a line of its own, without the line of code that warns."""
+    """Print warnings of the search in a line of their own, without the line of code that warns."""
     with warnings.catch_warnings():
         warnings.filterwarnings("always", category=UserWarning, module=__name__)
         warnings.showwarning = lambda message, *_: Console(stderr=True).print(

@@ -12,7 +12,7 @@ AMOUNTS = "a fraction (0.8), a percentage (80%), a count (1000), or NAME= and on
 
 
 class Parser(NamedTuple):
-    """How a setting is read from text, and the sentence that tells users how to write it."""
+    """A parser reads a setting from text, and has the sentence that tells users how to write it."""
 
     parse: Callable[[Any], Any]
     written: str

@@ -67,7 +67,7 @@ def worker(spec: Path, out: Path, storage: str | None, device: str, trust: bool,
 
 
 def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: bool) -> dict[str, Any]:
-    """What `sweep` and `work` take."""
+    """Make the arguments that `sweep` and `work` take."""
     import_optuna()
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
@@ -83,7 +83,7 @@ def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: b
 
 
 def _original(spec: Sweep) -> tuple[str, Path | None]:
-    """MODEL and --weights, as the file of a sweep has them."""
+    """Return MODEL and --weights, as the file of a sweep has them."""
     said = spec.spec
     return said.model or "", None if said.weights is None else Path(said.weights)
 
@@ -109,7 +109,7 @@ def show(found: SweepResult, out: Console) -> None:
 
 
 def _table(found: SweepResult) -> Table:
-    """The candidates, those on the front with a mark; held-out figures first, then what is certified."""
+    """Make a table of candidates, those on the front marked: held-out figures first, then what is certified."""
     rows = table()
     rows.add_column("")
     rows.add_column("tried", overflow="fold")

@@ -41,7 +41,7 @@ def train(
     as_json: bool,
     options: Mapping[str, Any],
 ) -> None:
-    """The command; arguments as on the command line, `options` those of `Settings` that are given."""
+    """Run the command; arguments as on the command line, `options` those of `Settings` that are given."""
     settings = parse_settings(options)
     constraint = L1InfConstraint(parse_radii(l1inf)) if l1inf else None
     team = join_team(parse_device(device))
@@ -90,7 +90,7 @@ def train(
 
 
 def parse_settings(options: Mapping[str, Any]) -> Settings:
-    """`Settings`, which complains of all but milestones that are none, such as "30,sixty"."""
+    """Make `Settings` of options; it checks all but the text of milestones, such as "30,sixty", which is read here."""
     if "milestones" not in options:
         return Settings(**options)
     epochs = options["milestones"].split(",")
@@ -100,7 +100,7 @@ def parse_settings(options: Mapping[str, Any]) -> Settings:
 
 
 def parse_radii(entries: Sequence[str]) -> float | dict[str, float]:
-    """c of all hidden layers, or one for each of some layers.
+    """Read c of all hidden layers, or one for each of some layers.
 
     Example:
         >>> parse_radii(["0.1"]), parse_radii(["linear1=0.1", "linear2=1"])
@@ -131,7 +131,7 @@ def _radius(text: str, entry: str) -> float:
 
 
 def load_trainable(command: str, model: str, weights: Path | None, seed: int) -> LoadedModule:
-    """The module that a factory makes; `command` needs one, and says so."""
+    """Load the module that a factory makes; refuse a program, and name the `command` that needs a module."""
     if model.endswith(".pt2"):
         raise InvalidInput(f"{command} needs package.module:factory; '{model}' is a program, which cannot be trained")
     return load_module(model, weights, seed)
@@ -160,7 +160,7 @@ def _traced(loaded: LoadedModule, data: Data) -> Network:
 
 
 def _zeros(constraint: L1InfConstraint | None, model: nn.Module, network: Network) -> Masks:
-    """What the projection has made 0: pruned, so that the file is the smaller for it."""
+    """Return masks of the weights that the projection made 0, so that the file stores them as pruned."""
     layers = [] if constraint is None else constraint.layers(model)
     weights = {f"{layer.name}.weight" if layer.name else "weight": layer.weight.detach().cpu() for layer in layers}
     kept = {network.aliases.get(name, name): (value != 0) | value.signbit() for name, value in weights.items()}
@@ -168,7 +168,7 @@ def _zeros(constraint: L1InfConstraint | None, model: nn.Module, network: Networ
 
 
 def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list[dict[str, Any]], out: Path) -> None:
-    """The weights alone; or, with the network that was trained, all that a `.tamis` file holds."""
+    """Write the weights alone; or, with the network that was trained, all that a `.tamis` file holds."""
     if network is None:
         save_weights(model, out)
     else:
@@ -179,13 +179,13 @@ def _write(model: nn.Module, network: Network | None, masks: Masks, recipe: list
 
 
 def origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
-    """Where training begins: with the weights that were loaded, or where it was broken off."""
+    """Say where training begins: with the weights that were loaded, or where it was broken off."""
     begun = read_checkpoint(directory)
     return loaded.weights if begun is None else f"of {directory}, after epoch {begun.epoch}"
 
 
 def described(data: Data, test: Data | None, settings: Settings) -> dict[str, str]:
-    """What is trained on, and how."""
+    """Describe the data and the settings of a training."""
     lines = {"data": f"{data.name}, {len(data):,} examples"}
     if test is not None:
         lines["test"] = f"{test.name}, {len(test):,} examples"
@@ -194,7 +194,7 @@ def described(data: Data, test: Data | None, settings: Settings) -> dict[str, st
 
 
 def _bounds(constraint: L1InfConstraint, model: nn.Module) -> str:
-    """Which layers are constrained, and by how much; InvalidInput where the model has no such layers."""
+    """Say which layers are constrained, and by how much; raise InvalidInput where the model has no such layers."""
     layers = [layer.name for layer in constraint.layers(model)]
     if isinstance(constraint.c, Mapping):
         return listed([f"‖T_l‖₁,∞ ≤ {radius:g} in {name}" for name, radius in constraint.c.items()])
@@ -211,7 +211,7 @@ def _reached(found: Statistics) -> Text:
 
 
 def result(trained: Trained, out: Path) -> Text:
-    """How well it does, and where it is."""
+    """Say how accurate the trained network is, and where it is saved."""
     last = trained.history[-1]
     return Text.assemble(
         f"{'training' if last.test_accuracy is None else 'test'} accuracy ",

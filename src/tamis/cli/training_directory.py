@@ -19,7 +19,7 @@ WRITTEN = re.compile(rf"({NAMES})|\.({NAMES})\.\d+\.[0-9a-f]+\.part")
 
 @contextmanager
 def training_directory(given: Path | None, out: Path, team: Team) -> Iterator[Path]:
-    """The directory that the user names, which stays; or FILE.partial, gone when the block ends without an error.
+    """Yield the directory that the user names, which stays; or FILE.partial, removed when the block ends without error.
 
     Whoever writes `out` does so in the block: until then, the same command goes on from what is in the directory. Only
     what training writes is ever removed: with anything else in it, the directory stays, and holds that.

@@ -1,4 +1,4 @@
-"""The options that say how to train, for every command that does: those of `tamis.training.Settings`."""
+"""Every command that trains has these options, which are those of `tamis.training.Settings`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def given_settings(
     ] = None,
     amp: Annotated[bool, typer.Option("--amp", help="Compute in bfloat16 where it is safe, on CUDA.")] = False,
 ) -> dict[str, Any]:
-    """Those that the user has given, by name; the others are for `Settings` to say."""
+    """Return the options that the user has given, by name; `Settings` has the defaults of the others."""
     options = {
         "epochs": epochs,
         "batch": batch,

@@ -31,7 +31,7 @@ def transfer(
     as_json: bool,
     options: Mapping[str, Any],
 ) -> None:
-    """The command; arguments as on the command line."""
+    """Run the command; arguments as on the command line."""
     settings = parse_settings(options)
     team = join_team(parse_device(device))
     prepare_output(out, ".tamis")

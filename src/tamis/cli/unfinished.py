@@ -21,7 +21,7 @@ WRITTEN = re.compile(rf"{LAYER}|{re.escape(ORIGIN)}|\.({LAYER}|{re.escape(ORIGIN
 
 @contextmanager
 def unfinished(out: Path, team: Team) -> Iterator[Path]:
-    """The directory for what is finished of `out`; gone when the block ends, and whoever writes `out` does so in it.
+    """Yield the directory for finished parts of `out`, removed when the block ends; `out` is written in the block.
 
     Only what a journal writes is ever removed: with anything else in it, the directory stays, and holds that.
 

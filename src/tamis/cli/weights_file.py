@@ -78,7 +78,7 @@ def _read_pickled(path: Path) -> Any:
 
 
 def _unwrapped(found: Any, module: nn.Module, path: Path) -> tuple[dict[str, Tensor], list[str]]:
-    """The state_dict in what a file holds, and what had to be done to find it, in words."""
+    """Find the state_dict in the content of a file, and say in words what had to be done to find it."""
     steps: list[str] = []
     for key in WRAPPERS:
         if isinstance(found, Mapping) and not _is_state(found) and isinstance(found.get(key), Mapping):
