@@ -60,7 +60,7 @@ def test_sdist_and_wheel(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive_of_wheel:
         packed = archive_of_wheel.namelist()
-    for needed in ("tamis/py.typed", "tamis/report/templates/report.html", "tamis/recipe/shipped/ternary.yaml"):
+    for needed in ("tamis/py.typed", "tamis/reports/templates/report.html", "tamis/recipes/shipped/ternary.yaml"):
         assert needed in packed
     assert any(entry.startswith("tamis/_native") and not entry.endswith(".pyi") for entry in packed)
     assert not any(entry.endswith((".cpp", ".h")) for entry in packed)
