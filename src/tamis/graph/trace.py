@@ -1,7 +1,8 @@
 """`trace` turns any PyTorch module that exports into a `Network`.
 
-The module is exported in evaluation mode by `torch.export`, made functional by `run_decompositions({})` (which keeps
-high-level operations such as convolutions whole), and copied into tamis' own graph. The module stays as it was.
+The module is exported in evaluation mode by `torch.export`, made functional where it is not by `run_decompositions({})`
+(which keeps high-level operations such as convolutions whole), and copied into tamis' own graph. The module stays as it
+was.
 """
 
 from __future__ import annotations
@@ -191,7 +192,34 @@ def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
 
 def _export_program(model: nn.Module, examples: tuple[Tensor, ...], dynamic: Any) -> ExportedProgram:
     with silence_torch(), redirect_stderr(io.StringIO()):  # torch prints graphs that it could not finish
-        return torch.export.export(model, examples, dynamic_shapes=dynamic).run_decompositions({})
+        return _make_functional(torch.export.export(model, examples, dynamic_shapes=dynamic))
+
+
+def _make_functional(program: ExportedProgram) -> ExportedProgram:
+    """Return the program without operations that change their arguments.
+
+    Torch's own pass first prepares itself for all of its operations, which takes several times as long as exporting a
+    small network does. Where there is nothing to rewrite, the pass would return the same graph, and is left out.
+    """
+    return program if _is_functional(program) else program.run_decompositions({})
+
+
+def _is_functional(program: ExportedProgram) -> bool:
+    """Return whether every operation is one of torch's that leaves its arguments as they are."""
+    calls = [node for node in program.graph.nodes if node.op not in ("placeholder", "output")]
+    return all(node.target is operator.getitem or _is_pure(node) for node in calls)
+
+
+def _is_pure(node: torch.fx.Node) -> bool:
+    """Return whether a node calls an operation that changes none of its arguments, and that torch keeps whole."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
+        return False
+    if target is aten.batch_norm.default and node.args[5] is not False:
+        return False  # it updates its running statistics, which its schema does not say
+    # Torch takes views that are defined by other operations apart, such as flatten.
+    views = any(each.alias_info is not None for each in target._schema.returns)
+    return not (views and target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
 @contextmanager
@@ -265,7 +293,7 @@ def network_from_program(
 ) -> Network:
     """Make a `Network` of an exported program (as `torch.export.load` returns it), if a check lets it pass."""
     with silence_torch():
-        program = program.run_decompositions({})
+        program = _make_functional(program)
     check(program)
     return _Builder(program, _keeps_batch(program), tied_names(program.state_dict)).build()
 
@@ -370,6 +398,8 @@ class _Builder:
             target = aten.batch_norm.default
             x, weight, bias, mean, variance, momentum, eps = args
             args = (x, weight, bias, mean, variance, False, momentum, eps, False)
+        elif target is aten.batch_norm.default:
+            args = (*args[:8], False)  # the last one only chooses a library to compute it with
         value = node.meta["val"][0] if _is_batch_norm(node) else node.meta.get("val")
         if target is operator.getitem and isinstance(value, Tensor) and not value.is_floating_point():
             value = None  # indices are not neurons
