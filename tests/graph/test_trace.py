@@ -9,11 +9,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.export import Dim
 from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import weight_norm
 
 import tamis
 from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters, TraceError, UnsupportedOp
+from tamis.graph import graph_lines
 from tamis.graph.ops import Capability, capability
 from tamis.graph.trace import network_from_program
 from tamis.training.models import MODELS, example_input
@@ -393,3 +395,20 @@ def test_samples_whose_outputs_overflow_are_not_taken_for_mixed_ones():
         model.weight.copy_(weights)
         model.bias.copy_(torch.tensor([-3.2e63, 0.0]))
     assert tamis.trace(model, torch.tensor([[-1.3e-142, -9.7e269, 6.5e291]], dtype=torch.float64)).batched
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        (nn.Linear(4, 4), nn.ReLU(), nn.BatchNorm1d(4)),
+        (nn.Linear(4, 4), nn.ReLU(inplace=True)),
+        (nn.Unflatten(1, (2, 2)), nn.Conv1d(2, 2, 2), nn.Flatten()),
+        (nn.Linear(4, 4), nn.Dropout(), nn.LayerNorm(4), nn.Softmax(1)),
+    ],
+    ids=["as it is", "in place", "taken apart", "dropout"],
+)
+def test_the_graph_is_that_of_torchs_functional_pass(layers: tuple[nn.Module, ...]) -> None:
+    """Stored files are recognised by their graph, so leaving the pass out may not change a line of it."""
+    model, x = nn.Sequential(*layers).eval(), torch.randn(2, 4)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: Dim.AUTO},))
+    assert graph_lines(tamis.trace(model, x)) == graph_lines(network_from_program(program))

@@ -201,23 +201,23 @@ def _make_functional(program: ExportedProgram) -> ExportedProgram:
     Torch's own pass first prepares itself for all of its operations, which takes several times as long as exporting a
     small network does. Where there is nothing to rewrite, the pass would return the same graph, and is left out.
     """
-    return program if _is_functional(program) else program.run_decompositions({})
-
-
-def _is_functional(program: ExportedProgram) -> bool:
-    """Return whether every operation is one of torch's that leaves its arguments as they are."""
     calls = [node for node in program.graph.nodes if node.op not in ("placeholder", "output")]
-    return all(node.target is operator.getitem or _is_pure(node) for node in calls)
+    return program if all(_stays_whole(node) for node in calls) else program.run_decompositions({})
 
 
-def _is_pure(node: torch.fx.Node) -> bool:
-    """Return whether a node calls an operation that changes none of its arguments, and that torch keeps whole."""
+def _stays_whole(node: torch.fx.Node) -> bool:
+    """Return whether torch's pass surely keeps a node as it is, where it is."""
     target = node.target
+    if target is operator.getitem:
+        return True
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
-    if target is aten.batch_norm.default and node.args[5] is not False:
-        return False  # it updates its running statistics, which its schema does not say
-    # Torch takes views that are defined by other operations apart, such as flatten.
+    if target is aten.batch_norm.default:
+        return node.args[5] is False  # otherwise it updates its running statistics, which its schema does not say
+    # A dropout that drops is another operation after the pass, and sizes of the batch move to the top of the graph.
+    if torch.Tag.nondeterministic_seeded in target.tags or target is aten.sym_size.int:
+        return False
+    # Views that are defined by other operations, as flatten is, are taken apart.
     views = any(each.alias_info is not None for each in target._schema.returns)
     return not (views and target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
@@ -293,7 +293,7 @@ def network_from_program(
 ) -> Network:
     """Make a `Network` of an exported program (as `torch.export.load` returns it), if a check lets it pass."""
     with silence_torch():
-        program = _make_functional(program)
+        program = program.run_decompositions({})  # also where it changes nothing: a file may lie about its shapes
     check(program)
     return _Builder(program, _keeps_batch(program), tied_names(program.state_dict)).build()
 
