@@ -143,18 +143,18 @@ def test_a_long_name_is_shortened_in_that_of_the_part(tmp_path: Path, name: str)
     assert shown[1] == name or len(os.fsencode(part.name)) > 255 - 4, "it was shortened more than it had to be"
 
 
-# A process that imports torch once, and forks the writers: `writer` saves one content after the other for ever.
-PREPARE = """
+# A process that imports torch once, for both tests, and forks the writers: `writer` saves one content after the other
+# for ever. The file is small, so that most of a write is not the coding of numbers, and kills fall on its other steps.
+SCRIPT = """
 import os, random, signal, sys, time
 from pathlib import Path
 import torch
 from tamis.artifact.format import read, write
 
 torch.set_num_threads(1)
-path = Path(sys.argv[1])
-one, two = (torch.full((300, 300), value) for value in (0.1, 0.2))
-masks = {"w": torch.ones(300, 300, dtype=torch.bool)}
-expected = {"w": ((300, 300), torch.float32)}
+one, two = (torch.full((60, 60), value) for value in (0.1, 0.2))
+masks = {"w": torch.ones(60, 60, dtype=torch.bool)}
+expected = {"w": ((60, 60), torch.float32)}
 
 def writer(contents):
     pid = os.fork()
@@ -173,29 +173,26 @@ def which():
     return 1 if torch.equal(value, one) else 2 if torch.equal(value, two) else 0
 
 draw = random.Random(0)
+path, seen = Path(sys.argv[1]) / "killed" / "x.tamis", []
 write(path, {"w": one}, masks, {})
-seen = []
-"""
-
-KILLED = """
 start = time.monotonic()
 for value in (two, one) * 3:
     write(path, {"w": value}, masks, {})
 twice = (time.monotonic() - start) / 3  # what both contents take, however busy the machine is
 end = time.monotonic() + 60
-while len(seen) < 120 or (len(set(seen)) < 2 and time.monotonic() < end):
+while len(seen) < 60 or (len(set(seen)) < 2 and time.monotonic() < end):
     pid = writer([two, one])
     time.sleep(draw.uniform(0, 2 * twice))
     stop(pid)
     seen.append(which())
 print(*seen)
-"""
 
-AT_ONCE = """
+path, seen = Path(sys.argv[1]) / "at once" / "x.tamis", []
+write(path, {"w": one}, masks, {})
 pids = [writer([one]), writer([two])]
 try:
     end = time.monotonic() + 60
-    while len(seen) < 300 or (len(set(seen)) < 2 and time.monotonic() < end):
+    while len(seen) < 100 or (len(set(seen)) < 2 and time.monotonic() < end):
         seen.append(which())
 finally:
     for pid in pids:
@@ -204,25 +201,30 @@ print(*seen)
 """
 
 
-def leftovers(tmp_path: Path) -> list[str]:
-    return [entry.name for entry in tmp_path.iterdir() if entry.name != "x.tamis"]
+def leftovers(folder: Path) -> list[str]:
+    return [entry.name for entry in folder.iterdir() if entry.name != "x.tamis"]
 
 
-def seen(tmp_path: Path, script: str) -> list[str]:
-    """Which of the two contents the file had, each time it was read; a kill leaves parts of files behind, at most."""
-    command = [sys.executable, "-c", PREPARE + script, str(tmp_path / "x.tamis")]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, list[str]]:
+    """For the folder of each test, which of the two contents its file had, each time it was read."""
+    root = tmp_path_factory.mktemp("written")
+    folders = [root / name for name in ("killed", "at once")]
+    for folder in folders:
+        folder.mkdir()
+    run = subprocess.run([sys.executable, "-c", SCRIPT, str(root)], capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
-    assert all(re.fullmatch(r"\.x\.tamis\.\d+\.[0-9a-f]{8}\.part", name) for name in leftovers(tmp_path))
-    return run.stdout.split()
+    return dict(zip(folders, map(str.split, run.stdout.splitlines()), strict=True))
 
 
-def test_a_writer_killed_at_any_moment_leaves_one_of_its_files(tmp_path: Path) -> None:
-    found = seen(tmp_path, KILLED)
-    assert len(found) >= 120 and set(found) == {"1", "2"}
-    assert leftovers(tmp_path)  # some kills did interrupt a writer
+def test_a_writer_killed_at_any_moment_leaves_one_of_its_files(written: dict[Path, list[str]]) -> None:
+    folder, found = next(iter(written.items()))
+    assert len(found) >= 60 and set(found) == {"1", "2"}
+    parts = leftovers(folder)  # a kill leaves parts of files behind, at most
+    assert parts and all(re.fullmatch(r"\.x\.tamis\.\d+\.[0-9a-f]{8}\.part", name) for name in parts)
 
 
-def test_of_two_writers_at_once_one_is_read(tmp_path: Path) -> None:
-    found = seen(tmp_path, AT_ONCE)
-    assert len(found) >= 300 and set(found) == {"1", "2"}
+def test_of_two_writers_at_once_one_is_read(written: dict[Path, list[str]]) -> None:
+    folder, found = list(written.items())[1]
+    assert len(found) >= 100 and set(found) == {"1", "2"}
+    assert all(re.fullmatch(r"\.x\.tamis\.\d+\.[0-9a-f]{8}\.part", name) for name in leftovers(folder))

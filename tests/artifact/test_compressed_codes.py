@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ def model(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     return nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).to(dtype)
 
 
+@cache
 def network(dtype: torch.dtype = torch.float32) -> Network:
     return tamis.trace(model(dtype), torch.zeros(1, 6, dtype=dtype))
 

@@ -80,11 +80,18 @@ def test_another_input_shape_has_another_fingerprint() -> None:
 
 
 def test_numbers_of_a_scale_have_their_fingerprint() -> None:
-    numbers = {printed(Layers(activation=lambda x, c=c: c * x), 2, 5, 5) for c in (1.0, 2.0, 2.0000000001, -2.0)}
-    assert len(numbers) == 4
+    class Scale(nn.Module):
+        def __init__(self, number: float) -> None:
+            super().__init__()
+            self.number = number
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.number * x
+
+    assert len({printed(Scale(number), 3) for number in (1.0, 2.0, 2.0000000001, -2.0)}) == 4
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 16])
+@pytest.mark.parametrize("batch", [1, 16])
 def test_the_batch_the_weights_and_the_mode_do_not_count(batch: int) -> None:
     torch.manual_seed(batch)
     model = Layers().train(batch % 2 == 0)
@@ -92,13 +99,11 @@ def test_the_batch_the_weights_and_the_mode_do_not_count(batch: int) -> None:
     assert fingerprint(tamis.trace(model, torch.randn(batch, 2, 5, 5))) == DEFAULT
 
 
-@pytest.mark.parametrize("name", ["gcn", "cnn1d", "vit_tiny_test"])
+@pytest.mark.parametrize("name", ["gcn", "vit_tiny_test"])
 def test_models_of_ours(name: str) -> None:
-    prints = {fingerprint(tamis.trace(MODELS[name](), example_input(name, batch))) for batch in (1, 3)}
-    assert len(prints) == 1
-    net = tamis.trace(MODELS[name](), example_input(name))
-    assert fingerprint(tamis.rescale(net, seed=1)) == fingerprint(tamis.prune(net, 0.5, "magnitude").network)
-    assert prints == {fingerprint(net)}
+    net, other = (tamis.trace(MODELS[name](), example_input(name, batch)) for batch in (1, 3))
+    prints = {fingerprint(each) for each in (net, other, tamis.rescale(net, seed=1))}
+    assert prints == {fingerprint(tamis.prune(net, 0.5, "magnitude").network)}
 
 
 def test_the_device_does_not_count() -> None:
@@ -112,7 +117,7 @@ def test_the_device_does_not_count() -> None:
     assert moved != net.nodes and fingerprint(net.replace(nodes=moved)) == fingerprint(net) != DEFAULT
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(dags(), st.integers(0, 2**20))
 def test_random_graphs(dag: Dag, seed: int) -> None:
     net = tamis.trace(dag, dag.example())

@@ -40,6 +40,11 @@ def model() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
+def dense(model: nn.Module) -> tamis.Network:
+    return tamis.trace(model, X)
+
+
+@pytest.fixture(scope="module")
 def factored(model: nn.Module) -> nn.Module:
     return replace(model, FACTORS, convolutions=True).eval()
 
@@ -47,6 +52,11 @@ def factored(model: nn.Module) -> nn.Module:
 @pytest.fixture(scope="module")
 def factored_net(factored: nn.Module) -> tamis.Network:
     return tamis.trace(factored, X)
+
+
+@pytest.fixture(scope="module")
+def file(factored: nn.Module, factored_net: tamis.Network, tmp_path_factory: pytest.TempPathFactory) -> File:
+    return save_factors(factored_net, tmp_path_factory.mktemp("factors") / "factors.tamis", patterns_of(factored))
 
 
 def save_factors(net: tamis.Network, path: Path, layers: object) -> File:
@@ -58,8 +68,10 @@ SCALES = [("rank_one", "clipped"), ("channel", "rsign"), ("analytic", "approx_si
 
 
 @pytest.mark.parametrize(("scale", "estimator"), SCALES)
-def test_binary_layers_are_rebuilt_as_they_were(model: nn.Module, scale: str, estimator: str, tmp_path: Path) -> None:
+def test_binary_layers_are_rebuilt_as_they_were(scale: str, estimator: str, tmp_path: Path) -> None:
     path = tmp_path / "binary.tamis"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, stride=2, padding=1), nn.Flatten(), nn.Linear(32, 3))
     binary = binarize(model, ("last",), X, scale, estimator).eval()
     pack_network(binary, X).save(path)
     before, drawn = fingerprint_of_values(model.state_dict()), torch.get_rng_state()
@@ -73,14 +85,11 @@ def test_binary_layers_are_rebuilt_as_they_were(model: nn.Module, scale: str, es
     assert fingerprint_of_values(model.state_dict()) == before
     assert torch.equal(torch.get_rng_state(), drawn)  # reading a file changes nothing that the caller draws
     # A module that has the layers already is taken as it is.
-    assert tamis.load(path, binary).recipe == small.recipe
-    assert type(tamis.load(path, binary).apply_to(binary)) is type(binary)
+    taken = tamis.load(path, binary)
+    assert taken.recipe == small.recipe and type(taken.apply_to(binary)) is type(binary)
 
 
-def test_factors_are_rebuilt_as_they_were(
-    model: nn.Module, factored: nn.Module, factored_net: tamis.Network, tmp_path: Path
-) -> None:
-    file = save_factors(factored_net, tmp_path / "factors.tamis", patterns_of(factored))
+def test_factors_are_rebuilt_as_they_were(model: nn.Module, factored: nn.Module, file: File) -> None:
     small = tamis.load(file, model)
     again = small.apply_to(model)
     assert patterns_of(again) == patterns_of(factored)
@@ -89,33 +98,28 @@ def test_factors_are_rebuilt_as_they_were(
     assert patterns_of(tamis.load(file, factored).apply_to(factored)) == patterns_of(factored)
 
 
-def test_some_layers_may_be_rebuilt_already(
-    model: nn.Module, factored: nn.Module, factored_net: tamis.Network, tmp_path: Path
-) -> None:
-    file = save_factors(factored_net, tmp_path / "factors.tamis", patterns_of(factored))
+def test_some_layers_may_be_rebuilt_already(model: nn.Module, factored: nn.Module, file: File) -> None:
     half = replace(model, {"2": FACTORS["2"]}, convolutions=True)
     assert patterns_of(tamis.load(file, half).apply_to(half)) == patterns_of(factored)
 
 
-def test_a_traced_network_has_no_layers_to_rebuild(model: nn.Module, factored, factored_net, tmp_path) -> None:
-    file = save_factors(factored_net, tmp_path / "factors.tamis", patterns_of(factored))
+def test_a_traced_network_has_no_layers_to_rebuild(dense: tamis.Network, file: File) -> None:
     message = r"Layers of it were rebuilt, and a traced network has none to rebuild: pass the module that '.*' was made"
     with pytest.raises(InvalidParameters, match=message):
-        tamis.load(file, tamis.trace(model, X))
+        tamis.load(file, dense)
 
 
-def test_a_file_that_rebuilt_nothing_is_only_for_its_model(model: nn.Module, tmp_path: Path) -> None:
-    tamis.prune(model, 0.5, example=X).save(tmp_path / "pruned.tamis")
+def test_a_file_that_rebuilt_nothing_is_only_for_its_model(
+    model: nn.Module, dense: tamis.Network, tmp_path: Path
+) -> None:
+    tamis.prune(dense, 0.5, by="magnitude").save(tmp_path / "pruned.tamis")
     assert not rebuilds_layers(tamis.load(tmp_path / "pruned.tamis", model).recipe)
     with pytest.raises(InvalidParameters, match="was made for another model than this one") as caught:
         tamis.load(tmp_path / "pruned.tamis", SmallCNN(6))
     assert "layers" not in str(caught.value).lower()
 
 
-def test_a_model_of_other_sizes_is_refused_by_load_and_by_apply_to(
-    model: nn.Module, factored: nn.Module, factored_net: tamis.Network, tmp_path: Path
-) -> None:
-    file = save_factors(factored_net, tmp_path / "factors.tamis", patterns_of(factored))
+def test_a_model_of_other_sizes_is_refused_by_load_and_by_apply_to(model: nn.Module, file: File) -> None:
     with pytest.raises(InvalidParameters):
         tamis.load(file, SmallCNN(6))
     with pytest.raises(InvalidParameters):
