@@ -27,7 +27,7 @@ from tamis.artifact.tensor_message import receive_tensor, send_tensor
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.training.models import resnet20
 
-some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+some = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 anything = (masked_tensors() | quantized_tensors()).filter(lambda each: each.tensor.numel() > 0)
 
 
@@ -172,8 +172,10 @@ def test_zeros_are_told_once_whether_they_are_pruned_or_a_level() -> None:
     assert assert_told(without_zero).bits < entropy(indices) + 60
 
 
-@pytest.mark.parametrize("number", [2, 3, 4, 8, 16])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("number", "dtype"),
+    [(2, torch.float32), (16, torch.float32), (3, torch.float64), (8, torch.bfloat16), (4, torch.bfloat16)],
+)
 def test_equispaced_levels_cost_one_scale(number: int, dtype: torch.dtype) -> None:
     """With their codes, or found in the weights; levels elsewhere cost numbers."""
     indices = torch.randint(number, (30, 40), generator=torch.Generator().manual_seed(0)).byte()
@@ -232,7 +234,7 @@ def convolutional() -> tuple[tamis.Network, Tensor]:
     return tamis.trace(module.eval(), data[:2]), data
 
 
-@pytest.mark.parametrize("levels", [2, 3, 4, 16])
+@pytest.mark.parametrize("levels", [2, 3, 16])
 def test_pruned_and_quantized_networks(convolutional: tuple[tamis.Network, Tensor], levels: int) -> None:
     net, data = convolutional
     dense = assert_told(net)

@@ -233,10 +233,10 @@ def test_pt2_files(name: str, tmp_path: Path) -> None:
             assert found is expected is None or torch.allclose(found, expected, atol=1e-6)
 
 
-slow = [pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "unbatched", "double")]
+slow = [pytest.param(name, marks=pytest.mark.slow) for name in ("attention", "several", "unbatched")]
 
 
-@pytest.mark.parametrize("name", ["residual", "several", *slow])
+@pytest.mark.parametrize("name", ["residual", *slow])
 def test_onnx_files(name: str, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     small, _, inputs = compressed(name)

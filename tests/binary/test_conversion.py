@@ -178,14 +178,20 @@ def test_a_layer_alone_is_replaced_itself() -> None:
     ("name", "estimator"),
     [
         ("mlp", "clipped"),
-        ("cnn1d", "rsign"),
+        ("signals", "rsign"),
         pytest.param("vgg_small", "approx_sign", marks=pytest.mark.slow),
         pytest.param("resnet20", "clipped", marks=pytest.mark.slow),
     ],
 )
 def test_a_binary_network_is_traced_to_the_bit(name: str, estimator: str) -> None:
-    x = example_input(name, batch=4)
-    binary = binarize(built(name), example=x, estimator=estimator)
+    if name == "signals":
+        x = torch.randn(4, 2, 9)
+        model: nn.Module = nn.Sequential(
+            nn.Conv1d(2, 4, 3), nn.Conv1d(4, 3, 3, padding=1), nn.Flatten(), nn.Linear(21, 2)
+        )
+    else:
+        x, model = example_input(name, batch=4), built(name)
+    binary = binarize(model, example=x, estimator=estimator)
     binary.train()(x)  # statistics of some data
     binary.eval()
     net = tamis.trace(binary, x)

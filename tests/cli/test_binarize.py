@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 import tamis
-from tamis.binary import TrainedBinary, binarize, packed, train_binary
+from tamis.binary import TrainedBinary, binarize, pack_network, train_binary
 from tamis.cli.binarize import parse_keep
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
@@ -61,7 +61,7 @@ def test_the_file_holds_what_the_library_trains_with_a_bit_for_each_weight() -> 
     trained, example = by_hand(), load_data(DATA).example
     fresh = binarize(mlp(), example=example)
     small = tamis.load("new/small.tamis", fresh)
-    expected = packed(trained.model, example)
+    expected = pack_network(trained.model, example)
     assert all(torch.equal(value, expected.params[name]) for name, value in small.params.items())
     assert {name: code.bits for name, code in small.codes.items()} == {"linear2.weight": 1.0}
     (step,) = small.recipe
@@ -80,7 +80,7 @@ def test_every_choice_reaches_the_library() -> None:
     options = ("--scale", "channel", "--estimator", "rsign", "--keep", "last,linear2", "--activation-epochs", 0)
     told = json.loads(run(MLP, *QUICK, *options, "--dir", "kept", "-o", "small.tamis", "--json"))
     trained = by_hand(first=0, scale="channel", estimator="rsign", keep=("last", "linear2"))
-    expected = packed(trained.model, load_data(DATA).example)
+    expected = pack_network(trained.model, load_data(DATA).example)
     assert told["layers"] == [{"name": "linear1.weight", "weights": 2048}]
     assert told["accuracy"]["test"] == trained.history[-1].test_accuracy
     assert told["recipe"][0]["activation_epochs"] == 0 and told["recipe"][0]["keep"] == ["last", "linear2"]

@@ -15,7 +15,7 @@ import safetensors.torch
 from typer.testing import CliRunner
 
 import tamis
-from tamis.binary import binarize, packed
+from tamis.binary import binarize, pack_network
 from tamis.cli.main import app
 from tamis.cli.model_argument import draws_weights, load_network
 from tamis.kronecker import monarch, patterns_of, replace
@@ -257,7 +257,7 @@ def test_what_is_wrong_is_said_in_a_line(changes: dict[str, str], message: str) 
 
 def write_binary() -> None:
     model = mlp().eval()
-    packed(binarize(model, example=example_input("mlp")).eval(), example_input("mlp")).save("small.tamis")
+    pack_network(binarize(model, example=example_input("mlp")).eval(), example_input("mlp")).save("small.tamis")
 
 
 def write_factors() -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import tamis
 from tamis.artifact import format
-from tamis.binary import BinaryLinear, binarize, compile, packed
+from tamis.binary import BinaryLinear, binarize, compile, pack_network
 from tamis.cli.main import app
 from tamis.kernels import binary_kernel
 from tamis.training.models import digits_cnn, mlp
@@ -46,7 +46,7 @@ def write(factory: Any, path: str, **how: Any) -> nn.Module:
     model = binarize(factory(), example=X, **how)
     for _ in range(3):
         model(torch.randn(16, 1, 8, 8))
-    packed(model, X, [{"step": "binarize", **how, "keep": list(how["keep"])}]).save(path)
+    pack_network(model, X, [{"step": "binarize", **how, "keep": list(how["keep"])}]).save(path)
     return model.eval()
 
 
@@ -98,7 +98,7 @@ def test_a_factory_whose_layers_are_binary_already() -> None:
     )
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 9), BinaryLinear(9, 9), BinaryLinear(9, 2))
-    packed(model, torch.zeros(1, 6)).save("small.tamis")
+    pack_network(model, torch.zeros(1, 6)).save("small.tamis")
     told = json.loads(run("mine:net", "small.tamis", "--json"))
     assert [(layer["name"], layer["input"]) for layer in told["layers"]] == [("1", "floats"), ("2", "bits")]
 

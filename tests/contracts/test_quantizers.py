@@ -17,6 +17,7 @@ from tamis.layerwise import add_ridge
 from tamis.quantization import Method, Recursion
 from tamis.quantization.msq import msq
 from tamis.quantization.quantizer import METHODS
+from tamis.testing import check_quantizer
 
 LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 every_method = pytest.mark.parametrize("method", METHODS)
@@ -60,8 +61,17 @@ def assert_same(one: Compressed, other: Compressed) -> None:
         assert torch.equal(value, other.params[name]), name
 
 
+# Every method on networks of each kind of layer, and those that differ in size and wiring alone by one method.
+WHOLE = [(method, name) for method in METHODS for name in ("mlp", "cnn1d", "mobilenet", "unet", "gcn")]
+LARGER = [pytest.param("gpfq", name, marks=pytest.mark.slow) for name in NETWORKS if ("gpfq", name) not in WHOLE]
+
+
 @every_method
-@pytest.mark.parametrize("name", NETWORKS)
+def test_it_keeps_the_contract(method: Any) -> None:
+    check_quantizer(method)
+
+
+@pytest.mark.parametrize(("method", "name"), [*WHOLE, *LARGER])
 def test_every_weight_of_a_whole_network_is_put_on_levels_saved_and_loaded(
     method: Any, name: str, tmp_path: Any
 ) -> None:
@@ -80,77 +90,6 @@ def test_every_weight_of_a_whole_network_is_put_on_levels_saved_and_loaded(
     assert loaded.recipe == small.recipe and small.nbytes == (tmp_path / "small.tamis").stat().st_size
 
 
-@every_method
-def test_nothing_that_was_passed_changes_and_the_same_call_gives_the_same(method: Any) -> None:
-    net, module, data = traced()
-    before = {name: value.clone() for name, value in net.params.items()}
-    state = {name: value.clone() for name, value in module.state_dict().items()}
-    inputs, levels = data.clone(), [-0.4, 0.0, 0.3]
-    one, other = quantized(method, inputs, levels=levels), quantized(method, inputs, levels=levels)
-    assert_same(one, other)
-    assert one.recipe == other.recipe
-    assert torch.equal(inputs, data) and levels == [-0.4, 0.0, 0.3]
-    assert all(torch.equal(value, before[name]) for name, value in net.params.items())
-    assert all(torch.equal(value, state[name]) for name, value in module.state_dict().items())
-
-
-@every_method
-@pytest.mark.parametrize("size", [1, 7, 30])
-def test_how_the_data_is_cut_into_batches_does_not_matter(method: Any, size: int) -> None:
-    """But for the last bit of float32 batch sums, which moves the means."""
-    data = traced()[2]
-    whole = quantized(method, data, levels=3, c_alpha=2.0)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(data, torch.zeros(30)), batch_size=size)
-    small = quantized(method, loader, levels=3, c_alpha=2.0)
-    for name in whole.codes:
-        assert torch.equal(whole.codes[name].indices, small.codes[name].indices)
-    assert all(torch.allclose(value, small.params[name], atol=1e-5) for name, value in whole.params.items())
-
-
-@every_method
-@pytest.mark.parametrize("c_alpha", [None, 2.0])
-def test_activations_in_files_give_the_same(method: Any, c_alpha: Any) -> None:
-    assert_same(
-        quantized(method, levels=3, c_alpha=c_alpha), quantized(method, levels=3, c_alpha=c_alpha, activation_budget=0)
-    )
-
-
-@every_method
-@pytest.mark.parametrize("per", ["layer", "channel"])
-@pytest.mark.parametrize("how", [{}, {"order": "norm"}, {"conv": "per_channel"}, {"bias_correction": True}])
-def test_weights_that_are_on_the_levels_stay_as_they_are(method: Any, per: Any, how: dict[str, Any]) -> None:
-    net, _, data = traced()
-    levels = [-0.5, -0.125, 0.0, 0.25]
-    draw = torch.Generator().manual_seed(1)
-    choices = {
-        name: torch.tensor(levels)[torch.randint(4, value.shape, generator=draw)]
-        for name, value in net.params.items()
-        if value.dim() > 1
-    }
-    small = tamis.quantize(net.with_params(choices), data, levels, method, per, progress=False, **how)
-    assert set(small.codes) == set(choices)
-    assert all(torch.equal(small.params[name], value) for name, value in choices.items())
-    others = [name for name in net.params if name not in choices]
-    assert all(torch.allclose(small.params[name], net.params[name], atol=1e-6) for name in others)
-    assert all(each["error"] < 1e-5 for each in small.recipe[-1]["layers"].values())
-
-
-@every_method
-@pytest.mark.parametrize("kind", ["zeros", "one sample", "constant", "tiny", "huge"])
-def test_odd_data(method: Any, kind: str) -> None:
-    data = traced()[2]
-    odd = {
-        "zeros": torch.zeros_like(data),
-        "one sample": data[:1],
-        "constant": data[:1].expand_as(data),
-        "tiny": data * 1e-18,
-        "huge": data * 1e15,
-    }[kind]
-    small = quantized(method, odd, levels=4)
-    assert_on_levels(small)
-    assert all(value.isfinite().all() for value in small.params.values())
-
-
 @cache
 def with_zeros(dtype: torch.dtype) -> tuple[tamis.Network, Tensor]:
     """Two layers, the second of which has no weight, and an input for them."""
@@ -165,7 +104,7 @@ def with_zeros(dtype: torch.dtype) -> tuple[tamis.Network, Tensor]:
 
 
 @every_method
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_weights_of_zeros_and_few_that_are_not(method: Any, dtype: torch.dtype) -> None:
     net, data = with_zeros(dtype)
     for per in ("layer", "channel"):
@@ -179,7 +118,7 @@ def test_weights_of_zeros_and_few_that_are_not(method: Any, dtype: torch.dtype) 
 
 
 @every_method
-@pytest.mark.parametrize("levels", [3, 4, [-0.3, 0.1, 0.2]])
+@pytest.mark.parametrize("levels", [4, [-0.3, 0.1, 0.2]])
 def test_pruned_weights_stay_zero_whatever_the_levels(method: Any, levels: Any) -> None:
     net, _, data = traced()
     pruned = tamis.prune(net, 0.6, by="magnitude")
@@ -213,16 +152,6 @@ def test_biases_are_put_on_the_levels_of_their_channel(method: Any) -> None:
         for layer in ("0", "5", "7"):
             scales = small.codes[f"{layer}.weight"].scales.flatten()
             assert torch.equal(small.codes[f"{layer}.bias"].scales, scales)
-
-
-@every_method
-def test_more_levels_are_nearer(method: Any) -> None:
-    """And with very many of them the network is the original."""
-    net, _, data = traced()
-    outputs = net(data).detach()
-    errors = [float((quantized(method, bits=bits).network(data) - outputs).detach().norm()) for bits in (1, 3, 6, 12)]
-    assert errors == sorted(errors, reverse=True)
-    assert errors[-1] < 5e-3 * float(outputs.norm())
 
 
 def refit(weights: Tensor, gram: Any) -> Recursion:

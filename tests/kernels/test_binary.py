@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -19,10 +20,11 @@ from tamis.errors import InvalidInput
 from tamis.kernels import binary, dispatch
 from tamis.kernels import binary_reference as reference
 from tamis.kernels.binary import binary_conv2d, binary_linear, pack_input, pack_weight
+from tamis.kernels.binary_arguments import Geometry, Operands
 
 KERNELS = ["torch", *(dispatch.native().binary_kernels() if dispatch.native() else [])]
 FORMS = ["alpha", "full", "alpha beta", "rank one"]
-every_layer = settings(deadline=None, max_examples=35, suppress_health_check=[HealthCheck.function_scoped_fixture])
+every_layer = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @contextmanager
@@ -46,6 +48,13 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def conv2d(named: dict[str, Any]) -> Tensor:
+    """A layer of what `Operands` and `Geometry` name."""
+    tensors = {name: value for name, value in named.items() if name in Operands._fields}
+    numbers = {name: value for name, value in named.items() if name not in tensors}
+    return binary_conv2d(Operands(**tensors | {"scales": tuple(tensors["scales"])}), Geometry(**numbers))
+
+
 @dataclass
 class Layer:
     """A layer with its inputs, and what it must give."""
@@ -65,7 +74,8 @@ class Layer:
         geometry = {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
         compare = {"thresholds": self.thresholds, "flips": self.flips} if x is None else {}
         x = self.x if x is None else x
-        return binary_conv2d(x, packed, self.scales, self.weight.shape, **compare, **geometry, **more)
+        named = {"x": x, "weight": packed, "scales": self.scales, "weight_shape": self.weight.shape}
+        return conv2d(named | compare | geometry | more)
 
     def expected(self) -> Tensor:
         bits = (self.x >= self.thresholds[:, None, None]) ^ self.flips[:, None, None]
@@ -207,14 +217,15 @@ def test_linear(kernel: str, batch: int, channels: int, outputs: int) -> None:
     layer = make(batch, channels, outputs, (1, 1), (1, 1))
     assert layer is not None
     x, weight = layer.x.flatten(1), layer.weight.flatten(1)
-    packed, vectors = pack_weight(weight), {"thresholds": layer.thresholds, "flips": layer.flips}
+    packed, vectors = pack_weight(weight), (layer.thresholds, layer.flips)
+    operands = Operands(x, packed, tuple(layer.scales), *vectors)
     tau, f = torch.zeros(outputs), torch.arange(outputs) % 2 == 0
     with forced(kernel), threads(2):
-        y = binary_linear(x, packed, layer.scales, weight.shape, **vectors)
+        y = binary_linear(operands, weight.shape)
         assert same_bits(y, layer.expected().flatten(1))
-        bits = binary_linear(x, packed, layer.scales, weight.shape, **vectors, out_thresholds=tau, out_flips=f)
+        bits = binary_linear(operands._replace(out_thresholds=tau, out_flips=f), weight.shape)
         assert torch.equal(bits, reference.pack_bits(y[:, :, None, None], tau, f, 1))
-        deeper = binary_linear(x.view(batch, 1, channels), packed, layer.scales, weight.shape, **vectors)
+        deeper = binary_linear(operands._replace(x=x.view(batch, 1, channels)), weight.shape)
         assert same_bits(deeper, y.view(batch, 1, outputs))
 
 
@@ -294,8 +305,8 @@ HOSTILE = {
     "too few channels": lambda layer: {"x": layer.x[:, :-1]},
     "float64": lambda layer: {"x": layer.x.double()},
     "int32": lambda layer: {"x": layer.x.int()},
-    "smaller than the kernel": lambda layer: {"x": layer.x[:, :, :1], "padding": 0},
-    "no pixels": lambda layer: {"x": layer.x[:, :, :0], "padding": 3},
+    "smaller than the kernel": lambda layer: {"x": layer.x[:, :, :1], "padding": (0, 0)},
+    "no pixels": lambda layer: {"x": layer.x[:, :, :0], "padding": (3, 3)},
     "weights as they were": lambda layer: {"weight": layer.weight},
     "weights of other groups": lambda layer: {"weight": pack_weight(layer.weight, 1)},
     "weights of fewer taps": lambda layer: {"weight": pack_weight(layer.weight, 2)[:, :, :-1]},
@@ -314,8 +325,8 @@ HOSTILE = {
     "thresholds in float64": lambda layer: {"thresholds": layer.thresholds.double()},
     "flips in uint8": lambda layer: {"flips": layer.flips.byte()},
     "too few flips": lambda layer: {"flips": layer.flips[:-1]},
-    "stride 0": lambda layer: {"stride": 0},
-    "padding −1": lambda layer: {"padding": -1},
+    "stride 0": lambda layer: {"stride": (0, 0)},
+    "padding −1": lambda layer: {"padding": (-1, -1)},
     "dilation 0": lambda layer: {"dilation": (1, 0)},
     "three strides": lambda layer: {"stride": (1, 1, 1)},
     "bits with thresholds": lambda layer: {"x": pack_input(layer.x, layer.thresholds, layer.flips, 2)},
@@ -349,12 +360,12 @@ def test_what_does_not_fit_is_refused(kernel: str, change: object) -> None:
         "weight_shape": layer.weight.shape,
         "thresholds": layer.thresholds,
         "flips": layer.flips,
-        "padding": 1,
+        "padding": (1, 1),
     }
     with forced(kernel):
-        assert same_bits(binary_conv2d(**arguments), layer.expected())
+        assert same_bits(conv2d(arguments), layer.expected())
         with pytest.raises(InvalidInput, match="binary_conv2d"):
-            binary_conv2d(**(arguments | change(layer)))  # type: ignore[operator]
+            conv2d(arguments | change(layer))  # type: ignore[operator]
 
 
 def test_packing_refuses_what_does_not_fit() -> None:
@@ -416,8 +427,9 @@ def test_the_environment_names_the_kernel() -> None:
         pytest.skip(dispatch.native_reason())
     code = (
         "import torch; from tamis.kernels import binary, dispatch; x = torch.ones(1, 3, 2, 2);"
-        "y = binary.binary_conv2d(x, binary.pack_weight(torch.ones(1, 3, 1, 1)), [torch.ones(1)], (1, 3, 1, 1),"
-        "thresholds=torch.zeros(3), flips=torch.zeros(3, dtype=torch.bool));"
+        "operands = binary.Operands(x, binary.pack_weight(torch.ones(1, 3, 1, 1)), (torch.ones(1),),"
+        "torch.zeros(3), torch.zeros(3, dtype=torch.bool));"
+        "y = binary.binary_conv2d(operands, binary.Geometry((1, 3, 1, 1)));"
         "print(binary.kernel_name(), dispatch.binary_kernel()[1], y.tolist())"
     )
     run = subprocess.run(
@@ -464,18 +476,10 @@ class Net(nn.Module):
             self.register_buffer(f"alpha{i}", torch.rand(len(weight), generator=draw))
 
     def forward(self, x: Tensor) -> Tensor:
-        bits = binary_conv2d(
-            torch.tanh(x),
-            self.weight0,
-            [self.alpha0],
-            self.shapes[0],
-            thresholds=self.tau0,
-            flips=self.f0,
-            padding=1,
-            out_thresholds=self.tau1,
-            out_flips=self.f1,
-        )
-        return binary_conv2d(bits, self.weight1, [self.alpha1], self.shapes[1]) + 1
+        vectors = (self.tau0, self.f0, self.tau1, self.f1)
+        operands = Operands(torch.tanh(x), self.weight0, (self.alpha0,), *vectors)
+        bits = binary_conv2d(operands, Geometry(self.shapes[0], padding=(1, 1)))
+        return binary_conv2d(Operands(bits, self.weight1, (self.alpha1,)), Geometry(self.shapes[1])) + 1
 
 
 def test_export_passes_through() -> None:
@@ -521,11 +525,12 @@ def test_a_child_process_has_threads_of_its_own() -> None:
     # PyTorch itself may use no threads in a child, so the results are compared as bytes.
     code = """
 import os, torch
-from tamis.kernels.binary import binary_conv2d, pack_weight
+from tamis.kernels.binary import Geometry, Operands, binary_conv2d, pack_weight
 x, packed, shape = torch.randn(1, 64, 40, 40), pack_weight(torch.randn(64, 64, 3, 3)), (64, 64, 3, 3)
 alpha, tau, f = torch.ones(64), torch.zeros(64), torch.zeros(64, dtype=torch.bool)
 def run():
-    return binary_conv2d(x, packed, [alpha], shape, thresholds=tau, flips=f, padding=1).numpy().tobytes()
+    operands, geometry = Operands(x, packed, (alpha,), tau, f), Geometry(shape, padding=(1, 1))
+    return binary_conv2d(operands, geometry).numpy().tobytes()
 torch.set_num_threads(2)
 wanted = run()
 child = os.fork()

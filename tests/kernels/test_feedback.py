@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.kernels import dispatch
-from tamis.kernels.feedback import BLOCK, Grid, choose_block
+from tamis.kernels.feedback import BLOCK, FeedbackBlock, Grid, choose_block
 from tamis.quantization.feedback import Recursion, chosen
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
@@ -187,7 +187,8 @@ def test_without_coupling_every_tie_and_every_oddity_ends_alike(dtype: torch.dty
         alone = Grid(grid.scales[p : p + 1], grid.levels)
         for t in range(start.shape[2]):
             step = start[p : p + 1, :, t : t + 1].mT
-            choose_block(step, step, torch.zeros(1, 1, 1, dtype=torch.float64), alone, indices, errors)
+            block = FeedbackBlock(step, step, torch.zeros(1, 1, 1, dtype=torch.float64))
+            choose_block(block, alone, indices, errors)
             assert indices[0, 0].tolist() == uncoupled[p, :, t].tolist()
 
 
@@ -209,7 +210,8 @@ def test_errors_are_left_by_the_levels_as_they_are_stored(
     indices, errors = torch.empty(start.shape, dtype=torch.int32), torch.empty(start.shape, dtype=torch.float64)
     keep = random_mask(seed, 2, 11, 5).mT if masked else torch.ones(start.shape, dtype=torch.bool)
     grid = Grid(scales, grid.levels)
-    choose_block(start, target, recursion.coupling, grid, indices, errors, keep if masked else None)
+    block = FeedbackBlock(start, target, recursion.coupling, keep if masked else None)
+    choose_block(block, grid, indices, errors)
     assert torch.equal(errors, target - Grid(scales[:, None], grid.levels).values(indices).where(keep, 0.0))
     assert not indices[~keep].any()
 
@@ -269,7 +271,8 @@ def test_the_kernel_leaves_the_memory_around_its_results_alone(neurons: int) -> 
     around = (2, 11, neurons + 20)
     indices, errors = torch.full(around, 77, dtype=torch.int32), torch.full(around, 77.0, dtype=torch.float64)
     inside = (slice(None), slice(1, 10), slice(10, 10 + neurons))
-    choose_block(recursion.start.mT, recursion.target.mT, recursion.coupling, grid, indices[inside], errors[inside])
+    block = FeedbackBlock(recursion.start.mT, recursion.target.mT, recursion.coupling)
+    choose_block(block, grid, indices[inside], errors[inside])
     assert torch.equal(indices[inside].mT, chosen(recursion, grid))
     indices[inside], errors[inside] = 77, 77.0
     assert (indices == 77).all() and (errors == 77).all()

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from tamis.kronecker import tuning
+from tamis.kronecker import tuned_table
 
 
 @pytest.fixture
 def nothing_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As on a machine where no pattern was ever tuned."""
     monkeypatch.setenv("TAMIS_CACHE", str(tmp_path))
-    tuning.read_table.cache_clear()
+    tuned_table.read_table.cache_clear()
     yield
-    tuning.read_table.cache_clear()
+    tuned_table.read_table.cache_clear()
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
 from tamis.kronecker import triton
-from tamis.kronecker.backends import Backend, choose_backend
+from tamis.kronecker.backends import Backend
+from tamis.kronecker.choice import choose_backend
 from tamis.kronecker.layer import KroneckerLinear
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern

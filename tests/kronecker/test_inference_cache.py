@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.utils import parametrize, prune
 
 from tamis.errors import InvalidInput
-from tamis.kronecker import backends, inference_cache, tuning
+from tamis.kronecker import inference_cache, tuning
 from tamis.kronecker.backends import BACKENDS, DENSE, Backend, Step, as_matrix
 from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.families import butterfly, dense, low_rank, monarch
@@ -58,7 +58,7 @@ class Counting:
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     counter = Counting()
     backend = Backend("counting", lambda *_: "", BACKENDS["reference"].apply, counter.prepare)
-    monkeypatch.setattr(backends, "BACKENDS", {**BACKENDS, "counting": backend})
+    monkeypatch.setitem(BACKENDS, "counting", backend)
     return counter
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.kronecker import backends, tuning
+from tamis.kronecker import tuned_table
 from tamis.kronecker.backends import BACKENDS, Backend, as_matrix, register
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
@@ -27,9 +27,9 @@ WAYS = [*BACKENDS, None]
 def nothing_tuned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TAMIS_CACHE", str(tmp_path_factory.mktemp("cache")))
-        tuning.read_table.cache_clear()
+        tuned_table.read_table.cache_clear()
         yield
-    tuning.read_table.cache_clear()
+    tuned_table.read_table.cache_clear()
 
 
 def skip_refused(backend: str | None, dtype: torch.dtype) -> None:
@@ -225,10 +225,11 @@ def test_the_one_asked_for_is_explained() -> None:
 
 
 def test_a_backend_can_be_added_and_can_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "BACKENDS", dict(BACKENDS))
     picky = Backend(
         "picky", lambda x, w, p, layout: "" if p.d == 1 else f"d must be 1, got {p.d}", BACKENDS["reference"].apply
     )
+    monkeypatch.setitem(BACKENDS, "picky", picky)  # so that it is gone after the test
+    del BACKENDS["picky"]
     register(picky)
     assert multiply(torch.ones(2, 4), torch.ones(2, 3, 2, 1), (2, 3, 2, 1), backend="picky").shape == (2, 6)
     with pytest.raises(InvalidInput, match=r"'picky' does not multiply by \(2, 3, 1, 2\) here: d must be 1, got 2"):

@@ -18,7 +18,7 @@ from tamis.kernels import multiply_with_torch, weight_gradient_with_torch
 from tamis.kronecker.backends import LAYOUTS, Step, is_aligned
 from tamis.kronecker.multiply import multiply
 from tamis.kronecker.pattern import Pattern
-from tamis.kronecker.tuning import next_power_of_two
+from tamis.kronecker.tuned_table import next_power_of_two
 
 PATTERN = Pattern(2, 3, 4, 2)
 OTHERS = Path(__file__).parents[2] / "docs" / "results" / "kronecker_gpu.json"

@@ -15,7 +15,6 @@ from tamis.binary.layers import thresholds as thresholds
 from tamis.binary.packed_layers import packed_layers as packed_layers
 from tamis.binary.packed_network import pack_network as pack_network
 from tamis.binary.packed_network import pack_traced as pack_traced
-from tamis.binary.packed_network import packed as packed
 from tamis.binary.rebuilding import rebuild_binary_layers as rebuild_binary_layers
 from tamis.binary.sparse_scales import scale_penalty as scale_penalty
 from tamis.binary.sparse_scales import shrink_scales as shrink_scales
@@ -38,7 +37,6 @@ __all__ = [
     "compile",
     "pack_network",
     "pack_traced",
-    "packed",
     "packed_layers",
     "rebuild_binary_layers",
     "scale_penalty",

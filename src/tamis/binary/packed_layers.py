@@ -17,7 +17,7 @@ from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryL
 from tamis.binary.scales import analytic_scale
 from tamis.binary.tracing import is_hooked
 from tamis.errors import InvalidInput
-from tamis.kernels import CachedBinaryConv2d, Geometry, binary_conv2d, is_intercepted, pack_weight
+from tamis.kernels import CachedBinaryConv2d, Geometry, Operands, binary_conv2d, is_intercepted, pack_weight
 
 BITS = torch.int64  # the dtype of packed bits, by which a layer knows them
 KEPT = (
@@ -129,20 +129,17 @@ class PackedLayer(nn.Module):
     def _product(self, x: Tensor) -> Tensor:
         """Return packed bits, or numbers with the bias added."""
         bits = x.dtype is BITS
-        y = binary_conv2d(
+        operands = Operands(
             x if bits else self._as_images(x),
             self.bits,
-            [self.get_buffer(name) for name in self.scale_names],
-            self.weight_shape,
-            thresholds=None if bits else self.thresholds,
-            flips=None if bits else self.flips,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            out_thresholds=self.out_thresholds,
-            out_flips=self.out_flips,
-            out_groups=self.out_groups,
+            tuple(self.get_buffer(name) for name in self.scale_names),
+            None if bits else self.thresholds,
+            None if bits else self.flips,
+            self.out_thresholds,
+            self.out_flips,
         )
+        geometry = Geometry(self.weight_shape, self.stride, self.padding, self.dilation, self.out_groups)
+        y = binary_conv2d(operands, geometry)
         if self.gives_bits:
             return y
         if self.bias is not None:

@@ -44,10 +44,6 @@ def pack_network(
     return pack_traced(trace(model, example), model, [_binarized(model, layers)] if recipe is None else recipe)
 
 
-# The name that this function had before; scripts and notebooks use it.
-packed = pack_network
-
-
 def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
     """Pack a network whose graph is known: `net` was traced from a module like this one, with any weights."""
     layers = _check(model)

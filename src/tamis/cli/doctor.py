@@ -14,7 +14,7 @@ from tamis import __version__
 from tamis.cli.display import console, facts
 from tamis.errors import InvalidInput
 from tamis.kernels import dispatch
-from tamis.kronecker import tuning
+from tamis.kronecker import tuned_table
 from tamis.training import data_folder
 
 
@@ -58,10 +58,15 @@ def _kernel(asked: Callable[[], tuple[str, str]]) -> dict[str, str | None]:
 def _tuned() -> dict[str, Any]:
     """Return the path of the table of measurements for Kronecker layers, and its numbers of entries."""
     try:
-        here, everywhere = tuning.entries()
+        here, everywhere = tuned_table.entries()
     except InvalidInput:  # TAMIS_KERNEL names none, as is said of the kernel
         here = everywhere = 0
-    return {"file": str(tuning.file()), "exists": tuning.file().exists(), "here": here, "everywhere": everywhere}
+    return {
+        "file": str(tuned_table.file()),
+        "exists": tuned_table.file().exists(),
+        "here": here,
+        "everywhere": everywhere,
+    }
 
 
 def _in_words(found: dict[str, Any]) -> dict[str, str]:

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from tamis.kernels.binary import is_intercepted as is_intercepted
     from tamis.kernels.binary import pack_weight as pack_weight
     from tamis.kernels.binary_arguments import Geometry as Geometry
+    from tamis.kernels.binary_arguments import Operands as Operands
     from tamis.kernels.binary_call import CachedBinaryConv2d as CachedBinaryConv2d
     from tamis.kernels.dispatch import binary_kernel as binary_kernel
     from tamis.kernels.energy import NOT_MEASURED as NOT_MEASURED
     from tamis.kernels.energy import Energy as Energy
     from tamis.kernels.energy import measure_energy as measure_energy
     from tamis.kernels.feedback import BLOCK as BLOCK
+    from tamis.kernels.feedback import FeedbackBlock as FeedbackBlock
     from tamis.kernels.feedback import Grid as Grid
     from tamis.kernels.feedback import choose_block as choose_block
     from tamis.kernels.kronecker import is_transform_active as is_transform_active
@@ -40,6 +42,7 @@ _HOMES = {
     "is_intercepted": "binary",
     "pack_weight": "binary",
     "Geometry": "binary_arguments",
+    "Operands": "binary_arguments",
     "CachedBinaryConv2d": "binary_call",
     "binary_kernel": "dispatch",
     "NOT_MEASURED": "energy",
@@ -47,6 +50,7 @@ _HOMES = {
     "measure_energy": "energy",
     "BLOCK": "feedback",
     "Grid": "feedback",
+    "FeedbackBlock": "feedback",
     "choose_block": "feedback",
     "is_transform_active": "kronecker",
     "multiply_with_torch": "kronecker",
@@ -61,8 +65,10 @@ __all__ = [
     "NOT_MEASURED",
     "CachedBinaryConv2d",
     "Energy",
+    "FeedbackBlock",
     "Geometry",
     "Grid",
+    "Operands",
     "binary",
     "binary_conv2d",
     "binary_kernel",

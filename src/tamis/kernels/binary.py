@@ -12,13 +12,12 @@ and γ (W'): (α[o] · β[h]) · γ[w]. Products are rounded to float32 in that 
 Consecutive layers can exchange bits: `x` may be packed bits, and with `out_thresholds` and `out_flips`, the τ and f of
 the next layer, the result is its packed bits (y ≥ τ_o) xor f_o instead of y.
 
-    packed = pack_weight(weight)                                              # once
-    y = binary_conv2d(x, packed, [alpha], weight.shape, thresholds=tau, flips=f, stride=1, padding=1)
-    bits = binary_conv2d(x, packed, [alpha], weight.shape, thresholds=tau, flips=f, padding=1,
-                         out_thresholds=next_tau, out_flips=next_f)           # int64
-    z = binary_conv2d(bits, packed2, [alpha2], weight2.shape, padding=1)
-    y = binary_linear(x, packed3, [alpha3], weight3.shape, thresholds=tau, flips=f)   # (N, C) → (N, O)
-    bits = pack_input(x, tau, f)                                              # what a layer does first
+    packed, geometry = pack_weight(weight), Geometry(weight.shape, padding=(1, 1))               # once
+    y = binary_conv2d(Operands(x, packed, (alpha,), tau, f), geometry)
+    bits = binary_conv2d(Operands(x, packed, (alpha,), tau, f, next_tau, next_f), geometry)     # int64
+    z = binary_conv2d(Operands(bits, packed2, (alpha2,)), Geometry(weight2.shape))
+    y = binary_linear(Operands(x, packed3, (alpha3,), tau, f), weight3.shape)                    # (N, C) → (N, O)
+    bits = pack_input(x, tau, f)                                                      # what a layer does first
 
 Packed bits are int64 (N, groups, words, H, W), words = ⌈C / groups / 64⌉: bit j of word i is channel 64 i + j of the
 group; bits past its last channel are 0. `groups` are those of the layer that reads them.
@@ -63,9 +62,9 @@ from tamis.kernels.binary_arguments import (
     kinds_of,
     result_shape,
 )
+from tamis.kernels.bit_layout import words_of
 from tamis.kernels.triton import runs_on
 
-Pair = int | Sequence[int]
 NO_EPILOGUE = EpilogueKind()
 
 
@@ -98,42 +97,31 @@ def pack_input(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int = 1) ->
     return bits
 
 
-def binary_conv2d(
-    x: Tensor,
-    weight: Tensor,
-    scales: Sequence[Tensor],
-    weight_shape: Sequence[int],
-    *,
-    thresholds: Tensor | None = None,
-    flips: Tensor | None = None,
-    stride: Pair = 1,
-    padding: Pair = 0,
-    dilation: Pair = 1,
-    out_thresholds: Tensor | None = None,
-    out_flips: Tensor | None = None,
-    out_groups: int = 1,
-) -> Tensor:
+def binary_conv2d(operands: Operands[Tensor], geometry: Geometry) -> Tensor:
     """Compute one layer, by the formula at the top of this module.
 
     Args:
-        x: float32 (N, C, H, W), or packed bits (N, groups, words, H, W).
-        weight: what `pack_weight` gave for weights of `weight_shape`; the number of groups is that of its first axis.
-        scales: the factors of the scale, float32: [α], [full], [α, β] or [α, β, γ].
-        weight_shape: (O, C / groups, kh, kw).
-        thresholds, flips: τ and f, (C), float32 and bool, of float inputs; packed bits have none.
-        stride, padding, dilation: as in torch.nn.functional.conv2d.
-        out_thresholds, out_flips: τ and f, (O), of the layer that reads the result, which is then packed bits.
-        out_groups: the groups of that layer.
+        operands: the tensors: `x` is float32 (N, C, H, W) with `thresholds` and `flips`, or packed bits (N, groups,
+            words, H, W) without them; `weight` is what `pack_weight` gave, and its first axis says how many groups
+            there are; with `out_thresholds` and `out_flips`, those of the next layer, the result is packed bits.
+        geometry: the numbers.
+
+    Example:
+        >>> x, weight = torch.tensor([[[[2.0]], [[-1.0]]]]), torch.tensor([[1.0, 1.0], [1.0, -1.0]])
+        >>> tau, flips = torch.zeros(2), torch.zeros(2, dtype=torch.bool)
+        >>> operands = Operands(x, pack_weight(weight), (torch.tensor([0.5, 0.5]),), tau, flips)
+        >>> binary_conv2d(operands, Geometry((2, 2, 1, 1))).flatten()
+        tensor([0., 1.])
     """
-    stride, padding, dilation = _pair(stride), _pair(padding), _pair(dilation)
     # The dispatcher takes longer to pass twelve arguments on than the kernel takes to use them. So it is called only
     # where it has something to do: for other devices and subclasses, and while PyTorch records or intercepts calls.
-    if type(x) is Tensor and x.is_cpu and not is_intercepted():
-        operands = Operands(x, weight, tuple(scales), thresholds, flips, out_thresholds, out_flips)
-        return _conv2d_cpu(operands, Geometry(tuple(weight_shape), stride, padding, dilation, out_groups))
+    if type(operands.x) is Tensor and operands.x.is_cpu and not is_intercepted():
+        return _conv2d_cpu(operands, geometry)
     operator: Callable[..., Tensor] = torch.ops.tamis.binary_conv2d
+    x, weight, scales, thresholds, flips, out_thresholds, out_flips = operands
+    shape, stride, padding, dilation, out_groups = geometry
     vectors, out_vectors = (thresholds, flips), (out_thresholds, out_flips)
-    return operator(x, weight, scales, weight_shape, *vectors, stride, padding, dilation, *out_vectors, out_groups)
+    return operator(x, weight, list(scales), shape, *vectors, stride, padding, dilation, *out_vectors, out_groups)
 
 
 def is_intercepted() -> bool:
@@ -141,44 +129,22 @@ def is_intercepted() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
 
 
-def binary_linear(
-    x: Tensor,
-    weight: Tensor,
-    scales: Sequence[Tensor],
-    weight_shape: Sequence[int],
-    *,
-    thresholds: Tensor | None = None,
-    flips: Tensor | None = None,
-    out_thresholds: Tensor | None = None,
-    out_flips: Tensor | None = None,
-) -> Tensor:
+def binary_linear(operands: Operands[Tensor], weight_shape: Sequence[int]) -> Tensor:
     """Compute a linear layer, as `binary_conv2d` of one pixel.
 
     Args:
-        x: float32 (…, C), or packed bits (N, 1, words, 1, 1).
+        operands: as those of `binary_conv2d`, but that `x` is float32 (…, C), or packed bits (N, 1, words, 1, 1).
         weight_shape: (O, C).
 
-    The others are those of `binary_conv2d`. The result is (…, O), or packed bits.
+    The result is (…, O), or packed bits.
     """
+    x = operands.x
     if x.dtype != torch.int64:
         leading, x = x.shape[:-1], x.reshape(-1, x.shape[-1], 1, 1)
     else:
         leading = x.shape[:1]
-    y = binary_conv2d(
-        x,
-        weight,
-        scales,
-        (*weight_shape[:2], 1, 1),
-        thresholds=thresholds,
-        flips=flips,
-        out_thresholds=out_thresholds,
-        out_flips=out_flips,
-    )
-    return y if out_thresholds is not None else y.reshape(*leading, y.shape[1])
-
-
-def _pair(value: Pair) -> tuple[int, ...]:
-    return (value, value) if isinstance(value, int) else tuple(value)
+    y = binary_conv2d(operands._replace(x=x), Geometry((*weight_shape[:2], 1, 1)))
+    return y if operands.out_thresholds is not None else y.reshape(*leading, y.shape[1])
 
 
 @lru_cache(maxsize=1)
@@ -325,7 +291,7 @@ def _conv2d_fake(operands: Operands[Tensor], geometry: Geometry) -> Tensor:
 
 def _pack_fake(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:
     batch, channels, height, width = x.shape
-    return x.new_empty((batch, groups, reference.words_of(channels // groups), height, width), dtype=torch.int64)
+    return x.new_empty((batch, groups, words_of(channels // groups), height, width), dtype=torch.int64)
 
 
 def _as_operator(run: Callable[[Operands[Tensor], Geometry], Tensor]) -> Callable[..., Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.kernels import binary_reference as reference
+from tamis.kernels.bit_layout import rows_of, words_of
 
 MOST_PRODUCTS = 1 << 22  # of one output, and one more: the kernels add them up as 32-bit integers, then as float32
 
@@ -25,25 +25,39 @@ Operand = TypeVar("Operand", Tensor, TensorKind)
 # The three classes below are tuples and not dataclasses because a call builds and hashes them, and a small layer takes
 # no longer than that: a frozen dataclass takes three times as long to make.
 class Geometry(NamedTuple):
-    """A geometry holds the numbers of a layer, those that `binary_conv2d` takes under these names."""
+    """A geometry holds the numbers of a layer.
+
+    Attributes:
+        weight_shape: (O, C / groups, kh, kw).
+        stride, padding, dilation: of rows and of columns, as in torch.nn.functional.conv2d.
+        out_groups: the groups of the layer that reads the result as packed bits.
+    """
 
     weight_shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
-    dilation: tuple[int, ...]
+    stride: tuple[int, ...] = (1, 1)
+    padding: tuple[int, ...] = (0, 0)
+    dilation: tuple[int, ...] = (1, 1)
     out_groups: int = 1
 
 
 class Operands(NamedTuple, Generic[Operand]):
-    """Operands are the tensors of a layer, or their kinds, those that `binary_conv2d` takes under these names."""
+    """Operands are the tensors of a layer, or their kinds.
+
+    Attributes:
+        x: float32 (N, C, H, W), or packed bits (N, groups, words, H, W).
+        weight: what `pack_weight` gave.
+        scales: the factors of the scale, float32: (α,), (full,), (α, β) or (α, β, γ).
+        thresholds, flips: τ and f, (C), float32 and bool, of float inputs; packed bits have none.
+        out_thresholds, out_flips: τ and f, (O), of the layer that reads the result, which is then packed bits.
+    """
 
     x: Operand
     weight: Operand
     scales: tuple[Operand, ...]
-    thresholds: Operand | None
-    flips: Operand | None
-    out_thresholds: Operand | None
-    out_flips: Operand | None
+    thresholds: Operand | None = None
+    flips: Operand | None = None
+    out_thresholds: Operand | None = None
+    out_flips: Operand | None = None
 
 
 class EpilogueKind(NamedTuple):
@@ -148,7 +162,7 @@ def result_shape(kinds: Operands[TensorKind], geometry: Geometry) -> tuple[int, 
         raise InvalidInput(f"binary_conv2d needs a weight_shape (O, C / groups, kh, kw), not {tuple(shape)}")
     outputs, each, *kernel = shape
     taps, groups = kernel[0] * kernel[1], weight[0][0] if len(weight[0]) == 4 else 0
-    rows = sum(reference.rows_of(each, taps))
+    rows = sum(rows_of(each, taps))
     packed = (groups, -(-outputs // groups // 8), rows, 8) if groups else ()
     if weight[1] != torch.int64 or weight[0] != packed or outputs % groups or weight[2] != x[2]:
         raise InvalidInput(
@@ -172,7 +186,7 @@ def result_shape(kinds: Operands[TensorKind], geometry: Geometry) -> tuple[int, 
         )
     if out_groups < 1 or outputs % out_groups:
         raise InvalidInput(f"binary_conv2d got {outputs} output channels, which {out_groups} out_groups do not divide")
-    return x[0][0], out_groups, reference.words_of(outputs // out_groups), height, width
+    return x[0][0], out_groups, words_of(outputs // out_groups), height, width
 
 
 def _check_input(kinds: Operands[TensorKind], shape: Sequence[int], groups: int) -> None:
@@ -180,7 +194,7 @@ def _check_input(kinds: Operands[TensorKind], shape: Sequence[int], groups: int)
     x, thresholds, flips = kinds.x, kinds.thresholds, kinds.flips
     each = shape[1]
     if x[1] == torch.int64:
-        words = reference.words_of(each)
+        words = words_of(each)
         if len(x[0]) != 5 or tuple(x[0][1:3]) != (groups, words):
             raise InvalidInput(
                 f"binary_conv2d needs packed bits (N, {groups}, {words}, H, W) for weights {tuple(shape)} in {groups} "

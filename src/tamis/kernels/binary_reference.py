@@ -6,33 +6,13 @@ The layouts of packed bits and packed weights are described in tamis.kernels.bin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from tamis.kernels.binary_arguments import Geometry
-
-WORD = 64  # bits in a word
-OCT = 8  # output channels side by side in packed weights
-COUNT = 16  # bits for how many weights are 1 at a tap
-
-
-def words_of(channels: int) -> int:
-    """Return how many words the bits of this many channels take."""
-    return -(-channels // WORD)
-
-
-def counts_in_word(each: int) -> int:
-    """Return how many taps share one word of packed weights for their counts of ones."""
-    return WORD // COUNT if each < 1 << COUNT else 1
-
-
-def rows_of(each: int, taps: int) -> tuple[int, int]:
-    """Return the number of rows of bits, and of counts of ones, in packed weights."""
-    return -(-taps * words_of(each) // 3) * 3, -(-taps // counts_in_word(each))
+from tamis.kernels.binary_arguments import Geometry
+from tamis.kernels.bit_layout import COUNT, OCT, WORD, counts_in_word, rows_of, words_of
 
 
 def pack_bits(x: Tensor, thresholds: Tensor, flips: Tensor, groups: int) -> Tensor:

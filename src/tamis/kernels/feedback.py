@@ -40,50 +40,48 @@ class Grid:
         return (self.levels[indices] * self.scales).double()
 
 
-def choose_block(
-    start: Tensor,
-    target: Tensor,
-    coupling: Tensor,
-    grid: Grid,
-    indices: Tensor,
-    errors: Tensor,
-    keep: Tensor | None = None,
-) -> None:
+@dataclass(frozen=True)
+class FeedbackBlock:
+    """A block holds what the recursion reads of a few features at once.
+
+    Attributes:
+        start, target: s and v, (problems, features, neurons), float64, at most `BLOCK` features.
+        coupling: C, (problems, features, features); only the part below the diagonal counts.
+        keep: of the shape of `start`, bool: false where a weight is pruned, and its index 0; None if none is.
+    """
+
+    start: Tensor
+    target: Tensor
+    coupling: Tensor
+    keep: Tensor | None = None
+
+
+def choose_block(block: FeedbackBlock, grid: Grid, indices: Tensor, errors: Tensor) -> None:
     """Compute z_t = s_t + Σ_{j<t} C_tj (v_j − q_j) for t = 0, 1, …, with q_t the level nearest to z_t, or 0 if pruned.
 
     On the CPU the extension does it, for every neuron by itself and with fused multiply-adds where the processor has
     them; otherwise torch, where the last bit of z may differ.
 
     Args:
-        start, target: s and v, (problems, features, neurons), float64, at most `BLOCK` features.
-        coupling: C, (problems, features, features); only the part below the diagonal counts.
+        block: s, v, C and which weights are kept.
         grid: `scales` of shape (problems, neurons).
-        indices, errors: of the shape of `start`, to be written: the indices of the levels q, int32, and v − q.
-        keep: of the shape of `start`, bool: false where a weight is pruned, and its index 0; None if none is.
+        indices, errors: of the shape of `block.start`, to be written: the indices of the levels q, int32, and v − q.
     """
     extension = dispatch.native()
-    if extension is None or start.device.type != "cpu":
-        _choose_with_torch(start, target, coupling, grid, indices, errors, keep)
+    if extension is None or block.start.device.type != "cpu":
+        _choose_with_torch(block, grid, indices, errors)
         return
-    read = [start, target, coupling.contiguous(), grid.scales.double().contiguous()]
+    read = [block.start, block.target, block.coupling.contiguous(), grid.scales.double().contiguous()]
     read += [grid.levels.double().contiguous(), grid.middles]
     dtype = str(torch.result_type(grid.levels, grid.scales)).removeprefix("torch.")
-    mask = None if keep is None else keep.numpy()
+    mask = None if block.keep is None else block.keep.numpy()
     extension.feedback(*(tensor.detach().numpy() for tensor in read), dtype, indices.numpy(), errors.numpy(), mask)
 
 
-def _choose_with_torch(
-    start: Tensor,
-    target: Tensor,
-    coupling: Tensor,
-    grid: Grid,
-    indices: Tensor,
-    errors: Tensor,
-    keep: Tensor | None,
-) -> None:
-    each = Grid(grid.scales[:, None, :], grid.levels)
-    z = start.clone()
-    features = start.shape[1]
+def _choose_with_torch(block: FeedbackBlock, grid: Grid, indices: Tensor, errors: Tensor) -> None:
+    each, keep = Grid(grid.scales[:, None, :], grid.levels), block.keep
+    z = block.start.clone()
+    features = z.shape[1]
     for t in range(features):
         here, later = slice(t, t + 1), slice(t + 1, features)
         row = each.indices(z[:, here])
@@ -91,7 +89,7 @@ def _choose_with_torch(
         if keep is not None:  # not a product with the mask: a level may be infinite
             row, values = row * keep[:, here], values.where(keep[:, here], 0.0)
         indices[:, here] = row
-        errors[:, here] = error = target[:, here] - values
+        errors[:, here] = error = block.target[:, here] - values
         # The error goes to all later features at once: one pass for each feature, and no look back.
         if t + 1 < features:
-            z[:, later].baddbmm_(coupling[:, later, here], error)
+            z[:, later].baddbmm_(block.coupling[:, later, here], error)

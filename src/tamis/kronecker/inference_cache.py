@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.kernels import is_intercepted, is_transform_active
-from tamis.kronecker import tuning
+from tamis.kronecker import tuned_table
 from tamis.kronecker.backends import (
     BATCH_FIRST,
     BATCH_LAST,
@@ -36,11 +36,10 @@ from tamis.kronecker.backends import (
     Step,
     accumulation_dtype,
     as_matrix,
-    choose_backend,
-    find_backend,
     is_aligned,
     matrix_step,
 )
+from tamis.kronecker.choice import choose_backend, find_backend
 from tamis.kronecker.pattern import Pattern
 
 DEVICES = ("cpu", "cuda")
@@ -125,7 +124,7 @@ class InferenceCache:
 
     def __init__(self) -> None:
         # Both are replaced, and never changed, so that threads may share them; what they hold is complete.
-        self._by_call: dict[CallKey, tuple[tuning.Table, _Prepared]] = {}
+        self._by_call: dict[CallKey, tuple[tuned_table.Table, _Prepared]] = {}
         self._prepared: dict[tuple[Any, ...], _Prepared] = {}
 
     def __len__(self) -> int:
@@ -148,7 +147,7 @@ class InferenceCache:
         if key is None:
             return None
         table, prepared = self._by_call.get(key, NOT_CACHED)
-        if prepared is None or table is not tuning.read_table() or prepared.state != _state(call):
+        if prepared is None or table is not tuned_table.read_table() or prepared.state != _state(call):
             # Only where something is new: these checks take longer than a small product.
             if not _is_supported(call):
                 return None
@@ -157,7 +156,7 @@ class InferenceCache:
 
     def _choose_and_prepare(self, key: CallKey, call: Call) -> _Prepared:
         """Choose backends for a call, and return what is prepared for them, now or for an earlier batch."""
-        table, ways = tuning.read_table(), _choose_backends(call)
+        table, ways = tuned_table.read_table(), _choose_backends(call)
         kind = (ways, call.x.dtype, call.x.device, call.layout, key[-1])
         prepared = self._prepared.get(kind)
         if prepared is None or prepared.state != _state(call):
@@ -260,7 +259,7 @@ def _key_of(call: Call) -> CallKey | None:
             return None
         stream = torch._C._cuda_getCurrentRawStream(device.index)  # others would have to wait for this one
     batch = x.numel() // columns
-    size = tuning.next_power_of_two(batch), is_aligned(batch, x.dtype)  # by which backends are chosen
+    size = tuned_table.next_power_of_two(batch), is_aligned(batch, x.dtype)  # by which backends are chosen
     kind = x.dtype, device, x.layout, call.layout, call.backend, size, torch.get_num_threads()
     return kind, (stream, torch.get_float32_matmul_precision())
 
@@ -275,7 +274,7 @@ def _choose_backends(call: Call) -> tuple[Backend, ...]:
         like = x.new_empty(()).expand(size)  # what this factor is given, but for the numbers
         if call.backend is None:
             way, _ = choose_backend(like, weight, pattern, layout)
-            tuned = tuned or tuning.fastest(like, weight, pattern, layout) is not None
+            tuned = tuned or tuned_table.fastest(like, weight, pattern, layout) is not None
         else:
             way, _ = find_backend(call.backend, like, weight, pattern, layout)
         found.append(way)

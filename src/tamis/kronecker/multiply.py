@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.kronecker import cpu as cpu  # these two make themselves known as backends
-from tamis.kronecker import triton as triton
-from tamis.kronecker.backends import BATCH_FIRST, LAYOUTS, choose_backend, find_backend
+from tamis.kronecker.backends import BATCH_FIRST, LAYOUTS
+from tamis.kronecker.choice import choose_backend, find_backend
 from tamis.kronecker.pattern import Pattern, PatternLike, as_pattern
 
 
@@ -57,7 +56,7 @@ def multiply(
         pattern: `Pattern(a, b, c, d)`, or the four numbers.
         layout: "batch_first", as torch has it, or "batch_last", in which numbers that a block reads lie side by side.
         backend: "reference", "bmm", "elementwise", "dense", "cpu" (kernels of the extension, in float32) or "triton"
-            (on a GPU); None chooses, as `tamis.kronecker.backends.choose_backend` says.
+            (on a GPU); None chooses, as `tamis.kronecker.choice.choose_backend` says.
         explain: whether to give (y, one sentence saying which backend it was, and why).
 
     Example:

@@ -30,7 +30,7 @@ from tamis.kronecker.backends import (
     register,
 )
 from tamis.kronecker.pattern import Pattern
-from tamis.kronecker.tuning import next_power_of_two
+from tamis.kronecker.tuned_table import next_power_of_two
 
 DTYPES = (torch.float32, *HALF)
 MEASURED = 25088  # vectors that products were measured for

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tamis.kernels import BLOCK, Grid, choose_block
+from tamis.kernels import BLOCK, FeedbackBlock, Grid, choose_block
 from tamis.training import Team
 
 
@@ -63,7 +63,8 @@ def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: T
         if first:
             z = torch.baddbmm(z, coupling[:, here, :first], errors[:, :first])
         mask = None if keep is None else keep.mT[:, here]
-        choose_block(z, target[:, here], coupling[:, here, here], grid, indices[:, here], errors[:, here], mask)
+        block = FeedbackBlock(z, target[:, here], coupling[:, here, here], mask)
+        choose_block(block, grid, indices[:, here], errors[:, here])
     return indices.mT
 
 

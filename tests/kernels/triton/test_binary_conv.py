@@ -12,6 +12,7 @@ from torch import Tensor
 from tamis.kernels import binary_reference as reference
 from tamis.kernels.binary import binary_conv2d, pack_input, pack_weight
 from tamis.kernels.binary_arguments import Geometry as LayerGeometry
+from tamis.kernels.binary_arguments import Operands
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytest.importorskip("triton", reason="triton is not installed")
@@ -169,9 +170,10 @@ def test_layers_of_tensors_on_a_gpu() -> None:
 
     def layer(device: str, **more: Tensor) -> Tensor:
         packed = pack_weight(weight.to(device))
-        compare = {"thresholds": thresholds.to(device), "flips": flips.to(device)}
+        compare = (thresholds.to(device), flips.to(device))
         moved = {name: tensor.to(device) for name, tensor in more.items()}
-        found = binary_conv2d(x.to(device), packed, on(device, scales), weight.shape, padding=1, **compare, **moved)
+        operands = Operands(x.to(device), packed, tuple(on(device, scales)), *compare, **moved)
+        found = binary_conv2d(operands, LayerGeometry(tuple(weight.shape), padding=(1, 1)))
         return found.cpu()
 
     assert same_bits(layer("cuda"), layer("cpu"))

@@ -1,0 +1,22 @@
+"""The layout of packed bits and packed weights, in numbers; tamis.kernels.binary describes it in words."""
+
+from __future__ import annotations
+
+WORD = 64  # bits in a word
+OCT = 8  # output channels side by side in packed weights
+COUNT = 16  # bits for how many weights are 1 at a tap
+
+
+def words_of(channels: int) -> int:
+    """Return how many words the bits of this many channels take."""
+    return -(-channels // WORD)
+
+
+def counts_in_word(each: int) -> int:
+    """Return how many taps share one word of packed weights for their counts of ones."""
+    return WORD // COUNT if each < 1 << COUNT else 1
+
+
+def rows_of(each: int, taps: int) -> tuple[int, int]:
+    """Return the number of rows of bits, and of counts of ones, in packed weights."""
+    return -(-taps * words_of(each) // 3) * 3, -(-taps // counts_in_word(each))
