@@ -52,7 +52,10 @@ def check_op(op: Op, model: nn.Module | Network, example: Tensor) -> None:
         AssertionError: something that the description says is not so.
 
     Example:
-        >>> check_op(tamis.register_op(RunningSum()), model.double(), torch.randn(2, 3, dtype=torch.float64))
+        >>> model = nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 2)).double()
+        >>> net = trace(model, torch.randn(2, 3, dtype=torch.float64))
+        >>> relu = next(describe(node) for node in net.nodes if "relu" in node.op)
+        >>> check_op(relu, net, torch.randn(2, 3, dtype=torch.float64))
     """
     net = model if isinstance(model, Network) else trace(model, example)
     mine = [node for node in net.nodes if describe(node) is op]
@@ -190,7 +193,7 @@ def check_criterion(criterion: Any, net: Network | None = None) -> None:
         AssertionError: scores do not fit, counts are not exact, or the same seed gives other masks.
 
     Example:
-        >>> check_criterion(small_fan_in)
+        >>> check_criterion("magnitude")
     """
     net = _small_convnet()[0] if net is None else net
     everything = prune(net, 0, by=criterion).masks
@@ -243,7 +246,7 @@ def check_quantizer(method: str | Quantizer) -> None:
         AssertionError: one of these does not hold.
 
     Example:
-        >>> check_quantizer(Method(refit))
+        >>> check_quantizer("msq")
     """
     net, module, data = _small_convnet()
 
@@ -357,7 +360,8 @@ def check_encoding(encoding: Encoding, specimens: Iterable[Decoded], others: Ite
         AssertionError: bits are lost, parts are not as files take them, or what was spoilt is decoded all the same.
 
     Example:
-        >>> check_encoding(RunLengths(), [Decoded(torch.tensor([[1.0, 1.0], [2.0, 2.0]]))])
+        >>> from tamis.artifact.encodings import ENCODINGS
+        >>> check_encoding(ENCODINGS["dense"], [Decoded(torch.tensor([[1.0, 1.0], [2.0, 2.0]]))])
     """
     count = 0
     for content in specimens:

@@ -79,7 +79,7 @@ def by_hand(recursion: Recursion, grid: Grid, keep: Tensor | None = None) -> Ten
 
 
 @pytest.mark.usefixtures("form")
-@settings(hidden_or_not, max_examples=15)
+@settings(hidden_or_not, max_examples=8)
 @given(
     seeds,
     st.integers(1, 3),
@@ -126,7 +126,7 @@ class FakeTeam:
 
 
 @pytest.mark.usefixtures("form")
-@settings(hidden_or_not, max_examples=30)
+@settings(hidden_or_not, max_examples=12)
 @given(seeds, st.integers(1, 3), st.integers(1, 2 * BLOCK), st.integers(1, 20), st.booleans(), st.booleans())
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_team_chooses_what_one_process_does(
@@ -144,7 +144,7 @@ def test_a_team_chooses_what_one_process_does(
     assert torch.equal(together, chosen(recursion, grid, keep, FakeTeam(1, 0, together)))
 
 
-@settings(hidden_or_not, max_examples=40)
+@settings(hidden_or_not, max_examples=25)
 @given(
     seeds,
     st.integers(1, 50),
@@ -193,7 +193,7 @@ def test_without_coupling_every_tie_and_every_oddity_ends_alike(dtype: torch.dty
 
 
 @pytest.mark.usefixtures("form")
-@hidden_or_not
+@settings(hidden_or_not, max_examples=30)
 @given(seeds, st.sampled_from(LEVELS), st.integers(-30, 14), st.booleans())
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_errors_are_left_by_the_levels_as_they_are_stored(

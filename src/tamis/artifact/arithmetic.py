@@ -46,6 +46,8 @@ class Coder(ABC):
 
     def natural(self, value: int) -> int:
         """Code a number ≥ 0 of any size, in 2 ⌊log₂(n + 1)⌋ + 1 bits (Elias, gamma)."""
+        # n + 1 has a leading one, which is not sent: its width in unary says where it stands, and n = 0 has width 0. A
+        # receiver does not know the value, so the loop below ends by what `choice` returns, not by the width.
         width = (value + 1).bit_length() - 1
         sent = 0
         while not self.choice(int(sent >= width), 2):
@@ -56,6 +58,7 @@ class Coder(ABC):
 
     def wide(self, value: int, width: int) -> int:
         """Code a number of so many bits, from the lowest piece on."""
+        # In pieces, since a choice among 2^width would leave nothing of an interval of 2^32: its shares must be ≥ 1.
         found = 0
         for shift in range(0, width, PIECE):
             number = 1 << min(PIECE, width - shift)
@@ -113,6 +116,7 @@ class Sender(MessageWriter):
         if len(row) * _depth(base) > MOST_STEPS:
             self._aligned(code_digits(row, base), counted=True)
             return
+        # `choice` and `_settle` written out, on local names: this loop runs once for each branch of each digit.
         low, size, words = self._low, self._range, self._words
         branches, zeros, totals = _paths(base), [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
         for digit in row.tolist():
@@ -151,6 +155,7 @@ class Sender(MessageWriter):
         self._end()
         parts: dict[str, int] = {}
         before = 0
+        # Rounded sums, not rounded differences: so the parts add up to the whole message, whatever was rounded.
         for label, after in [*self._marks, ("end", self._finished)]:
             parts[label] = parts.get(label, 0) + round(after) - before
             before = round(after)
@@ -167,6 +172,8 @@ class Sender(MessageWriter):
 
     def _end(self) -> None:
         """Append the shortest binary fraction that the interval holds with all that may follow."""
+        # The number may have more bits than the width, where `low` has passed the end of its window. So it is added,
+        # not or-ed: what is too much carries into the words.
         width, number = _ending(self._low, self._range)
         whole = int.from_bytes(np.array(self._words, dtype=">u4").tobytes(), "big")
         length = WORD * (len(self._words) - 1) + width
@@ -174,6 +181,7 @@ class Sender(MessageWriter):
         self._begin()
 
     def _append(self, number: int, length: int) -> None:
+        # First the free bits of the last byte, then whole bytes, of which the last may be filled up with zeros.
         free = -self._finished % 8
         fill = -(length - free) % 8
         number <<= fill
@@ -213,16 +221,19 @@ class Receiver(Coder):
 
     def _next(self) -> int:
         """Return the next 32 bits of the message; after its end, zeros, which `finish` notices."""
+        # An honest message is read at most a window beyond its end. A forged one must not go on for ever on zeros.
         first, shift = divmod(self._start + self._read, 8)
         if first > len(self._data) + 2 * WINDOW // 8:
             raise CorruptArtifact("ends before the message does")
         self._read += WORD
+        # An interval may begin within a byte, so that 32 bits lie in up to five of them.
         five = self._data[first : first + 5].ljust(5, b"\0")
         return int.from_bytes(five, "big") >> (8 - shift) & LOW
 
     def choice(self, value: int, number: int) -> int:
         if number <= 1:
             return 0
+        # The same division as the sender's, to the last unit: both keep the same interval, or all that follows is lost.
         share = self._range // number
         value = self._code // share
         if value >= number:
@@ -290,6 +301,7 @@ class Receiver(Coder):
         first, rest = -(-bits // 8), bits % 8
         if first + length > len(self._data):
             raise CorruptArtifact(f"ends after {len(self._data)} bytes, within {length} of them that begin at {first}")
+        # A sender leaves zeros there. Were others taken as well, several messages would say the same.
         if rest and self._data[first - 1] & (0xFF >> rest):
             raise CorruptArtifact("has bits other than 0 before the next byte begins")
         self._start = 8 * (first + length)
@@ -313,11 +325,14 @@ class LengthMeter(MessageWriter):
     def symbols(self, row: Array, base: int) -> None:
         counts = np.bincount(row, minlength=base)
         if len(row) * _depth(base) > MOST_STEPS:
+            # An estimate, of the table's bytes, the coder's last words and the length as well: it only chooses a way.
             used = counts[counts > 0]
             entropy = float(np.sum(used * np.log2(len(row) / used)))
             self.bits += entropy + 8 * (coded_digits.HEAD + 2 * int(np.flatnonzero(counts)[-1] + 1) + 8) + 40
             return
         depth, only = _depth(base), _only_zero(base)
+        # From the leaves to the root: pairs of neighbours are the zeros and ones at their branch, their sums the next
+        # level. By Krichevsky's and Trofimov's rule the order of digits does not matter, so that counts are enough.
         level = np.zeros(1 << depth, dtype=np.int64)
         level[:base] = counts
         while len(level) > 1:
@@ -339,6 +354,8 @@ def code_digits(row: Array, base: int) -> Array:
 
 
 def _carry(words: list[int]) -> None:
+    # As in 0.1999… + 0.0001: full words become 0, and the one before them grows. The first word, a 0 that no message
+    # needs, ends this at the latest.
     place = len(words) - 1
     while words[place] == LOW:
         words[place] = 0
@@ -350,6 +367,7 @@ def _ending(low: int, size: int) -> tuple[int, int]:
     """Find the fewest bits, and their number, with which a fraction stays in [low, low + size) whatever follows."""
     for width in range(WINDOW + 1):
         step = 1 << (WINDOW - width)
+        # Rounded up to a multiple of the step, and all that begins with it lies below the next multiple.
         number = -(-low // step)
         if (number + 1) * step <= low + size:
             return width, number
@@ -366,6 +384,7 @@ def _only_zero(base: int) -> list[bool]:
     only = [False] * (1 << depth)
     for node in range(1, 1 << depth):
         left = depth - node.bit_length() + 1  # bits that a path through this node has yet to take
+        # The least digit that goes on with a one here; nodes are numbered as in a heap, digits from 1 << depth on.
         only[node] = (2 * node + 1 << left - 1) - (1 << depth) >= base
     return only
 
@@ -382,6 +401,7 @@ def _paths(base: int) -> list[list[tuple[int, int]]]:
 
 def _branch_bits(zeros: int, ones: int) -> float:
     """Compute −log₂ of the probability of so many zeros and ones by Krichevsky's and Trofimov's rule."""
+    # The product of (n₁ + ½) / (n + 1) over a row is B(zeros + ½, ones + ½) / B(½, ½), whatever its order.
     gamma = math.lgamma
     log = gamma(zeros + 0.5) + gamma(ones + 0.5) - gamma(zeros + ones + 1) - 2 * gamma(0.5)
     return -log / math.log(2)

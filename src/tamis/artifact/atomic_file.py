@@ -27,7 +27,8 @@ def replace_file(path: str | Path) -> Iterator[Path]:
 
     Example:
         >>> with replace_file("weights.bin") as part:
-        ...     part.write_bytes(content)
+        ...     part.write_bytes(b"all of it")
+        9
     """
     permissions = _permissions(path)
     target = Path(os.path.realpath(path))

@@ -64,8 +64,12 @@ def message(small: Compressed | Network, prior: Network | Values | None = None) 
             from a seed. A bound from a message holds only with a prior that does not depend on the data.
 
     Example:
-        >>> small = tamis.quantize(net, calibration, levels=3)
-        >>> message(small, prior=tamis.trace(untrained, example)).bits
+        >>> net = tamis.trace(nn.Linear(3, 2), torch.zeros(1, 3))
+        >>> small = net.with_params({"weight": torch.zeros(2, 3)})
+        >>> message(net, prior=net).bits  # one for each of two tensors
+        2
+        >>> message(small).bits < message(net).bits
+        True
     """
     if not isinstance(small, (Compressed, Network)):
         raise InvalidInput(f"message needs a Compressed or a Network, got {type(small).__name__}")
@@ -103,9 +107,10 @@ def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Va
         CorruptArtifact: the bits are no message for this architecture and prior, or end before it does.
 
     Example:
-        >>> sent = message(small, prior)
-        >>> received = decode(sent.data, small.network, prior)
-        >>> received.bits == sent.bits, torch.equal(received["fc.weight"], small.params["fc.weight"])
+        >>> net = tamis.trace(nn.Linear(3, 2), torch.zeros(1, 3))
+        >>> sent = message(net)
+        >>> received = decode(sent.data, net)
+        >>> received.bits == sent.bits, torch.equal(received["weight"], net.params["weight"])
         (True, True)
     """
     values, known = _values_of(like), _known(prior, like)

@@ -35,7 +35,10 @@ class Codes:
             channel, and (g, C_out/g, 1, 1) has blocks of consecutive rows, as a transposed convolution of g groups.
 
     Example:
-        >>> Codes(torch.tensor([[0, 2], [1, 1]], dtype=torch.uint8), torch.tensor([-1.0, 0, 1]), torch.ones(1, 1))
+        >>> indices = torch.tensor([[0, 2], [1, 1]], dtype=torch.uint8)
+        >>> Codes(indices, torch.tensor([-1.0, 0, 1]), torch.tensor([[0.5]])).values()
+        tensor([[-0.5000,  0.5000],
+                [ 0.0000,  0.0000]])
     """
 
     indices: Tensor

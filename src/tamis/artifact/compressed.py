@@ -43,8 +43,10 @@ class Compressed:
         recipe: the steps that led here, in order, each a dict of its name ("step") and its settings.
 
     Example:
-        >>> small = tamis.prune(net, 0.8)
-        >>> print(small.summary())
+        >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+        >>> small = tamis.prune(model, 0.8, example=torch.zeros(1, 3))
+        >>> small
+        Compressed(16 of 20 weights pruned; 'prune')
         >>> small.save("small.tamis")
         >>> module = small.apply_to(model)
     """
@@ -151,7 +153,9 @@ class Compressed:
             kept: where it is False, further entries are pruned.
 
         Example:
-            >>> small.changed({"fc.bias": bias}, {"fc.weight": codes}, {"step": "quantize", "bits": 4})
+            >>> small = Compressed(tamis.trace(nn.Linear(3, 2), torch.zeros(1, 3)))
+            >>> small.changed({"bias": torch.zeros(2)}, {}, {"step": "refit"})
+            Compressed(0 of 0 weights pruned; 'refit')
         """
         start = self.pruned(kept, step) if kept else self
         network = start.network
@@ -279,8 +283,11 @@ def load(path: str | Path | File, model: nn.Module | Network) -> Compressed:
         InvalidParameters: it is a file for another model.
 
     Example:
-        >>> small = tamis.load("small.tamis", resnet20())
-        >>> module = small.apply_to(resnet20())
+        >>> model = nn.Linear(3, 2)
+        >>> tamis.prune(model, 4, example=torch.zeros(1, 3)).save("small.tamis")
+        >>> small = tamis.load("small.tamis", nn.Linear(3, 2))
+        >>> int((small.apply_to(model).weight == 0).sum())
+        4
     """
     if not isinstance(model, (nn.Module, Network)):
         raise InvalidInput(

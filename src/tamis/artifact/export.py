@@ -30,6 +30,8 @@ def to_module(net: Network) -> fx.GraphModule:
     the network does, in evaluation mode whatever its mode is; it can be trained, moved, copied and pickled.
 
     Example:
+        >>> model, x = nn.Linear(3, 2), torch.ones(1, 3)
+        >>> net = tamis.trace(model, x)
         >>> module = to_module(net)
         >>> torch.equal(module(x), net(x)), module.state_dict().keys() == model.state_dict().keys()
         (True, True)
@@ -56,7 +58,9 @@ def export(net: Network, path: str | Path) -> None:
             is run with onnxruntime on random inputs, and written only if it gives what the network gives.
 
     Example:
-        >>> export(small.network, "small.onnx")
+        >>> export(tamis.trace(nn.Linear(3, 2), torch.ones(1, 3)), "small.pt2")
+        >>> torch.export.load("small.pt2").module()(torch.ones(1, 3)).shape
+        torch.Size([1, 2])
     """
     path = Path(path)
     if path.suffix not in (".pt2", ".onnx"):

@@ -26,9 +26,12 @@ class File:
         content: the bytes.
 
     Example:
+        >>> model = nn.Linear(3, 2)
+        >>> tamis.prune(model, 0.5, "magnitude", example=torch.zeros(1, 3)).save("small.tamis")
         >>> file = File.read("small.tamis")
         >>> small = tamis.load(file, model)
-        >>> file.sha256  # of what was loaded
+        >>> len(file.sha256)  # of what was loaded, in hexadecimal digits
+        64
     """
 
     path: Path

@@ -18,7 +18,8 @@ def fingerprint(net: Network) -> str:
     equal outputs.
 
     Example:
-        >>> fingerprint(tamis.trace(model, x)) == fingerprint(tamis.rescale(tamis.trace(model, x)))
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.zeros(1, 3))
+        >>> fingerprint(net) == fingerprint(tamis.rescale(net))
         True
     """
     digest = hashlib.sha256()

@@ -38,7 +38,9 @@ def untouched(net: Network, treated: Collection[str]) -> tuple[Untouched, ...]:
         treated: names of the parameters that are pruned or quantized.
 
     Example:
-        >>> [(each.layer, each.reason) for each in untouched(net, small.codes)]
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.zeros(1, 3))
+        >>> [(each.layer, each.weights) for each in untouched(net, {"0.weight", "2.weight"})]
+        [('0', 4), ('2', 2)]
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for name, value in net.params.items():

@@ -83,7 +83,9 @@ def write(
         The number of bytes written.
 
     Example:
-        >>> write("small.tamis", {"fc.weight": weight}, {"fc.weight": weight != 0}, {"recipe": []})
+        >>> weight = torch.eye(8)
+        >>> write("small.tamis", {"fc.weight": weight}, {"fc.weight": weight != 0}, {"recipe": []}) < 600
+        True
     """
     ready = _pack(tensors, masks, about, codes or {}, seen)
     digest = hashlib.sha256()
@@ -107,7 +109,8 @@ def size(
     """Compute how many bytes `write` would write.
 
     Example:
-        >>> size(tensors, masks, about) == write("small.tamis", tensors, masks, about)
+        >>> tensors, note = {"fc.weight": torch.eye(8)}, {"recipe": []}
+        >>> size(tensors, {}, note) == write("small.tamis", tensors, {}, note)
         True
     """
     return _pack(tensors, masks, about, codes or {}, seen).nbytes
@@ -130,7 +133,9 @@ def read(file: str | Path | File, expected: Mapping[str, tuple[Shape, torch.dtyp
         InvalidParameters: if it is sound, but made for another model.
 
     Example:
-        >>> read("small.tamis", {"fc.weight": ((10, 64), torch.float32)}).tensors["fc.weight"]
+        >>> _ = write("small.tamis", {"fc.bias": torch.tensor([0.5, -1.0])}, {}, {})
+        >>> read("small.tamis", {"fc.bias": ((2,), torch.float32)}).tensors["fc.bias"]
+        tensor([ 0.5000, -1.0000])
     """
     opened = File.read(file)
     path, content = opened.path, opened.content
@@ -150,8 +155,9 @@ def stored_bytes(file: str | Path | File, names: Iterable[str]) -> dict[str, int
         names: of the tensors of the model that it is for; a file that says more than theirs can need is refused.
 
     Example:
-        >>> stored_bytes("small.tamis", small.params)["fc.weight"]
-        176
+        >>> _ = write("small.tamis", {"fc.bias": torch.tensor([0.5, -1.0])}, {}, {})
+        >>> stored_bytes("small.tamis", ["fc.bias"])  # 16 bits hold either number exactly
+        {'fc.bias': 4}
     """
     described = _describe_verified(File.read(file), names)
     return {name: described.count_stored_bytes(name) for name in described.claims}
@@ -165,7 +171,9 @@ def about(file: str | Path | File, names: Iterable[str]) -> dict[str, Any]:
         names: of tensors, about as many as the file should have; one that says more than theirs can need is refused.
 
     Example:
-        >>> about("small.tamis", model.state_dict())["recipe"]
+        >>> _ = write("small.tamis", {"fc.bias": torch.ones(2)}, {}, {"recipe": [{"step": "prune"}]})
+        >>> about("small.tamis", ["fc.bias"])["recipe"]
+        [{'step': 'prune'}]
     """
     return _describe_verified(File.read(file), names).about
 

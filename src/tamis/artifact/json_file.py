@@ -20,7 +20,11 @@ def read_json_object(path: Path, advice: str) -> dict[str, Any]:
         CorruptArtifact: it is no JSON, is nested too deeply to be read, or holds something else than an object.
 
     Example:
-        >>> read_json_object(folder / "figures.json", "delete it to have it made again")
+        >>> path = Path("figures.json")
+        >>> path.write_text('{"accuracy": 0.9}')
+        17
+        >>> read_json_object(path, "delete it to have it made again")
+        {'accuracy': 0.9}
     """
     try:
         content = json.loads(path.read_bytes())

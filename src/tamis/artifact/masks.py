@@ -18,7 +18,9 @@ class Masks(Mapping[str, Tensor]):
     The tensors are those that it was given, not copies.
 
     Example:
-        >>> small.masks["fc.weight"], small.masks.sparsity
+        >>> masks = Masks({"fc.weight": torch.tensor([[True, False], [False, False]])})
+        >>> masks.pruned, masks.sparsity
+        (3, 0.75)
     """
 
     def __init__(self, masks: Mapping[str, Tensor]) -> None:
@@ -99,9 +101,13 @@ class Masks(Mapping[str, Tensor]):
             A `Hold`, whose `release()` ends the constraint.
 
         Example:
-            >>> small.masks.hold(model, optimizer)
-            >>> loss(model(x), y).backward()
+            >>> model = nn.Linear(2, 1)
+            >>> optimizer = torch.optim.SGD(model.parameters(), 0.1)
+            >>> hold = Masks({"weight": torch.tensor([[True, False]])}).hold(model, optimizer)
+            >>> model(torch.ones(1, 2)).sum().backward()
             >>> optimizer.step()  # moves the weights that are left
+            >>> (model.weight != 0).tolist()
+            [[True, False]]
         """
         if not hasattr(optimizer, "register_step_post_hook"):
             raise InvalidInput(f"hold needs a torch.optim.Optimizer, got {type(optimizer).__name__}")

@@ -51,7 +51,9 @@ def rebuild_layers(model: nn.Module, recipe: Iterable[Step], example: Example, c
         InvalidParameters: the recipe does not fit the model.
 
     Example:
-        >>> binary = rebuild_layers(digits_cnn(), small.recipe, (torch.zeros(1, 1, 8, 8),), "small.tamis")
+        >>> step = {"step": "kronecker", "layers": {"0": [[1, 2, 2, 2], [2, 2, 2, 1]]}}
+        >>> rebuild_layers(nn.Sequential(nn.Linear(4, 4)), [step], (torch.zeros(1, 4),), "small.tamis")[0].in_features
+        4
     """
     kind = type(model).__name__
     try:

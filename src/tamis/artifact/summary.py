@@ -55,7 +55,8 @@ def errors_of(recipe: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     A recipe may come from a file and say anything: only numbers are taken.
 
     Example:
-        >>> errors_of(small.recipe[-1:])  # what the last step made of the layers
+        >>> errors_of([{"step": "quantize", "layers": {"fc.weight": {"error": 0.02}, "fc.bias": "unknown"}}])
+        {'fc.weight': 0.02}
     """
     found: dict[str, float] = {}
     for step in recipe:

@@ -132,11 +132,13 @@ def _write_numbers(
     else:
         exponent, mantissa = FIELDS[dtype]
         mantissas = row & np.uint64((1 << mantissa) - 1)
+        # Trailing bits that are 0 in every mantissa are not sent: numbers that were once float16 have 13 of them.
         used = int(np.bitwise_or.reduce(mantissas, initial=0))
         kept = mantissa - (used & -used).bit_length() + 1 if used else 0
         out.choice(kept, mantissa + 1)
         if not positive:
             out.symbols((row >> np.uint64(exponent + mantissa)).astype(np.uint8), 2)
+        # Exponents of weights are few, and entropy-coded; mantissas are as good as random, and sent as they are.
         out.symbols((row >> np.uint64(mantissa) & np.uint64((1 << exponent) - 1)).astype(np.int32), 1 << exponent)
         out.fields(mantissas >> np.uint64(mantissa - kept), kept)
     out.mark(label)
@@ -156,6 +158,7 @@ def _read_numbers(receiver: Receiver, count: int, dtype: torch.dtype, positive: 
 
 def _zigzag(row: Array, width: int) -> Array:
     """Map signed integers 0, −1, 1, −2, … to 0, 1, 2, 3, …, so that small magnitudes take few bits."""
+    # Up and down again, to spread the sign over all 64 bits: the shift down of a signed number repeats its sign.
     signed = (row << np.uint64(64 - width)).view(np.int64) >> np.int64(64 - width)
     return (signed << np.int64(1) ^ signed >> np.int64(63)).view(np.uint64)
 
@@ -181,6 +184,7 @@ def _write_table(out: MessageWriter, distinct: Array, row: Array, dtype: torch.d
 
 def _distinct(row: Array) -> Array | None:
     """Return the numbers that occur, ascending; None if they are too many for a table."""
+    # The beginning first: most tensors have too many numbers there already, and sorting all of them takes long.
     for part in (row[:SAMPLE], row):
         found: Array = np.unique(part)
         if len(found) > MOST_DISTINCT:
@@ -233,6 +237,7 @@ def _read_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype)
 
 def _code_units(coder: Coder, shape: tuple[int, ...], units: tuple[int, ...]) -> tuple[int, ...]:
     """Code the shape of scales: one for all, one along the first axis, or else a divisor of each axis' length."""
+    # Both of the usual shapes can be the same, as for a single row; then the first is said, and read.
     usual = _usual_units(shape)
     place = coder.choice(usual.index(units) if units in usual else 2, 3)
     if place < 2:
@@ -265,6 +270,7 @@ def _drop_needless_mask(codes: Codes, mask: Tensor | None) -> tuple[Codes, Array
     """Turn pruned entries into a level of zero where there is one: the mask need not be sent then."""
     if mask is None:
         return codes, None
+    # Compared by bits: −0.0 is no level that pruned entries, which are +0.0, could take.
     zeros = np.flatnonzero(bits(codes.levels) == 0)
     if len(zeros) == 0:
         return codes, mask.reshape(-1).numpy()
@@ -279,6 +285,7 @@ def _find_levels(tensor: Tensor) -> Iterator[tuple[Codes, Array | None]]:
         some = rows[:1, :SAMPLE].contiguous()  # most weights fail already on these
         if len(some.unique()) > max(ALPHABETS):
             continue
+        # The outermost level is ±1, so that the largest magnitude is the scale; a row of zeros has none, and takes 1.
         scales = rows.abs().amax(1)
         scales = scales.where(scales > 0, 1.0).reshape(units)
         for number in ALPHABETS:
@@ -296,7 +303,9 @@ def _match_levels(tensor: Tensor, scales: Tensor, number: int) -> tuple[Codes, A
         codes = Codes(nearest.to(torch.uint8), levels, scales)
     except InvalidInput:  # a product overflows
         return None
+    # An even number of equispaced levels has no zero among them: zeros are then pruned entries.
     kept = None if number % 2 else tensor != 0
+    # Whatever was found must give back every bit, or it is not used: rounding above decides about length alone.
     if not np.array_equal(bits(codes.values(kept)), bits(tensor)):
         return None
     return codes, None if kept is None or kept.all() else kept.reshape(-1).numpy()

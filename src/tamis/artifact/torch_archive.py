@@ -42,7 +42,8 @@ def load_archive(path: Path, device: str | torch.device = "cpu") -> Any:
         Exception: whatever torch, pickle and zipfile raise for a file that is none of theirs.
 
     Example:
-        >>> load_archive(directory / "checkpoint.pt")["epoch"]
+        >>> torch.save({"epoch": 12}, "checkpoint.pt")
+        >>> load_archive("checkpoint.pt")["epoch"]
         12
     """
     check_uncompressed(path)

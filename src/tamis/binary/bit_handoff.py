@@ -106,8 +106,8 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
         tau: float32.
 
     Example:
-        >>> least_input(lambda y: y + 1, torch.tensor([3.0]))
-        tensor([2.])
+        >>> least_input(lambda y: 2 * y, torch.tensor([3.0]))
+        tensor([1.5000])
     """
     # Over ranks and not over numbers: float32 has fewer than 2³² of them, so that 32 steps end at the very one.
     low = torch.full(tau.shape, -INFINITY, dtype=torch.int64, device=tau.device)

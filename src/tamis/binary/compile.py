@@ -35,8 +35,9 @@ def compile(model: nn.Module) -> nn.Module:
         model: one with binary layers, in any mode; it is left as it is.
 
     Example:
-        >>> fast = compile(trained.model)
-        >>> torch.equal(fast(x), trained.model.eval()(x))
+        >>> layers = tamis.binary.BinaryLinear(8, 4), nn.ReLU(), tamis.binary.BinaryLinear(4, 2)
+        >>> model, x = nn.Sequential(*layers).eval(), torch.randn(3, 8)
+        >>> torch.equal(compile(model)(x), model(x))
         True
 
     Reference: chee2021xnor.

@@ -50,8 +50,9 @@ def binarize(
         estimator: "clipped", "approx_sign" or "rsign": see `tamis.binary.estimators`.
 
     Example:
-        >>> binary = binarize(resnet20(), example=torch.zeros(1, 3, 32, 32))
-        >>> trained = train_binary(binary, data, settings, test=test)
+        >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> [type(layer).__name__ for layer in binarize(model)]  # which `train_binary` trains
+        ['Linear', 'ReLU', 'BinaryLinear', 'ReLU', 'Linear']
 
     Reference: chee2021xnor.
     """

@@ -323,7 +323,7 @@ def thresholds(layer: BinaryLayer) -> tuple[Tensor, Tensor]:
     Example:
         >>> tau, flip = thresholds(BinaryLinear(4, 2))
         >>> tau, flip
-        (tensor([0., 0., 0., 0.]), tensor([False, False, False, False]))
+        (tensor([-0., -0., -0., -0.]), tensor([False, False, False, False]))
 
     Reference: chee2021xnor.
     """
@@ -359,7 +359,11 @@ def clip_weights(model: nn.Module) -> None:
     Signs stay as they are. A weight beyond has no gradient, and would keep its sign for ever.
 
     Example:
-        >>> loss.backward(); optimizer.step(); clip_weights(model)
+        >>> layer = BinaryLinear(2, 1)
+        >>> _ = layer.weight.data.copy_(torch.tensor([[3.0, -0.5]]))  # as after a step of the optimizer
+        >>> clip_weights(layer)
+        >>> layer.weight.tolist()
+        [[1.0, -0.5]]
 
     Reference: rastegari2016xnor.
     """

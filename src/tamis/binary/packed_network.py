@@ -34,9 +34,9 @@ def pack_network(
             `tamis.load` makes them again.
 
     Example:
-        >>> pack_network(trained.model, data.example).save("small.tamis")
-        >>> model = vgg_small(batch_norm=True)
-        >>> fast = compile(tamis.load("small.tamis", model).apply_to(model))
+        >>> model = nn.Sequential(tamis.binary.BinaryLinear(8, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+        >>> pack_network(model, torch.zeros(1, 8)).save("small.tamis")
+        >>> again = tamis.load("small.tamis", model).apply_to(model)  # ready for `tamis.binary.compile`
 
     Reference: chee2021xnor.
     """

@@ -30,7 +30,8 @@ def scale_penalty(model: nn.Module, tau: float) -> Tensor:
         tau: τ > 0.
 
     Example:
-        >>> loss = F.cross_entropy(model(x), y) + 1e-6 * scale_penalty(model, tau=0.1)
+        >>> model = nn.Sequential(tamis.binary.BinaryLinear(4, 2))
+        >>> loss = model(torch.ones(3, 4)).square().mean() + 1e-6 * scale_penalty(model, tau=0.1)
 
     Reference: chee2021xnor.
     """
@@ -63,7 +64,10 @@ def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
         tau: τ > 0.
 
     Example:
-        >>> optimizer.step(); clip_weights(model); shrink_scales(model, step=learning_rate * 1e-6, tau=0.1)
+        >>> model = nn.Sequential(tamis.binary.BinaryLinear(4, 2))
+        >>> shrink_scales(model, step=100.0, tau=0.1)  # after each step of the optimizer, and much smaller than this
+        >>> zero_scales(model)  # one scale is always left
+        (1, 2)
 
     Reference: chee2021xnor.
     """
@@ -86,8 +90,8 @@ def zero_scales(model: nn.Module) -> tuple[int, int]:
     """Count the zero scales of a model's binary layers, and all of their scales.
 
     Example:
-        >>> zero_scales(model)
-        (12, 480)
+        >>> zero_scales(nn.Sequential(tamis.binary.BinaryLinear(4, 2)))
+        (0, 2)
     """
     factors = [factor for layer in binary_layers(model).values() for factor in layer.factors.values()]
     total = sum(factor.numel() for factor in factors)

@@ -76,10 +76,12 @@ def train_binary(
         directory: where to leave checkpoints; made if it is not there.
 
     Example:
-        >>> binary = binarize(vgg_small(batch_norm=True), example=data.example)
-        >>> settings = Settings(epochs=20, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0)
-        >>> trained = train_binary(binary, data, settings, first=settings, test=test, directory="runs/binary")
-        >>> trained.history[-1].test_accuracy
+        >>> data = Data(torch.randn(8, 4), torch.tensor([0, 1] * 4), 2)
+        >>> binary = nn.Sequential(tamis.binary.BinaryLinear(4, 4), nn.Linear(4, 2))
+        >>> settings = Settings(epochs=2, optimizer="adamw", learning_rate=1e-3, weight_decay=0.0, batch=4)
+        >>> trained = train_binary(binary, data, settings, first=settings, directory="runs/binary", progress=False)
+        >>> len(trained.activations), len(trained.history)
+        (2, 2)
 
     Reference: bulat2019xnor.
     """
@@ -123,7 +125,9 @@ def with_real_weights(model: nn.Module) -> nn.Module:
     """Return a copy for the first stage, whose binary layers convolve the signs of their input with W itself.
 
     Example:
-        >>> with_real_weights(binarize(model, example=x))
+        >>> model = nn.Sequential(tamis.binary.BinaryLinear(4, 2))
+        >>> with_real_weights(model)[0].real_weights, model[0].real_weights
+        (True, False)
     """
     real = copy.deepcopy(model)
     for layer in binary_layers(real).values():
@@ -137,7 +141,9 @@ def with_binary_weights(model: nn.Module) -> nn.Module:
     """Return a copy for the second stage, whose binary layers take sign(W), with a scale that begins at mean |W|.
 
     Example:
-        >>> with_binary_weights(trained.model)
+        >>> real = with_real_weights(nn.Sequential(tamis.binary.BinaryLinear(4, 2)))
+        >>> with_binary_weights(real)[0].real_weights
+        False
     """
     binary = copy.deepcopy(model)
     for layer in binary_layers(binary).values():

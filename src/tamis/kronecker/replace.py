@@ -50,8 +50,10 @@ def replace(
         progress: True, False, or a function that hears of each layer, with the figure `relative_error`.
 
     Example:
-        >>> small = replace(vit, lambda M, N: monarch(M, N, 4), keep="head")
-        >>> small = replace(vit, lambda M, N: suggest(M, N, 0.25)[0].patterns, keep="head", begin="scratch")
+        >>> model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+        >>> small = replace(model, lambda M, N: tamis.kronecker.monarch(M, N, 4), keep="2")
+        >>> [type(layer).__name__ for layer in small]
+        ['KroneckerLinear', 'ReLU', 'Linear']
 
     Reference: gonon2024thesis.
     """

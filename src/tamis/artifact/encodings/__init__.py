@@ -56,7 +56,9 @@ def register_encoding(encoding: Encoding) -> Encoding:
         InvalidInput: it is no encoding, or its name is taken.
 
     Example:
-        >>> tamis.register_encoding(RunLengths())
+        >>> tamis.register_encoding(ENCODINGS["dense"])
+        Traceback (most recent call last):
+        tamis.errors.InvalidInput: ...
     """
     if not isinstance(encoding, Encoding):
         hint = ": pass an object of it, not the class" if isinstance(encoding, type) else ""

@@ -37,8 +37,8 @@ def to_row(digits: Array, base: int, room: int) -> Array | None:
 
     Example:
         >>> row = to_row(np.zeros(1000, dtype=np.uint8), base=3, room=100)
-        >>> row.tolist(), from_row(row, count=1000, base=3).any()
-        ([0, 0, 1, 255], False)
+        >>> row.tolist(), int(from_row(row, count=1000, base=3).max())
+        ([0, 0, 1, 255], 0)
     """
     if len(digits) == 0:
         return None
