@@ -98,7 +98,7 @@ def _check_metric(net: Network, x: Tensor) -> None:
     """Check that the path-metric is at least the distance of outputs (`magnitude`), near and far."""
     generator = torch.Generator().manual_seed(7)
     for spread in (0.01, 0.5, 5.0):
-        other = _moved(net, spread, generator)
+        other = _move_params(net, spread, generator)
         distance = (net(x) - other(x)).abs()
         distance = distance.flatten(1).sum(1) if net.batched else distance.sum()
         bound = torch.as_tensor(path_metric(net, other, x))
@@ -108,7 +108,7 @@ def _check_metric(net: Network, x: Tensor) -> None:
         )
 
 
-def _moved(net: Network, spread: float, generator: torch.Generator) -> Network:
+def _move_params(net: Network, spread: float, generator: torch.Generator) -> Network:
     noise = {n: torch.randn(v.shape, generator=generator) for n, v in net.params.items() if n in net.trainable}
     return net.with_params({name: net.params[name] + spread * change for name, change in noise.items()})
 
@@ -142,7 +142,7 @@ def _check_costs(net: Network) -> None:
 def _check_boxes(net: Network, x: Tensor) -> None:
     """Check that no point of a box leaves the bound over it (`interval_rule`), and that equal networks have none."""
     generator = torch.Generator().manual_seed(3)
-    x, other = _one_sample(net, x), _moved(net, 0.2, generator)
+    x, other = _one_sample(net, x), _move_params(net, 0.2, generator)
     (bound,) = box_deviation(net, other, x, radius=0.1)[:1]
     for _ in range(8):
         point = x + 0.1 * (2 * torch.rand(x.shape, generator=generator, dtype=x.dtype) - 1)
@@ -437,7 +437,7 @@ def _check_own_memory(encoding: Encoding, content: Decoded, stored: Encoded) -> 
 
 def _check_refusals(encoding: Encoding, content: Decoded, stored: Encoded) -> None:
     for name in stored.parts:
-        for why, wrong in _spoilt(stored, name).items():
+        for why, wrong in _spoil(stored, name).items():
             _assert_refused(encoding, wrong, tuple(content.tensor.shape), content.tensor.dtype, f"'{name}' {why}")
     (rows, columns), own = content.tensor.shape, content.tensor.dtype
     other = torch.int32 if own.is_floating_point else torch.float64
@@ -453,7 +453,7 @@ def _assert_refused(encoding: Encoding, stored: Encoded, shape: tuple[int, ...],
     raise AssertionError(f"{encoding.name} must raise CorruptArtifact, and does not: {what}")
 
 
-def _spoilt(stored: Encoded, part: str) -> dict[str, Encoded]:
+def _spoil(stored: Encoded, part: str) -> dict[str, Encoded]:
     """Return what is stored, with one part or parameter not as it should be."""
     value, others = stored.parts[part], {other: value for other, value in stored.parts.items() if other != part}
     changed = {

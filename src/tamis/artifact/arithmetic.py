@@ -114,7 +114,7 @@ class Sender(MessageWriter):
 
     def symbols(self, row: Array, base: int) -> None:
         if len(row) * _depth(base) > MOST_STEPS:
-            self._aligned(code_digits(row, base), counted=True)
+            self._append_aligned(code_digits(row, base), counted=True)
             return
         # `choice` and `_settle` written out, on local names: this loop runs once for each branch of each digit.
         low, size, words = self._low, self._range, self._words
@@ -141,7 +141,7 @@ class Sender(MessageWriter):
 
     def fields(self, row: Array, width: int) -> None:
         if len(row) * width > MOST_FIELD_BITS:
-            self._aligned(_fields_to_bytes(row, width), counted=False)
+            self._append_aligned(_fields_to_bytes(row, width), counted=False)
             return
         for value in row.tolist():
             self.wide(value, width)
@@ -191,7 +191,7 @@ class Sender(MessageWriter):
         self._bytes += number.to_bytes(max(0, length + fill - free) // 8, "big")
         self._finished += length
 
-    def _aligned(self, content: Array, counted: bool) -> None:
+    def _append_aligned(self, content: Array, counted: bool) -> None:
         if counted:
             self.natural(len(content))
         self._end()
@@ -212,7 +212,7 @@ class Receiver(Coder):
         self._low, self._range, self._read = 0, WHOLE, 0
         self._code = self._next() << WORD | self._next()
 
-    def _ended(self) -> int:
+    def _find_end(self) -> int:
         """Find where the message continues if the interval ends here, just as a sender would end it."""
         width, number = _ending(self._low, self._range)
         if (self._low + self._code) >> (WINDOW - width) != number:
@@ -247,7 +247,7 @@ class Receiver(Coder):
         """Read the digits that `Sender.symbols` sent, in the dtype of `Codes`."""
         if count * _depth(base) > MOST_STEPS:
             length = self.natural(0)
-            return coded_digits.from_row(np.frombuffer(self._aligned(length), dtype=np.uint8), count, base)
+            return coded_digits.from_row(np.frombuffer(self._read_aligned(length), dtype=np.uint8), count, base)
         # The code is kept relative to `low`, so that carries, which only raise `low`, never reach it.
         low, size, code = self._low, self._range, self._code
         zeros, totals = [1] * (2 << _depth(base)), [2] * (2 << _depth(base))
@@ -281,12 +281,12 @@ class Receiver(Coder):
     def fields(self, count: int, width: int) -> Array:
         """Read the numbers that `Sender.fields` sent, uint64."""
         if count * width > MOST_FIELD_BITS:
-            return _fields_from_bytes(self._aligned(_fields_size(count, width)), count, width)
+            return _fields_from_bytes(self._read_aligned(_fields_size(count, width)), count, width)
         return np.array([self.wide(0, width) for _ in range(count)], dtype=np.uint64)
 
     def finish(self) -> int:
         """Return how many bits the message has, and refuse data that ends before it."""
-        bits = self._ended()
+        bits = self._find_end()
         if bits > 8 * len(self._data):
             raise CorruptArtifact(f"ends after {8 * len(self._data)} bits, the message after {bits}")
         return bits
@@ -296,8 +296,8 @@ class Receiver(Coder):
             self._low, self._range = (self._low & LOW) << WORD, self._range << WORD
             self._code = self._code << WORD | self._next()
 
-    def _aligned(self, length: int) -> bytes:
-        bits = self._ended()
+    def _read_aligned(self, length: int) -> bytes:
+        bits = self._find_end()
         first, rest = -(-bits // 8), bits % 8
         if first + length > len(self._data):
             raise CorruptArtifact(f"ends after {len(self._data)} bytes, within {length} of them that begin at {first}")

@@ -73,7 +73,7 @@ def message(small: Compressed | Network, prior: Network | Values | None = None) 
     """
     if not isinstance(small, (Compressed, Network)):
         raise InvalidInput(f"message needs a Compressed or a Network, got {type(small).__name__}")
-    values, known = _values_of(small), _known(prior, small)
+    values, known = _values_of(small), _select_prior(prior, small)
     masks, codes = (small.masks, small.codes) if isinstance(small, Compressed) else ({}, {})
     sender = Sender()
     for name, where in values.items():
@@ -113,7 +113,7 @@ def decode(data: bytes, like: Compressed | Network | Values, prior: Network | Va
         >>> received.bits == sent.bits, torch.equal(received["weight"], net.params["weight"])
         (True, True)
     """
-    values, known = _values_of(like), _known(prior, like)
+    values, known = _values_of(like), _select_prior(prior, like)
     receiver, received = Receiver(bytes(data)), Received()
     for name, value in values.items():
         shape, dtype = tuple(value.shape), value.dtype
@@ -148,7 +148,7 @@ def _values_of(source: Compressed | Network | Values) -> dict[str, Tensor]:
     return {name: values[name].detach() for name in sorted(values)}
 
 
-def _known(prior: Network | Values | None, source: Compressed | Network | Values) -> dict[str, Tensor]:
+def _select_prior(prior: Network | Values | None, source: Compressed | Network | Values) -> dict[str, Tensor]:
     """Check the prior against the architecture, and return its values."""
     if prior is None:
         return {}

@@ -38,7 +38,7 @@ def to_module(net: Network) -> fx.GraphModule:
     """
     module = fx.GraphModule(nn.Module(), fx.Graph(), type(net).__name__)
     for name, value in net.params.items():
-        _register(module, name, _own(value, name in net.trainable))
+        _register(module, name, _copy_tensor(value, name in net.trainable))
     for alias, name in net.aliases.items():
         _register(module, alias, _at(module, name))
     places = {name: _free_name(module, name) for name in net.constants}
@@ -132,11 +132,11 @@ def _graph(net: Network, module: nn.Module, places: dict[str, str]) -> fx.Graph:
         for node in net.nodes:
             args, kwargs = argument(node.args), argument(dict(node.kwargs))
             known[node.name] = graph.call_function(node.target, args, kwargs)
-        graph.output(_arranged([argument(output) for output in net.outputs], net))
+        graph.output(_arrange_outputs([argument(output) for output in net.outputs], net))
     return graph
 
 
-def _arranged(outputs: list[Any], net: Network) -> Any:
+def _arrange_outputs(outputs: list[Any], net: Network) -> Any:
     """Put outputs into the containers that the model returned them in."""
     whole = pytree.tree_unflatten(outputs, net.output_structure)
     for container in _containers(whole):
@@ -157,7 +157,7 @@ def _containers(value: Any) -> Iterator[Any]:
             yield from _containers(item)
 
 
-def _own(value: Tensor, trainable: bool) -> Tensor:
+def _copy_tensor(value: Tensor, trainable: bool) -> Tensor:
     copy = value.detach().clone()
     return nn.Parameter(copy, requires_grad=copy.is_floating_point() or copy.is_complex()) if trainable else copy
 

@@ -285,7 +285,7 @@ def _decode(
     decoded: dict[str, Decoded] = {}
     for name, claim in described.claims.items():
         try:
-            stored = described.encoded(name, pending[name])
+            stored = described.collect_encoded(name, pending[name])
             decoded[name] = ENCODINGS[claim.encoding].decode(stored, claim.shape, claim.dtype)
         except CorruptArtifact as error:
             raise CorruptArtifact(f"{path} is corrupt: {name!r:.200} {error}") from error

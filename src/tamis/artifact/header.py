@@ -105,7 +105,7 @@ class Description:
     parts: dict[str, dict[str, Part]]
     data: Data
 
-    def encoded(self, name: str, pending: Mapping[str, Future[Array]]) -> Encoded:
+    def collect_encoded(self, name: str, pending: Mapping[str, Future[Array]]) -> Encoded:
         """Return the stored parts of a tensor, some of which other threads may be reading already."""
         made: dict[tuple[torch.dtype, Shape, int], Tensor] = {}  # a forged file may repeat a part
         stored: dict[str, Tensor] = {}

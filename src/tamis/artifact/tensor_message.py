@@ -199,7 +199,7 @@ def _write_levels(out: MessageWriter, codes: Codes, kept: Array | None) -> None:
     dtype, shape, indices = codes.levels.dtype, tuple(codes.indices.shape), codes.indices.reshape(-1).numpy()
     number = len(codes.levels)
     out.natural(number - 2)
-    regular = np.array_equal(bits(codes.levels), bits(_equispaced(number, dtype)))
+    regular = np.array_equal(bits(codes.levels), bits(_make_equispaced(number, dtype)))
     out.choice(int(regular), 2)
     if not regular:
         _write_numbers(out, _row(codes.levels), dtype, label="levels")
@@ -219,7 +219,7 @@ def _read_levels(receiver: Receiver, shape: tuple[int, ...], dtype: torch.dtype)
     number = receiver.natural(0) + 2
     if number > MOST_LEVELS:
         raise CorruptArtifact(f"has {number} levels")
-    levels = _equispaced(number, dtype)
+    levels = _make_equispaced(number, dtype)
     if not receiver.choice(0, 2):
         levels = _tensor(_read_numbers(receiver, number, dtype), (number,), dtype)
     units = _code_units(receiver, shape, shape)
@@ -251,7 +251,7 @@ def _usual_units(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [tuple(1 for _ in shape), tuple(length if axis == 0 else 1 for axis, length in enumerate(shape))]
 
 
-def _equispaced(number: int, dtype: torch.dtype) -> Tensor:
+def _make_equispaced(number: int, dtype: torch.dtype) -> Tensor:
     steps = number - 1
     return torch.tensor([(2 * j - steps) / steps for j in range(number)], dtype=torch.float64).to(dtype)
 
@@ -297,7 +297,7 @@ def _find_levels(tensor: Tensor) -> Iterator[tuple[Codes, Array | None]]:
 
 
 def _match_levels(tensor: Tensor, scales: Tensor, number: int) -> tuple[Codes, Array | None] | None:
-    levels = _equispaced(number, tensor.dtype)
+    levels = _make_equispaced(number, tensor.dtype)
     nearest = ((tensor / scales + 1) * ((number - 1) / 2)).round().clamp(0, number - 1)
     try:
         codes = Codes(nearest.to(torch.uint8), levels, scales)

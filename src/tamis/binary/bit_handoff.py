@@ -110,6 +110,7 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
         tensor([1.5000])
     """
     # Over ranks and not over numbers: float32 has fewer than 2³² of them, so that 32 steps end at the very one.
+    # The invariant: below `low` nothing is enough, and at `high` it is, or nothing is at all, as the last line finds.
     low = torch.full(tau.shape, -INFINITY, dtype=torch.int64, device=tau.device)
     high = -low
     for _ in range(32):
@@ -122,6 +123,7 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
 
 def _float_of_rank(rank: Tensor) -> Tensor:
     """Return the float32 number of each rank, where ranks are integers in the same order, with 0 for 0."""
+    # The bits of positive floats are integers in the same order; the sign is a bit apart, and is put on afterwards.
     size = rank.abs().to(torch.int32).view(torch.float32)
     return torch.where(rank < 0, -size, size)
 
@@ -149,6 +151,7 @@ def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> 
             affine = find_affine_after(producer, module) if producer.dimensions > 0 else None
             if affine is None or not producer.scale().isfinite().all():
                 return None
+            # A negative slope turns the order around, and two of them turn it back.
             increasing = increasing ^ (affine.slope < 0)
         elif type(module) not in MONOTONE:
             return None

@@ -41,7 +41,9 @@ def pack_network(
     Reference: chee2021xnor.
     """
     layers = _check(model)
-    return pack_traced(trace(model, example), model, [_binarized(model, layers)] if recipe is None else recipe)
+    return pack_traced(
+        trace(model, example), model, [_describe_binarization(model, layers)] if recipe is None else recipe
+    )
 
 
 def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
@@ -62,7 +64,7 @@ def _check(model: nn.Module) -> dict[str, BinaryLayer]:
     return layers
 
 
-def _binarized(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str, Any]:
+def _describe_binarization(model: nn.Module, layers: Mapping[str, BinaryLayer]) -> dict[str, Any]:
     """Write the recipe step that `binarize` ran, or only its name where layers differ in more than their sizes."""
     hows = {(layer.form, layer.estimator) for layer in layers.values()}
     keep = [name for name, module in model.named_modules() if type(module) in KINDS]

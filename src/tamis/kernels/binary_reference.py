@@ -64,6 +64,7 @@ def unpack_weight(packed: Tensor, outputs: int, each: int, kernel: Sequence[int]
     groups, octs, _, _ = packed.shape
     taps, words = kernel[0] * kernel[1], words_of(each)
     rows, _ = rows_of(each, taps)
+    # The third row of each three is the xor of all; xor with the other two gives it back, as xor undoes itself.
     row = packed[:, :, :rows].transpose(2, 3).clone()
     row[..., 2::3] ^= row[..., 0::3] ^ row[..., 1::3]
     row = row[..., : taps * words].reshape(groups, octs * OCT, taps, words, 1)

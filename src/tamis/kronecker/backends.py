@@ -73,6 +73,8 @@ def as_matrix(weight: Tensor, pattern: Pattern) -> Tensor:
                 [0., 1., 0., 1.]])
     """
     a, b, c, d = pattern.shape
+    # K has a blocks on its diagonal, and each is made of b × c diagonal matrices of size d. So there are two diagonals
+    # to embed, the inner one over j and then the outer one over i.
     blocks = torch.diag_embed(weight).permute(0, 1, 3, 2, 4).reshape(a, b * d, c * d)  # (a, b, c, d, d) → (a, bd, cd)
     diagonal = torch.diag_embed(blocks.permute(1, 2, 0))  # (bd, cd, a, a)
     return diagonal.permute(2, 0, 3, 1).reshape(pattern.rows, pattern.columns)
@@ -131,6 +133,7 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
     Sums of numbers in half precision are rounded once, in the end, as those of matrix products are.
     """
     a, _, c, d = pattern.shape
+    # Half precision would round c times; the products of torch accumulate in float32, and so must this.
     dtype = x.dtype
     x, weight = x.to(accumulation_dtype(dtype)), weight.to(accumulation_dtype(dtype))
     if layout == BATCH_FIRST:
@@ -139,6 +142,7 @@ def _elementwise(x: Tensor, weight: Tensor, pattern: Pattern, layout: str) -> Te
     else:
         columns = x.reshape(a, 1, c, d, x.shape[1]).unbind(2)
         weights = weight.unsqueeze(-1).unbind(2)
+    # In place from the second column on: the sum is this function's own, and each pass reads and writes it once.
     y = columns[0] * weights[0]
     for column, weight_of_column in zip(columns[1:], weights[1:], strict=True):
         y.addcmul_(column, weight_of_column)

@@ -116,6 +116,7 @@ def _exponent(values: Tensor) -> int:
 
 def _scale_by_power(value: Scalable, exponent: int) -> Scalable:
     """Compute value · 2^exponent in two steps, since 2^exponent itself may overflow or underflow."""
+    # Powers of two change no mantissa, so that both products are exact but for underflow of the result itself.
     half = exponent // 2
     return value * 2.0**half * 2.0 ** (exponent - half)
 
@@ -231,6 +232,7 @@ def _line_indices(a: int, size: int, d: int, device: torch.device) -> Tensor:
 def _extract_weight(matrix: Tensor, pattern: Pattern) -> Tensor:
     """Return the entries of a matrix on the support, as a weight (a, b, c, d)."""
     a, b, c, d = pattern.shape
+    # The two diagonals of `as_matrix`, read instead of written: the outer one over i, then the inner one over j.
     blocks = matrix.reshape(a, b, d, a, c, d).diagonal(dim1=0, dim2=3)  # (b, d, c, d, a)
     return blocks.diagonal(dim1=1, dim2=3).permute(2, 0, 1, 3)  # (b, c, a, d) → (a, b, c, d)
 
@@ -241,6 +243,7 @@ def _balance(factors: list[Tensor]) -> list[Tensor]:
     # With a factor of zeros the product is 0 whatever the others are, and it has no logarithm.
     if len(norms) == 1 or min(norms) == 0:
         return factors
+    # The geometric mean by logarithms: the product of many norms may overflow where their mean does not.
     common = math.exp(sum(math.log(norm) for norm in norms) / len(norms))
     return [factor * (common / norm) for factor, norm in zip(factors, norms, strict=True)]
 

@@ -50,6 +50,8 @@ def frequencies(weights: Sequence[int]) -> Array:
         >>> frequencies([1, 0, 3]).tolist()
         [4194304, 0, 12582912]
     """
+    # In Python's integers: weights are products of up to eight counts, and floating-point numbers would round them
+    # differently on other machines, whose files could then not be read here.
     free, total = TOTAL - len(weights) + weights.count(0), sum(weights)
     share = {weight: 1 + weight * free // total if weight else 0 for weight in set(weights)}  # most occur often
     shares = [share[weight] for weight in weights]
@@ -65,6 +67,7 @@ def compress(symbols: Array, freqs: Array) -> Array:
         freqs: of each symbol, as `frequencies` gives them.
     """
     shares = freqs[freqs > 0]
+    # The only symbol there is tells nothing: no words, not even those of a state.
     if len(shares) == 1:
         return np.empty(0, dtype=np.uint32)
     if (extension := dispatch.native()) is not None:
@@ -96,6 +99,7 @@ def decompress(words: Array, freqs: Array, count: int) -> Array:
         freqs: of each symbol.
         count: of the symbols.
     """
+    # Before anything is made: a forged row may be long, and its count of symbols small.
     check_length(len(words), count)
     used, shares = np.flatnonzero(freqs), freqs[freqs > 0]
     symbols = np.empty(count, dtype=np.uint8 if len(freqs) <= 256 else np.int32)
@@ -161,6 +165,7 @@ def _decompress(words: Array, shares: Array, used: Array, symbols: Array) -> boo
     coder, model = library.stream.stack.AnsCoder(np.ascontiguousarray(words)), _model(library, shares)
     for place in places:
         symbols[place] = used[coder.decode(model, len(symbols[place]))]
+    # Decoding undoes encoding step by step, so that only the words of exactly these symbols end in the first state.
     return np.array_equal(coder.get_compressed(), _words(START))
 
 
@@ -196,6 +201,8 @@ def _compress_slowly(blocks: Iterator[Array], shares: Array) -> Array:
             if state >> (64 - PRECISION) >= own:
                 words.append(state & WORD)
                 state >>= 32
+            # The state's quotient by the frequency goes up, and its remainder picks one of the symbol's own 2²⁴ places:
+            # the state grows by the factor 2²⁴ / own, which are the symbol's bits (Duda's range variant of ANS).
             state = (state // own << PRECISION) + first[symbol] + state % own
     return np.concatenate([np.array(words, dtype=np.uint32), _words(state)])
 

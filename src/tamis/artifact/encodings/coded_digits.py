@@ -47,9 +47,11 @@ def to_row(digits: Array, base: int, room: int) -> Array | None:
     occurring = _counts(symbols, base**size)
     counts = _digit_counts(occurring, base, size)
     counts[0] -= -len(digits) % size  # what the last symbol was filled up with
-    rows = [_row(symbols, occurring, counts, 2, room)]
+    # Two bytes a digit give exact frequencies; one makes a shorter table, which pays where digits are few. Beyond FEW
+    # the table hardly counts, and the second attempt would only take time.
+    rows = [_code_row(symbols, occurring, counts, 2, room)]
     if len(digits) <= FEW:
-        rows.append(_row(symbols, occurring, counts, 1, room))
+        rows.append(_code_row(symbols, occurring, counts, 1, room))
     return min((row for row in rows if row is not None), key=len, default=None)
 
 
@@ -70,22 +72,24 @@ def from_row(row: Array, count: int, base: int, out: Array | None = None) -> Arr
         out: memory for them, of `room`, if there is any.
     """
     size = _group(base)
-    table, words = _parted(row, base, -(-count // size))
+    table, words = _split_row(row, base, -(-count // size))
     freqs = ans.frequencies(_weights(table, base))
     if size == 1:
         return ans.decompress(words, freqs, count)
     digits = room(count, base) if out is None else out
     ans.decompress_digits(words, freqs, _digits_of_symbols(base), digits)
+    # The writer fills the last symbol up with the most frequent digit. Were others taken, several rows would say the
+    # same, and a file that is read and written again would not be the same file.
     if (digits[count:] != int(np.argmax(table))).any():
         raise CorruptArtifact(f"has an entropy-coded row that goes on after the last of {count} entries")
     return digits[:count]
 
 
-def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int) -> Array | None:
+def _code_row(symbols: Array, occurring: Array, counts: Array, width: int, room: int) -> Array | None:
     table = _table(counts, width)
     head = HEAD + table.nbytes
     base = len(counts)
-    filled, tally = _filled(symbols, occurring, counts, base)
+    filled, tally = _fill_symbols(symbols, occurring, counts, base)
     freqs = ans.frequencies(_weights(table, base))
     # A row that is clearly too long is given up before it is compressed, which takes far longer than the estimate.
     if head + (1 - SLACK) * _bits(tally, freqs) / 8 - 16 > room:
@@ -98,7 +102,7 @@ def _row(symbols: Array, occurring: Array, counts: Array, width: int, room: int)
     return np.concatenate([np.array(start, dtype=np.uint8), *bytes_of])
 
 
-def _parted(row: Array, base: int, symbols: int) -> tuple[Array, Array]:
+def _split_row(row: Array, base: int, symbols: int) -> tuple[Array, Array]:
     """Split a row of so many symbols into its table and its words, or raise CorruptArtifact if it is none."""
     length = 1 + int.from_bytes(row[:2].tobytes(), "little")
     width = int(row[2]) if len(row) >= HEAD else 0
@@ -153,6 +157,7 @@ def _counts(symbols: Array, alphabet: int) -> Array:
 
 def _digit_counts(occurring: Array, base: int, size: int) -> Array:
     """Count how often each digit occurs, from how often each symbol does."""
+    # One axis for each digit of a symbol: to sum over the others leaves how often a digit stands at this place.
     cube = occurring.reshape((base,) * size)
     return sum(cube.sum(axis=tuple(other for other in range(size) if other != axis)) for axis in range(size))
 
@@ -161,6 +166,7 @@ def _table(counts: Array, width: int) -> Array:
     """Scale counts so that the largest fits the width, and keep those that are not 0 at 1 or more."""
     most, largest = 256**width - 1, int(counts.max())
     kept = counts[: int(np.flatnonzero(counts)[-1]) + 1]
+    # Rounded to the nearest by integers: (2 n m + l) // (2 l) is n m / l + ½, rounded down.
     scaled = kept if largest <= most and width == 2 else (2 * kept * most + largest) // (2 * largest)
     return np.where(kept > 0, np.maximum(scaled, 1), 0).astype(f"u{width}")
 
@@ -168,18 +174,21 @@ def _table(counts: Array, width: int) -> Array:
 def _weights(table: Array, base: int) -> list[int]:
     """Compute the weight of each symbol: the product of the weights of its digits."""
     single = table.tolist() + [0] * (base - len(table))
+    # Digits are taken as independent, so that a table of `base` numbers describes all base^size symbols. The first
+    # digit is the lowest one of a symbol, hence the innermost loop.
     weights = single
     for _ in range(_group(base) - 1):
         weights = [high * low for high in single for low in weights]
     return weights
 
 
-def _filled(symbols: Array, occurring: Array, counts: Array, base: int) -> tuple[Array, Array]:
+def _fill_symbols(symbols: Array, occurring: Array, counts: Array, base: int) -> tuple[Array, Array]:
     """Fill up the last symbol with the most frequent digit instead of zeros; return symbols and their counts."""
     size, digit = _group(base), int(np.argmax(counts))
     missing = int(occurring.sum()) * size - int(counts.sum())
     if missing == 0 or digit == 0:
         return symbols, occurring
+    # The last symbol has zeros at its highest places, so that digits there can be added.
     last, tally = int(symbols[-1]), occurring.copy()
     new = last + digit * sum(base**place for place in range(size - missing, size))
     symbols = symbols.copy()

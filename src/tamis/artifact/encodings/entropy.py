@@ -46,11 +46,13 @@ class Entropy(Encoding):
         where = "codedmask" if "codedmask" in stored.parts else positions.part_among(stored.parts)
         if "values" in stored.parts:
             stored.require({"values", "codedmask"})
-            return expand_values(stored.parts["values"], _kept(stored, "codedmask", math.prod(shape)), shape, dtype)
+            return expand_values(
+                stored.parts["values"], _read_kept(stored, "codedmask", math.prod(shape)), shape, dtype
+            )
         name = "codedindices" if "codedindices" in stored.parts else "codes"
         stored.require({name, "levels", "scales"} | ({where} if where else set()))
         levels, scales = read_levels(stored.parts["levels"], dtype), read_scales(stored.parts["scales"], shape, dtype)
-        kept = _kept(stored, where, math.prod(shape)) if where else None
+        kept = _read_kept(stored, where, math.prod(shape)) if where else None
         count = math.prod(shape) if kept is None else int(np.count_nonzero(kept))
         unpack = coded_digits.from_row if name == "codedindices" else packing.unpack
         indices = unpack(flat_bytes(stored.parts[name], name), count, len(levels))
@@ -86,7 +88,7 @@ def _indices(codes: Codes, mask: Tensor | None) -> tuple[dict[str, Tensor], int]
     return {"codedindices": torch.from_numpy(short)}, plain - len(short)
 
 
-def _kept(stored: Encoded, name: str, entries: int) -> Array:
+def _read_kept(stored: Encoded, name: str, entries: int) -> Array:
     if name in stored.pending:
         return stored.pending[name].result()
     part = stored.parts[name]

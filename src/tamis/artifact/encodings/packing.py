@@ -43,7 +43,7 @@ def pack(indices: Array, levels: int) -> Array:
         return packed
     group, size = _group(levels)
     for number, start in enumerate(range(0, len(indices), BLOCK * group)):
-        block = _filled(indices[start : start + BLOCK * group], group)
+        block = _fill_up(indices[start : start + BLOCK * group], group)
         coded = _of_digits(block) if levels == 3 else _of_fields(block, size)
         place = packed[number * BLOCK * size :][: BLOCK * size]
         place[:] = coded.reshape(-1)[: len(place)]
@@ -67,7 +67,7 @@ def unpack(packed: Array, count: int, levels: int) -> Array:
     indices = np.empty(count, dtype=np.uint8 if levels <= 256 else np.int32)
     group, size = _group(levels)
     for number, start in enumerate(range(0, len(packed), BLOCK * size)):
-        block = _filled(packed[start : start + BLOCK * size], size)
+        block = _fill_up(packed[start : start + BLOCK * size], size)
         entries = (_digits(block) if levels == 3 else _fields(block, indices.dtype)).reshape(-1)
         place = indices[number * BLOCK * group :][: BLOCK * group]
         place[:] = entries[: len(place)]
@@ -91,7 +91,7 @@ def _group(levels: int) -> tuple[int, int]:
     return (DIGITS, 1) if levels == 3 else (8, _width(levels))
 
 
-def _filled(row: Array, size: int) -> Array:
+def _fill_up(row: Array, size: int) -> Array:
     """Split a row into groups of this size, and fill up the last with zeros."""
     return np.concatenate((row, np.zeros(-len(row) % size, dtype=row.dtype))).reshape(-1, size)
 
