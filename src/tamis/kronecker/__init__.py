@@ -3,6 +3,7 @@
 Reference: gonon2024thesis.
 """
 
+from tamis.kronecker import tuned_table as tuned_table
 from tamis.kronecker import tuning as tuning
 from tamis.kronecker.backends import BACKENDS as BACKENDS
 from tamis.kronecker.backends import BATCH_FIRST as BATCH_FIRST
@@ -66,5 +67,6 @@ __all__ = [
     "register",
     "replace",
     "suggest",
+    "tuned_table",
     "tuning",
 ]
