@@ -9,6 +9,7 @@ from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_of_sum
 from tamis.bounds.l1inf_class import (
     IN_THE_BOX,
     VANISHES,
+    L1InfConstants,
     check_class,
     log_growth,
     log_largest,
@@ -57,9 +58,9 @@ def l1inf_rademacher(k: int, c: float, o: float, inputs: int, n: int, activation
     )
 
 
-def log_complexity(k: int, c: float, inputs: int, activation: str) -> float:
+def log_complexity(networks: L1InfConstants) -> float:
     """Return the logarithm of √n/o times the bound, which the generalization bounds share."""
-    return log_of_sum(*log_parts(k, c, inputs, activation))
+    return log_of_sum(*log_parts(networks.k, networks.c, networks.inputs, networks.activation))
 
 
 def log_parts(k: int, c: float, inputs: int, activation: str) -> tuple[float, float]:
