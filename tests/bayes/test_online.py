@@ -272,16 +272,16 @@ def test_xnor_networks_learn_digits() -> None:
 @pytest.mark.parametrize("space", [None, Xnor((3,), 2, [3, 4], [2])], ids=["dense", "xnor"])
 def test_a_run_goes_on_from_a_file_as_if_nothing_had_happened(space: Space | None, tmp_path: Path) -> None:
     whole, first = learner(space), learner(space)
-    rounds = stream((3,), 4)
+    rounds = stream((3,), 6)
     for x, y in rounds:
         whole.update(x, y)
-    for x, y in rounds[:2]:
+    for x, y in rounds[:3]:
         first.update(x, y)
     first.save(tmp_path / "learner.pt")
     second = learner(space, seed=99)
     second.load(tmp_path / "learner.pt")
     assert same(first.state_dict(), second.state_dict())
-    for x, y in rounds[2:]:
+    for x, y in rounds[3:]:
         second.update(x, y)
     assert whole.posterior.resampled > first.posterior.resampled > 0
     assert same(whole.state_dict(), second.state_dict())

@@ -70,7 +70,7 @@ def test_each_particle_takes_its_share_of_places(logs: list[float], seed: int) -
 def test_shares_are_right_on_average() -> None:
     logs, generator = doubles([0.0, -0.3, -1.0, 0.4, -2.0]), torch.Generator().manual_seed(0)
     counts = (
-        sum(torch.bincount(resample_systematically(logs, generator), minlength=5).double() for _ in range(2000)) / 4000
+        sum(torch.bincount(resample_systematically(logs, generator), minlength=5).double() for _ in range(4000)) / 4000
     )
     assert torch.allclose(counts, torch.softmax(logs, 0) * 5, atol=0.03)
 

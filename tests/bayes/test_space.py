@@ -36,7 +36,7 @@ def drawn(space: Space, structure: Structure, count: int, seed: int = 0) -> torc
 
 
 def test_probabilities_are_products() -> None:
-    union = grid([1, 2, 3], [4, 8], [3, 5], [0.5, 0.3, 0.2], [0.9, 0.1], [0.25, 0.75])
+    union = grid([1, 2, 3], [4, 8], [3, 5], StructurePrior([0.5, 0.3, 0.2], [0.9, 0.1], [0.25, 0.75]))
     assert union[Structure(1, 0, 0)] == 0.5
     assert math.isclose(union[Structure(3, 8, 3)], 0.2 * 0.1 * 0.25)
     assert len(union) == 1 + 2 * 4 and math.isclose(sum(union.values()), 1)

@@ -110,8 +110,9 @@ class Posterior:
         Example:
             >>> from tamis.bayes import Dense
             >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
-            >>> Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0)).effective_size
-            100.0
+            >>> posterior = Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0))
+            >>> round(posterior.effective_size)
+            100
         """
         check_positive("lam", lam)
         check_count("particles", particles, least=2)
@@ -259,7 +260,7 @@ class Posterior:
             >>> from tamis.bayes import Dense
             >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
             >>> posterior = Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0))
-            >>> posterior.sparsity(threshold=0.0).share, posterior.sparsity(threshold=1e9).share
+            >>> round(posterior.sparsity(threshold=0.0).share, 9), posterior.sparsity(threshold=1e9).share
             (1.0, 0.0)
 
         Reference: chee2021xnor.
