@@ -222,6 +222,7 @@ class Graph(Space):
         self.features = nodes.features.detach().to(DTYPE, copy=True)
         adjacency = nodes.adjacency.detach().to(DTYPE)
         self._digest = _digest(adjacency, self.features)  # now: the caller may change its matrix afterwards
+        # D^−½ A D^−½ with 0 for a node without edges: 1/√0 would spread infinities over the whole matrix.
         degrees = adjacency.sum(1)
         root = torch.where(degrees > 0, degrees, 1.0).rsqrt() * (degrees > 0)
         propagation = root[:, None] * adjacency * root

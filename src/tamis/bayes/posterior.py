@@ -273,6 +273,7 @@ class Posterior:
         for number, places in self.population.groups():
             structure = self.space.structures[number]
             real = (self.space.kinds(structure) != SIGN).to(shares.device)
+            # Signs are never 0, and are counted apart: they cost p_bin log 2 whatever they are.
             above = ((self.weights(number, places).abs() > threshold) & real).sum(1).double()
             mass = float(shares[places].sum())
             nonzero += float(shares[places] @ above)

@@ -95,6 +95,7 @@ def l1inf_classification(network: L1InfConstants, n: int, delta: float) -> Bound
     # Σ_j log(m₂ ‖T[j]‖₁ + 2), where the product may leave float64
     union = round_up(sum(log_of_sum(math.log(classes) + log, math.log(2)) for log in logs), ulps=classes + 4)
     exponent = round_up(log_inverse(delta) + 2 * union)
+    # ‖T‖_{1,1} + 1, the 0.0 being log 1; and √(8/n) is the 2√2 of vector contraction with the 1/√n of Theorem 1.
     log_outputs = log_of_product(log_of_sum(*logs, 0.0), math.log(8 / n) / 2)
     return generalization_bound(
         log_of_product(log_loss, log_deviation(exponent, n)),

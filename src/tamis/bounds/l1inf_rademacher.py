@@ -67,6 +67,7 @@ def log_parts(k: int, c: float, inputs: int, activation: str) -> tuple[float, fl
     """Return the logarithms of √((k+1) log 16) (Σ_l (γ_σ c)^l + (γ_σ c)^k) and of (γ_σ c)^k √(2 log 2m)."""
     log_ratio = log_growth(c, activation)
     log_last = log_power(log_ratio, k)
+    # All in logarithms: (γ_σ c)^k leaves float64 for a few hundred layers, and the bound must still be compared.
     log_sum = log_of_sum(log_geometric_sum(log_ratio, k), log_last)
     log_depth, log_widths = math.log((k + 1) * math.log(16)) / 2, math.log(2 * math.log(2 * inputs)) / 2
     return log_of_product(log_depth, log_sum), log_of_product(log_last, log_widths)

@@ -152,6 +152,7 @@ def _add_up(
     expert: Expert, rise: float, price: tuple[float, float], guess: float, source: str, assumption: str
 ) -> Bound:
     """Return the bound that is the sum of an expert's loss, its rise under the shifted prior, and the price of λ."""
+    # Everything is rounded up, term by term and in the sum, so that the printed number is a bound and not near one.
     value = sum_rounded_up(expert.loss, rise, *price)
     return Bound(
         value=value,
