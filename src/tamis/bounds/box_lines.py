@@ -94,7 +94,7 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
 def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
     """Return the line through a point, raised by what its offset may have lost; silent at an infinite place."""
     product = times(slope, place)
-    # Where both terms are exactly zero nothing is lost, and zero must stay zero: equal networks are to differ by nothing.
+    # Where both terms are exactly zero nothing is lost, and zero must stay zero: equal networks differ by nothing.
     positive = (value != 0) | ((slope != 0) & (place != 0))
     offset = value - product + rounding_of(value.abs() + product.abs(), positive)
     known = offset.isfinite() & (place.isfinite() | (slope == 0))
