@@ -220,15 +220,19 @@ def bounds(network: L1InfConstants, c: float | None, n: int, delta: float) -> li
         most = LARGEST_TARGET + o * layers  # no absolute error exceeds it
         return [
             *first,
-            l1inf_lipschitz_loss(k, c, o, inputs, n, delta_of_o, lipschitz_loss=1.0, largest_loss=most),
-            l1inf_regression(k, c, largest, inputs, n, delta, LARGEST_TARGET),
+            l1inf_lipschitz_loss(
+                L1InfConstants(k, c, (o,), inputs), n, delta_of_o, lipschitz_loss=1.0, largest_loss=most
+            ),
+            l1inf_regression(L1InfConstants(k, c, (largest,), inputs), n, delta, LARGEST_TARGET),
         ]
-    outputs = [o] * len(network.o)
+    outputs = (o,) * len(network.o)
     return [
         *first,
         # The margin-loss with γ = 1: a margin changes by at most √2 times the Euclidean distance of the logits.
-        l1inf_lipschitz_vector_loss(k, c, outputs, inputs, n, delta_of_o, math.sqrt(2), largest_loss=1.0),
-        l1inf_classification(k, c, network.o, inputs, n, delta),
+        l1inf_lipschitz_vector_loss(
+            L1InfConstants(k, c, outputs, inputs), n, delta_of_o, math.sqrt(2), largest_loss=1.0
+        ),
+        l1inf_classification(L1InfConstants(k, c, network.o, inputs), n, delta),
     ]
 
 

@@ -1,7 +1,7 @@
 """The examples in docstrings run and print what they show.
 
 An example that speaks of the reader's own objects (`net`, `model`, `optimizer`) is there to be read, and is not run: it
-has a name that neither the example nor its module defines. All others of the packages in RUN must run as they stand.
+has a name that neither the example nor its module defines. All others must run as they stand.
 """
 
 from __future__ import annotations
@@ -20,12 +20,9 @@ import torch
 
 import tamis
 
-# Add a package once its examples run.
-RUN = ("recipes", "sweeps", "reports", "artifact", "kernels", "kronecker", "binary", "testing")
+NO_EXAMPLES = ("tamis.__main__", "tamis._native", "tamis.kernels.triton.")  # run, compiled, and for GPUs alone
 MODULES = [
-    each.name
-    for each in pkgutil.walk_packages(tamis.__path__, "tamis.")
-    if each.name.split(".")[1] in RUN and not each.name.startswith("tamis.kernels.triton.")  # which need a GPU
+    each.name for each in pkgutil.walk_packages(tamis.__path__, "tamis.") if not each.name.startswith(NO_EXAMPLES)
 ]
 GIVEN = {"tamis": tamis, "torch": torch, "np": numpy, "nn": torch.nn}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -14,6 +14,9 @@ from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.training.models import mlp
 
 SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
+NAMES = st.text(
+    alphabet='aZ.0_ é☃\U0001f600"\\\n\0', max_size=5
+)  # what JSON escapes, and what UTF-8 spreads over bytes
 
 
 def an_architecture() -> Architecture:
@@ -27,7 +30,7 @@ def an_architecture() -> Architecture:
 
 
 @settings(deadline=None, max_examples=40)
-@given(shapes=st.dictionaries(st.text(max_size=5), SHAPES, min_size=1, max_size=4), seed=st.integers(0, 2**32))
+@given(shapes=st.dictionaries(NAMES, SHAPES, min_size=1, max_size=4), seed=st.integers(0, 2**32))
 def test_masks_survive_a_file(
     shapes: dict[str, tuple[int, ...]], seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -152,7 +155,7 @@ def test_the_first_mismatch_is_named() -> None:
         found.check_fits(nn.Linear(64, 6))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(
     scores=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=6), min_size=1, max_size=3),
     data=st.data(),

@@ -11,9 +11,10 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -85,17 +86,30 @@ RUNS: list[Run] = [quantize, repair, retrain, replace_file]
 SOME_SLOW = [quantize, *(pytest.param(run, marks=pytest.mark.slow) for run in RUNS[1:])]
 
 
-def in_a_child(work: Callable[[], Any]) -> int:
-    """Run it in a forked process; what `os.waitstatus_to_exitcode` says of how that ended."""
+class Ending(NamedTuple):
+    """How a child ended, as `os.waitstatus_to_exitcode` says it, and the traceback of what it raised, if it did."""
+
+    code: int
+    raised: str
+
+
+def in_a_child(work: Callable[[], Any]) -> Ending:
+    """Run it in a forked process, and return how that ended."""
+    reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             work()
             os._exit(0)
-        except BaseException as error:  # whatever it is, the parent must not go on twice
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        except BaseException:  # whatever it is, the parent must not go on twice
+            # `format_exc` reads the sources of the traceback: below the folder of the run no source lies, so that this
+            # makes no event. A traceback longer than a pipe holds would wait for a reader for ever, hence its end only.
+            os.write(writing, traceback.format_exc()[-8000:].encode("utf-8", "replace"))
             os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os.close(writing)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    with os.fdopen(reading, "rb") as raised:
+        return Ending(code, raised.read().decode("utf-8", "replace"))
 
 
 def at_each_event(folder: Path, act: Callable[[int], None]) -> None:
@@ -118,8 +132,8 @@ def killed_at(event: int, run: Run, folder: Path) -> bool:
         at_each_event(folder, lambda seen: os.kill(os.getpid(), signal.SIGKILL) if seen == event else None)
         run(folder)
 
-    code = in_a_child(work)
-    assert code in (0, -signal.SIGKILL)
+    code, raised = in_a_child(work)
+    assert code in (0, -signal.SIGKILL), f"{run.__name__} ended with {code} instead of being killed:\n{raised}"
     return code != 0
 
 
@@ -132,8 +146,8 @@ def ended_at(size: int, run: Run, folder: Path) -> bool:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         run(folder)
 
-    code = in_a_child(work)
-    assert code in (0, -signal.SIGXFSZ)
+    code, raised = in_a_child(work)
+    assert code in (0, -signal.SIGXFSZ), f"{run.__name__} ended with {code} instead of by its limit:\n{raised}"
     return code != 0
 
 
@@ -150,7 +164,8 @@ def count_events(run: Run, folder: Path) -> int:
         at_each_event(folder, lambda seen: os.write(writing, b".") and None)
         run(folder)
 
-    assert in_a_child(work) == 0
+    code, raised = in_a_child(work)
+    assert code == 0, f"{run.__name__} ended with {code}, undisturbed as it was:\n{raised}"
     os.close(writing)
     with os.fdopen(reading, "rb") as events:
         return len(events.read())
@@ -206,3 +221,14 @@ def test_a_file_that_is_replaced_is_the_old_or_the_new_one(tmp_path: Path) -> No
             break
         assert path.read_bytes() in (old, new)
     assert path.read_bytes() == new
+
+
+def test_a_child_that_fails_says_why(tmp_path: Path) -> None:
+    def fail(folder: Path) -> bytes:
+        raise OSError(f"no space for {folder.name}")
+
+    for watch in (lambda: killed_at(1, fail, tmp_path), lambda: ended_at(10, fail, tmp_path)):
+        with pytest.raises(AssertionError, match=r"fail ended with 1 (?s:.*), in fail(?s:.*)no space for"):
+            watch()
+    with pytest.raises(AssertionError, match=r"undisturbed as it was(?s:.*)no space for"):
+        count_events(fail, tmp_path)

@@ -89,7 +89,7 @@ def test_cut_at_any_byte_a_run_goes_on(tmp_path: Path, whole: OnlineLearner) -> 
     written(path, 4)
     content = path.read_bytes()
     head, first, *_, last = ends(content)
-    cuts = {0, 1, 7, 8, 12, *(stop + shift for stop in (head, first, last) for shift in (-1, 0, 9))}
+    cuts = {0, 1, 7, 8, 12, *(stop + shift for stop in (head, last) for shift in (-1, 0, 9)), first}
     for cut in sorted(cuts):
         path.write_bytes(content[:cut])
         told = written(path, 5)

@@ -12,6 +12,7 @@ from tamis.bayes.jumps import jump
 from tamis.bayes.moves import Population, sample_from_prior
 from tamis.bayes.networks import Conv1d, Dense
 from tamis.bayes.prior import SIGN, Prior
+from tamis.bayes.space import StructurePrior
 from tamis.bayes.target import Rounds, Target
 from tamis.bayes.xnor import Xnor
 
@@ -43,9 +44,9 @@ def test_jumps_are_in_detailed_balance() -> None:
 @pytest.mark.parametrize(
     "space",
     [
-        Dense((1,), 2, [1, 2, 3], [1, 2], alpha=[0.2, 0.5, 0.3]),
+        Dense((1,), 2, [1, 2, 3], [1, 2], structure_prior=StructurePrior(alpha=[0.2, 0.5, 0.3])),
         Conv1d((1, 4), 2, [2, 3], [1], [1, 2]),
-        Xnor((2,), 2, [3, 4], [1, 2], beta=[0.7, 0.3]),
+        Xnor((2,), 2, [3, 4], [1, 2], structure_prior=StructurePrior(beta=[0.7, 0.3])),
     ],
     ids=["dense", "conv1d", "xnor"],
 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from bayes.toys import Lines, enumerated
 
-from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
+from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph, Nodes
 from tamis.bayes.online import OnlineLearner, tune
 from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import SIGN, Prior
@@ -71,10 +71,10 @@ def test_it_learns() -> None:
 )
 def test_every_space_is_learnt_in(space: Space, shape: tuple[int, ...]) -> None:
     told = learner(space, lam=3.0, particles=20)
-    for x, y in stream(shape, 6):
+    for x, y in stream(shape, 4):
         assert torch.allclose(told.predict(x).sum(1), torch.ones(4, dtype=torch.float64))
         told.update(x, y)
-    assert told.rounds == 6 and told.posterior.resampled > 0
+    assert told.rounds == 4 and told.posterior.resampled > 0
     assert math.isclose(sum(told.posterior.probabilities().values()), 1)
 
 
@@ -102,7 +102,7 @@ def test_a_gpu_learns_as_a_processor_does(space: Space, lam: float) -> None:
 def ring(features: torch.Tensor, itself: float = 1.0) -> Graph:
     """Six nodes, each beside two others, and beside itself with a weight."""
     edges = torch.roll(torch.eye(6), 1, 0) + torch.roll(torch.eye(6), -1, 0) + itself * torch.eye(6)
-    return Graph(edges, features, 2, [1, 2], [2])
+    return Graph(Nodes(edges, features), 2, [1, 2], [2])
 
 
 def test_nodes_of_a_graph() -> None:
@@ -181,7 +181,7 @@ def test_a_caller_may_use_its_tensors_again(dtype: torch.dtype) -> None:
 
 def test_a_caller_may_use_the_tensors_of_a_graph_again() -> None:
     features, edges = torch.eye(6, dtype=torch.float64), torch.ones(6, 6, dtype=torch.float64)
-    told, again = (learner(Graph(edges, each, 2, [1, 2], [2])) for each in (features.clone(), features))
+    told, again = (learner(Graph(Nodes(edges, each), 2, [1, 2], [2])) for each in (features.clone(), features))
     nodes, labels = torch.tensor([0, 1, 2]), torch.tensor([0, 1, 1])
     features.zero_(), edges.zero_()
     told.update(nodes.clone(), labels)
@@ -203,7 +203,7 @@ def test_averages_are_means_over_what_was_drawn() -> None:
 
 def test_the_same_seed_gives_the_same_run() -> None:
     one, two, other = learner(seed=1), learner(seed=1), learner(seed=2)
-    for x, y in stream((3,), 5):
+    for x, y in stream((3,), 3):
         for each in (one, two, other):
             each.update(x, y)
     assert same(one.state_dict(), two.state_dict())
@@ -303,14 +303,11 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("x", "y", "message"), REFUSED)
-def test_what_is_refused_changes_nothing(x: torch.Tensor, y: torch.Tensor, message: str) -> None:
-    told = learner()
-    for inputs, labels in stream((3,), 3):
-        told.update(inputs, labels)
-    before = told.state_dict()
+def test_what_is_refused_changes_nothing(x: torch.Tensor, y: torch.Tensor, message: str, begun: OnlineLearner) -> None:
+    before = begun.state_dict()
     with pytest.raises(InvalidInput, match=message):
-        told.update(x, y)
-    assert same(before, told.state_dict())
+        begun.update(x, y)
+    assert same(before, begun.state_dict())
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.complex64, torch.bool])
@@ -341,15 +338,15 @@ def test_with_any_lambda_weights_are_probabilities(lam: float) -> None:
 
 def test_rounds_of_any_size_with_one_and_the_same_label() -> None:
     told = learner(particles=30)
-    for number, size in enumerate((4, 1, 9, 40, 3, 4, 17) * 2):
+    for number, size in enumerate((4, 1, 9, 40) * 2):
         x, _ = stream((3,), 1, batch=size, seed=number)[0]
         told.update(x, torch.ones(size, dtype=torch.uint16))
     assert float(told.predict_mean(x)[:, 1].mean()) > 0.55
-    assert sum(told.regret.expected_losses[7:]) < sum(told.regret.expected_losses[:7])
+    assert sum(told.regret.expected_losses[4:]) < sum(told.regret.expected_losses[:4])
 
 
 def test_an_update_that_is_interrupted_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    told, (x, y) = learner(lam=20.0), stream((3,), 1)[0]
+    told, (x, y) = learner(lam=8.0), stream((3,), 1)[0]
     before = told.state_dict()
 
     def interrupted(*_: object) -> None:
@@ -396,6 +393,15 @@ def begun() -> OnlineLearner:
     return told
 
 
+@pytest.fixture(scope="module")
+def donor() -> OnlineLearner:
+    """Another learner of the same kind, whose state `begun` could take."""
+    told = learner(seed=1)
+    for x, y in stream((3,), 4, seed=1):
+        told.update(x, y)
+    return told
+
+
 def malformed(good: object) -> dict[str, object]:
     """What may stand in a state in the place of an entry, and be none."""
     found: dict[str, object] = {
@@ -424,13 +430,9 @@ ENTRIES = list(learner().state_dict())
 
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_state_with_a_malformed_entry_is_refused_by_name_and_changes_nothing(
-    entry: str, begun: OnlineLearner
+    entry: str, begun: OnlineLearner, donor: OnlineLearner
 ) -> None:
-    before = begun.state_dict()
-    donor = learner(seed=1)
-    for x, y in stream((3,), 4, seed=1):
-        donor.update(x, y)
-    state = donor.state_dict()
+    before, state = begun.state_dict(), donor.state_dict()
     for kind, found in malformed(state[entry]).items():
         if entry in POSSIBLE.get(kind, ()):
             continue

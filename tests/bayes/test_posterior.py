@@ -21,6 +21,7 @@ from tamis.errors import InvalidInput
 
 PRIOR = Prior(0.5, 3.0)
 SEEDS = range(10)
+FEW_SEEDS = range(5)
 
 
 def run(
@@ -45,7 +46,7 @@ def test_one_real_weight_against_quadrature() -> None:
     space, rounds, lam = Lines([1], REAL), some_rounds(1, 8), 1.5
     grid, mass, log_normaliser = integrated(space, PRIOR, rounds, lam)
     means, squares, normalisers, resampled = [], [], [], 0
-    for seed in SEEDS:
+    for seed in FEW_SEEDS:
         posterior = run(space, rounds, lam, 400, seed)
         w = posterior.weights(0, torch.arange(400))[:, 0]
         shares = posterior.log_weights.exp()
@@ -63,7 +64,7 @@ def test_signs_in_several_structures_against_enumeration() -> None:
     masses, log_normaliser = enumerated(space, rounds, lam)
     shares: list[list[float]] = []
     first, normalisers = [], []
-    for seed in SEEDS:
+    for seed in FEW_SEEDS:
         posterior = run(space, rounds, lam, 400, seed)
         shares.append(list(posterior.probabilities().values()))
         first.append(float(posterior.log_weights.exp() @ posterior.population.latent[:, 0]))
@@ -81,7 +82,7 @@ def test_resampling_alone_keeps_the_law() -> None:
     """Without moves, which would put right what resampling got wrong."""
     space, rounds, lam = Lines([1, 2, 3], SIGN, [0.5, 0.2, 0.3]), some_rounds(3, 6), 1.5
     masses, log_normaliser = enumerated(space, rounds, lam)
-    found = [run(space, rounds, lam, 2000, seed, Sampling(sweeps=0)) for seed in SEEDS]
+    found = [run(space, rounds, lam, 2000, seed, Sampling(sweeps=0)) for seed in FEW_SEEDS]
     assert all(posterior.resampled > 0 for posterior in found)
     assert near([posterior.log_normaliser for posterior in found], log_normaliser, 0.01)
     for structure, mass in zip(space.structures, masses, strict=True):
@@ -98,7 +99,7 @@ def test_one_or_two_real_weights_against_quadrature() -> None:
         density = np.exp(-lam * h - (latent**2).sum(1).numpy() / 2)
         volume = (float(axis[1] - axis[0]) / math.sqrt(2 * math.pi)) ** structure.filters
         masses.append(space.probabilities[structure] * density.sum() * volume)
-    found = [run(space, rounds, lam, 400, seed) for seed in SEEDS]
+    found = [run(space, rounds, lam, 400, seed) for seed in FEW_SEEDS]
     assert all(posterior.resampled > 0 for posterior in found)
     assert near([posterior.log_normaliser for posterior in found], math.log(sum(masses)), 0.01)
     first = [posterior.probabilities()[space.structures[0]] for posterior in found]
@@ -242,7 +243,7 @@ def test_a_strong_increment_is_tempered() -> None:
     space, rounds, lam = Lines([5], SIGN), some_rounds(5, 1), 20.0
     rounds.drawn_losses[0] = 0.0
     masses, log_normaliser = enumerated(space, rounds, lam)
-    found = [run(space, rounds, lam, 300, seed) for seed in SEEDS]
+    found = [run(space, rounds, lam, 300, seed) for seed in FEW_SEEDS]
     assert all(posterior.resampled > 1 for posterior in found)
     assert near([posterior.log_normaliser for posterior in found], log_normaliser, 0.2)
     best = every_sign(5)[int(masses[0].argmax())]
@@ -263,8 +264,8 @@ def test_particles_keep_their_energies() -> None:
 
 
 def test_a_structure_with_little_weight_stays_alive() -> None:
-    """One weight explains less than two: after 20 rounds it has next to no share, and particles all the same."""
-    space, rounds = Lines([1, 2], REAL), some_rounds(2, 20)
+    """One weight explains less than two: after 12 rounds it has next to no share, and particles all the same."""
+    space, rounds = Lines([1, 2], REAL), some_rounds(2, 12)
     other = Rounds(rounds.inputs, [(x[:, 1] > 0).long() for x in rounds.inputs], rounds.drawn_losses)
     posterior = run(space, other, 3.0, 60, 0, Sampling(spread=0.4))
     assert posterior.probabilities()[space.structures[0]] < 0.05

@@ -15,7 +15,7 @@ from tamis.bayes.prior import REAL, SCALE, SIGN, ExpertDistribution, HeavyTailed
 from tamis.bounds import kl_xnor
 from tamis.errors import AssumptionViolated, InvalidInput
 
-some = settings(deadline=None, max_examples=40)
+some = settings(deadline=None, max_examples=20)
 TAUS = st.floats(0.02, 3.0)
 SHARES = st.integers(-(10**6), 10**6).map(lambda number: number / 10**6)  # quad warns of intervals as short as 1e-308
 LAWS = [HeavyTailed(0.3, 1.0), HeavyTailed(0.1, 5.0, positive=True), HeavyTailed(0.5), HeavyTailed(0.5, positive=True)]
@@ -78,7 +78,7 @@ def test_the_law_ends_at_its_support() -> None:
     assert float(HeavyTailed(0.3, 1.0).sample((10_000,), seeded()).abs().max()) <= 1
 
 
-@settings(deadline=None, max_examples=15)  # each is two integrals, point by point
+@settings(deadline=None, max_examples=6)  # each is two integrals, point by point
 @given(tau=TAUS, share=SHARES, positive=st.booleans())
 def test_shifted_laws_and_their_divergence(tau: float, share: float, positive: bool) -> None:
     law = HeavyTailed(tau, 2.0, positive)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
+from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph, Nodes
 from tamis.bayes.prior import REAL, SCALE, SIGN, Prior
-from tamis.bayes.space import Space, Structure, grid
+from tamis.bayes.space import Space, Structure, StructurePrior, grid
 from tamis.bayes.xnor import Xnor
 from tamis.binary import BinaryConv2d, BinaryLayer
 from tamis.binary.layers import BinaryConv1d, BinaryLinear
@@ -21,7 +21,7 @@ SPACES: list[tuple[Space, torch.Tensor]] = [
     (Dense((4,), 3, [1, 2, 3], [2, 5]), torch.randn(6, 4)),
     (Conv1d((2, 9), 3, [1, 2, 3], [2, 3], [2, 3]), torch.randn(6, 2, 9)),
     (Conv2d((1, 6, 5), 3, [1, 2, 3], [2, 3], [2, 3]), torch.randn(6, 1, 6, 5)),
-    (Graph(ADJACENCY, FEATURES, 3, [1, 2, 3], [2, 5], [1, 2]), torch.tensor([0, 3, 1, 1, 2, 0])),
+    (Graph(Nodes(ADJACENCY, FEATURES), 3, [1, 2, 3], [2, 5], [1, 2]), torch.tensor([0, 3, 1, 1, 2, 0])),
     (Xnor((4,), 3, [3, 4], [2, 5]), torch.randn(6, 4)),
     (Xnor((2, 9), 3, [3, 4], [2, 3], [2, 3]), torch.randn(6, 2, 9)),
     (Xnor((1, 6, 5), 3, [3, 4], [2, 3], [1, 2]), torch.randn(6, 1, 6, 5)),
@@ -36,7 +36,7 @@ def drawn(space: Space, structure: Structure, count: int, seed: int = 0) -> torc
 
 
 def test_probabilities_are_products() -> None:
-    union = grid([1, 2, 3], [4, 8], [3, 5], [0.5, 0.3, 0.2], [0.9, 0.1], [0.25, 0.75])
+    union = grid([1, 2, 3], [4, 8], [3, 5], StructurePrior([0.5, 0.3, 0.2], [0.9, 0.1], [0.25, 0.75]))
     assert union[Structure(1, 0, 0)] == 0.5
     assert math.isclose(union[Structure(3, 8, 3)], 0.2 * 0.1 * 0.25)
     assert len(union) == 1 + 2 * 4 and math.isclose(sum(union.values()), 1)
@@ -199,7 +199,7 @@ def test_gradients_reach_all_weights_of_an_xnor_network() -> None:
 
 def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="alpha"):
-        Dense((4,), 3, [1, 2], [2], alpha=[0.5, 0.6])
+        Dense((4,), 3, [1, 2], [2], structure_prior=StructurePrior(alpha=[0.5, 0.6]))
     with pytest.raises(InvalidInput, match="different"):
         Dense((4,), 3, [2, 2], [2])
     with pytest.raises(InvalidInput, match="layers"):
@@ -218,7 +218,7 @@ def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="two inputs or more"):
         SPACES[4][0].check_inputs(torch.zeros(1, 4))
     with pytest.raises(InvalidInput, match="symmetric"):
-        Graph(torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.zeros(2, 3), 2, [2], [2])
+        Graph(Nodes(torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.zeros(2, 3)), 2, [2], [2])
     with pytest.raises(InvalidInput, match="numbered 0 to 3"):
         SPACES[3][0].check_inputs(torch.tensor([4]))
     with pytest.raises(InvalidInput, match=r"\(batch, 4\)"):

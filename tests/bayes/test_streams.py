@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
@@ -29,6 +29,7 @@ def some(count: int) -> Stream:
     return Stream("some", torch.arange(float(count))[:, None], torch.zeros(count, dtype=torch.int64), 2)
 
 
+@settings(max_examples=30, deadline=None)
 @given(count=st.integers(1, 12), rounds=st.integers(1, 9), batch=st.integers(1, 7), seed=st.integers(0, 99))
 def test_every_pass_takes_each_sample_once(count: int, rounds: int, batch: int, seed: int) -> None:
     flat = some(count).order(rounds, batch, seed).flatten()
@@ -37,6 +38,7 @@ def test_every_pass_takes_each_sample_once(count: int, rounds: int, batch: int, 
         assert len(set(one_pass)) == len(one_pass) and set(one_pass) <= set(range(count))
 
 
+@settings(max_examples=30, deadline=None)
 @given(rounds=st.integers(1, 9), more=st.integers(0, 9), batch=st.integers(1, 7))
 def test_the_first_rounds_do_not_depend_on_how_many_follow(rounds: int, more: int, batch: int) -> None:
     whole = some(11).order(rounds + more, batch, 3)

@@ -71,7 +71,7 @@ def test_some_rounds_estimate_all() -> None:
     latent = torch.randn(2, 2, generator=seeded(), dtype=torch.float64)
     exact = target.energy(0, latent)
     generator, estimates, changes, doubts = seeded(1), [], [], []
-    for _ in range(600):
+    for _ in range(300):
         some = target.subsample_rounds(6, generator)
         terms = some.terms(0, latent)
         assert some.partial and some.past == 2 and len(some.rounds) == 7
@@ -81,8 +81,8 @@ def test_some_rounds_estimate_all() -> None:
         changes.append(lam * change.sum(1))
         doubts.append(some.variance_penalty(change))
     found = torch.stack(estimates)
-    assert torch.all((found.mean(0) - exact).abs() < 4 * found.std(0) / 600**0.5)
-    assert torch.allclose(torch.stack(doubts).mean(), torch.stack(changes).var() / 2, rtol=0.15)
+    assert torch.all((found.mean(0) - exact).abs() < 4 * found.std(0) / 300**0.5)
+    assert torch.allclose(torch.stack(doubts).mean(), torch.stack(changes).var() / 2, rtol=0.2)
     some = target.subsample_rounds(6, generator)
     assert torch.allclose(some.energy(0, latent), some.terms(0, latent).sum(1))
     assert some.halve_rounds().past == 4 and len(some.halve_rounds().rounds) == 4

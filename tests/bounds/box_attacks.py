@@ -129,6 +129,11 @@ def unrelated(net: tamis.Network) -> tamis.Network:
 CHANGES = (pruned, rounded, barely_moved, unrelated)
 
 
+def two_changes(name: str) -> list[tuple[int, Callable[[tamis.Network], tamis.Network]]]:
+    """Two of the changes, numbered; neighbouring architectures get the two others, so that each change is met often."""
+    return list(enumerate(CHANGES))[list(ARCHITECTURES).index(name) % 2 :: 2]
+
+
 def around(x: Tensor, radius: float) -> Interval:
     return Interval(x - radius, x + radius)
 
@@ -151,20 +156,24 @@ def attacked(net: tamis.Network, other: tamis.Network, box: Interval, steps: int
     def inside(x: Tensor) -> Tensor:
         return torch.minimum(torch.maximum(x, box.low), box.high)
 
-    found = [difference(net, other, centre)]
-    for i in range(30):
-        offset = 2 * torch.rand(centre.shape, generator=generator, dtype=torch.float64) - 1
-        found.append(difference(net, other, inside(centre + radius * (offset.sign() if i % 2 else offset))))
-    for output in range(found[0].shape[1]):
-        for sign in (1.0, -1.0):
-            x = centre
-            for step in range(steps):
-                x = x.detach().requires_grad_()
-                value = difference(net, other, x)
-                found.append(value.detach())
-                (gradient,) = torch.autograd.grad(sign * value[:, output].sum(), x)
-                x = inside(x.detach() + 2 * radius / (step + 1) * gradient.sign())
-    every = torch.stack(found)
+    def attack(x: Tensor) -> Tensor:
+        """For copies of the batch side by side, as one larger batch: what all of them find at once."""
+        return difference(net, other, x.flatten(0, 1)).unflatten(0, x.shape[:2])
+
+    offsets = 2 * torch.rand(30, *centre.shape, generator=generator, dtype=torch.float64) - 1
+    offsets[::2] = offsets[::2].sign()
+    found = [attack(centre[None]).detach(), attack(inside(centre + radius * offsets)).detach()]
+    outputs = found[0].shape[2]
+    # One copy climbs and one descends for each output, so that all ascents cost as many evaluations as one.
+    goals = torch.cat([torch.eye(outputs), -torch.eye(outputs)]).double()
+    x = centre.expand(2 * outputs, *centre.shape)
+    for step in range(steps):
+        x = x.detach().requires_grad_()
+        value = attack(x)
+        found.append(value.detach())
+        (gradient,) = torch.autograd.grad((goals[:, None] * value).sum(), x)
+        x = inside(x.detach() + 2 * radius / (step + 1) * gradient.sign())
+    every = torch.cat(found)
     return every.amin(0), every.amax(0)
 
 

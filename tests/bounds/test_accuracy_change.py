@@ -25,11 +25,10 @@ from tamis.bounds.paired_score import score_limit
 from tamis.bounds.staircase import Staircase
 from tamis.errors import InvalidInput
 
-some = settings(max_examples=30, deadline=None)
+some = settings(max_examples=20, deadline=None)
 
 
-@pytest.mark.parametrize("delta", [0.2, 0.05])
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8])
+@pytest.mark.parametrize(("n", "delta"), [(1, 0.2), (1, 0.05), (2, 0.2), (3, 0.05), (5, 0.2), (8, 0.05)])
 def test_it_fails_with_probability_at_most_delta(n: int, delta: float) -> None:
     worst = worst_failure(accuracy_change, n, delta)
     assert worst <= delta * (1 + 1e-9)
@@ -44,7 +43,7 @@ def test_it_fails_with_probability_at_most_delta_for_more_samples(n: int, delta:
 
 @pytest.mark.parametrize(("worse", "better"), RATES)
 def test_it_holds_in_simulations(worse: float, better: float) -> None:
-    n, delta, draws = 60, 0.1, 200
+    n, delta, draws = 60, 0.1, 100
     failed = failures(accuracy_change, worse, better, n, delta, draws)
     assert failed <= delta + 4 * math.sqrt(delta * (1 - delta) / draws)
 
@@ -110,8 +109,8 @@ def test_few_samples_and_extreme_confidence_are_no_problem(worse: int, better: i
     assert worse < n or bound.value == 1
 
 
-@some
-@given(st.integers(1, 200), st.floats(1e-4, 0.5), st.data())
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 120), st.floats(1e-4, 0.5), st.data())
 def test_more_worse_or_fewer_better_never_help(n: int, delta: float, data: Any) -> None:
     worse = data.draw(st.integers(0, n - 1))
     better = data.draw(st.integers(0, n - 1 - worse))

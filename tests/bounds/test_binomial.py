@@ -25,7 +25,7 @@ from tamis.bounds.binomial import (
 )
 from tamis.errors import InvalidInput
 
-some = settings(max_examples=50, deadline=None)
+some = settings(max_examples=25, deadline=None)
 
 
 def oracle_pmf(k: int, n: int, p: float) -> mpmath.mpf:
@@ -38,7 +38,7 @@ def oracle_outer(k: int, n: int, p: float, step: int) -> mpmath.mpf:
     """Σ of the probabilities of k, k + step, …, until what is left is below the precision."""
     odds = mpmath.mpf(p) / (1 - mpmath.mpf(p))
     term = total = oracle_pmf(k, n, p)
-    while 0 <= k + step <= n and term > total * mpmath.mpf(10) ** -45:
+    while 0 <= k + step <= n and term > total * mpmath.mpf(10) ** -30:
         term *= odds * (n - k) / (k + 1) if step > 0 else mpmath.mpf(k) / (n - k + 1) / odds
         k += step
         total += term
@@ -59,7 +59,7 @@ def extreme_cases() -> list[tuple[int, int, float]]:
     draw = random.Random(0)
     cases = [(0, 1, 0.5), (0, 1, 2.0**-60), (0, 2, 1 - 2.0**-53), (1, 2, 1 - 2.0**-53), (0, 10**9, 1e-250)]
     cases += [(10**6, 10**9, 0.0012), (5 * 10**8, 10**9, 0.51), (3, 10**9, 1e-3), (10**9 - 2, 10**9, 0.5)]
-    while len(cases) < 400:
+    while len(cases) < 250:
         n = int(10 ** draw.uniform(0, 4))
         k = draw.randrange(n)
         deviation = math.sqrt(max(k * (n - k), n) / n) / n
@@ -128,9 +128,9 @@ def test_closed_forms_where_nothing_or_all_is_wrong(n: int, log_delta: float) ->
 
 LIMITS = [
     (errors, n, log_delta)
-    for n in (1, 2, 7, 100, 60_000, 10**9)
-    for errors in sorted({0, 1, n // 1000, n // 33, n // 2, n - 1, n})
-    for log_delta in (-1e-3, -0.5, math.log(0.05), -30.0, -1320.0, -1e6)
+    for n in (1, 2, 100, 60_000, 10**9)
+    for errors in sorted({0, 1, n // 1000, n // 2, n - 1, n})
+    for log_delta in (-1e-3, math.log(0.05), -1320.0, -1e6)
     if errors <= n and not (errors > 2000 and log_delta > -100)  # 60 digits would take minutes
 ]
 

@@ -24,7 +24,7 @@ from tamis.bounds.disagreement import disagreement
 from tamis.bounds.error_rate import error_rate
 from tamis.errors import InvalidInput
 
-some = settings(max_examples=40, deadline=None)
+some = settings(max_examples=20, deadline=None)
 
 
 # -- validity, without chance ------------------------------------------------------------------------------------------
@@ -57,7 +57,7 @@ def rates_to_try(table: list[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.linspace(0, 1, 51), jumps[jumps < 1][:: max(1, len(jumps) // 100)]])
 
 
-@pytest.mark.parametrize(("steps", "delta"), [(25, 0.5), (25, 0.05), pytest.param(60, 0.05, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("steps", "delta"), [(15, 0.5), (20, 0.05), pytest.param(60, 0.05, marks=pytest.mark.slow)])
 def test_a_rate_is_ever_below_its_limit_with_probability_at_most_delta(steps: int, delta: float) -> None:
     table = limits(steps, delta)
     worst = ever_below(table, rates_to_try(table)).max()
@@ -76,7 +76,7 @@ def paired_outcomes(n: int) -> Iterator[tuple[int, int]]:
 
 
 def test_a_difference_is_ever_below_its_limit_with_probability_at_most_delta() -> None:
-    steps, delta = 10, 0.3
+    steps, delta = 8, 0.3
     theta, discordant = (axis.ravel() for axis in np.meshgrid(np.linspace(-1, 1, 81), np.linspace(0, 1, 21)))
     possible = np.abs(theta) <= discordant + 1e-12
     theta, discordant = theta[possible], discordant[possible]
@@ -155,11 +155,11 @@ def test_looking_again_breaks_no_rate(rate: float, every: int, draws: int) -> No
     assert rank_at_any_time(20_000, 1 - rate, 0.05) == 20_000 - most
 
 
-@pytest.mark.parametrize(("up", "down"), [(0.02, 0.01), (0.001, 0.0), (0.3, 0.5)])
+@pytest.mark.parametrize(("up", "down"), [(0.02, 0.01), (0.3, 0.5)])
 def test_looking_again_breaks_no_difference(up: float, down: float) -> None:
     rng, looks = np.random.default_rng(21), np.unique(np.geomspace(10, 20_000, 40).astype(int))
     gaps = np.diff(looks, prepend=0)
-    steps = np.stack([rng.multinomial(int(gap), [up, down, 1 - up - down], 300)[:, :2] for gap in gaps], axis=1)
+    steps = np.stack([rng.multinomial(int(gap), [up, down, 1 - up - down], 150)[:, :2] for gap in gaps], axis=1)
     counts, needed = steps.cumsum(1), -math.log(0.05)
 
     def refuted(worse: int, better: int, n: int) -> bool:
@@ -196,7 +196,7 @@ def exact_capital_at_difference(worse: int, better: int, n: int, theta: float) -
 COUNTS = st.one_of(st.integers(1, 100), st.integers(1, 10**5), st.integers(1, 10**9))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(COUNTS, st.floats(0, 1), st.floats(0, 1, exclude_max=True), st.floats(0, 6))
 def test_the_capital_at_a_rate_rounds_down(n: int, part: float, free: float, deviations: float) -> None:
     count = round(part * n)
@@ -208,7 +208,7 @@ def test_the_capital_at_a_rate_rounds_down(n: int, part: float, free: float, dev
             assert found >= exact - 1e-9 * (1 + abs(exact)) or exact < -1e3
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(COUNTS, st.floats(0, 1), st.floats(0, 1), st.floats(-1, 1, exclude_max=True))
 @example(1, 0.0, 0.0, math.nextafter(1, 0))
 def test_the_capital_at_a_difference_rounds_down(n: int, discordant: float, lead: float, theta: float) -> None:

@@ -15,7 +15,7 @@ from scipy import stats
 from tamis.bounds.deviation_quantile import deviation_quantile
 from tamis.errors import InvalidInput
 
-some = settings(max_examples=50, deadline=None)
+some = settings(max_examples=25, deadline=None)
 
 
 @some

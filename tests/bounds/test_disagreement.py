@@ -14,7 +14,7 @@ from scipy import stats
 from tamis.bounds.disagreement import disagreement
 from tamis.errors import InvalidInput
 
-some = settings(max_examples=50, deadline=None)
+some = settings(max_examples=25, deadline=None)
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.002, 0.5, 1.0])

@@ -14,14 +14,14 @@ from scipy import stats
 from tamis.bounds.error_rate import error_rate
 from tamis.errors import InvalidInput
 
-some = settings(max_examples=50, deadline=None)
+some = settings(max_examples=25, deadline=None)
 
 
 def values(n: int, delta: float) -> np.ndarray:
     return np.array([error_rate(errors, n, delta).value for errors in range(n + 1)])
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 20, 100])
+@pytest.mark.parametrize("n", [1, 2, 5, 50])
 @pytest.mark.parametrize("delta", [0.4, 0.05, 1e-3])
 def test_it_fails_with_probability_at_most_delta_and_hardly_less_where_it_is_worst(n: int, delta: float) -> None:
     limits = values(n, delta)

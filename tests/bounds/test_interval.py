@@ -23,7 +23,7 @@ aten = torch.ops.aten
 
 @pytest.mark.parametrize("node", FUNCTIONS, ids=lambda node: f"{op_name(node.target)}{node.args[1:]}")
 @given(low=st.floats(-8, 8), width=st.floats(0, 9))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 def test_ranges_and_slopes_of_functions_of_one_neuron(node: Node, low: float, width: float) -> None:
     function = pointwise_of(node)
     assert function is not None

@@ -6,7 +6,17 @@ from fractions import Fraction
 
 import pytest
 import torch
-from bounds.box_attacks import ARCHITECTURES, CHANGES, around, drawn, exact_output, holds, inputs, unrelated
+from bounds.box_attacks import (
+    ARCHITECTURES,
+    CHANGES,
+    around,
+    drawn,
+    exact_output,
+    holds,
+    inputs,
+    two_changes,
+    unrelated,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,10 +68,10 @@ def test_the_tightest_interval_of_a_difference(
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_no_attack_leaves_the_intervals(name: str) -> None:
-    for seed, change in enumerate(CHANGES):
+    for seed, change in two_changes(name):
         net = drawn(name, seed)
         other, x = change(net), inputs(net, seed)
-        for radius in (0.0, 0.5) if seed % 2 else (0.02,):
+        for radius in (0.0, 0.5) if seed > 1 else (0.02,):
             box = around(x, radius)
             assert holds(net, other, box, joint_interval(net, other, box)), (name, change, radius)
 
@@ -76,7 +86,7 @@ def test_equal_networks_give_exactly_zero(name: str) -> None:
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_never_wider_than_separate_intervals_and_the_same_from_both_sides(name: str) -> None:
-    for seed, change in enumerate(CHANGES):
+    for seed, change in two_changes(name):
         net = drawn(name, seed)
         other, box = change(net), around(inputs(net, seed), 0.3)
         (found,), (reverse,) = joint_interval(net, other, box), joint_interval(other, net, box)
@@ -100,7 +110,7 @@ def test_a_larger_box_has_larger_intervals(seed: int, inner: float, grown: float
 @pytest.mark.parametrize("change", [1e-15, 1e-9, 0.1])
 def test_rounding_is_covered_in_exact_arithmetic(change: float) -> None:
     """At single points, where intervals are as narrow as rounding lets them be, without any tolerance."""
-    for seed in range(20):
+    for seed in range(8):
         net = drawn("deep mlp", seed)
         moved = unrelated(net)
         other = net.with_params({n: v + change * moved.params[n] for n, v in net.params.items()})

@@ -12,14 +12,14 @@ from torch import Tensor
 from tamis.bounds.l1inf_output import l1inf_output
 from tamis.errors import InvalidInput
 
-some = settings(deadline=None)
+some = settings(max_examples=50, deadline=None)
 
 SIZES = st.floats(0, 10)
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh", "shifted sigmoid"])
-@pytest.mark.parametrize("c", [0.3, 1.0, 2.5, 9.0])
-@pytest.mark.parametrize("k", [0, 1, 3])
+@pytest.mark.parametrize("c", [0.3, 2.5])
+@pytest.mark.parametrize("k", [0, 2])
 def test_no_network_of_the_class_exceeds_it(k: int, c: float, activation: str) -> None:
     generator = torch.Generator().manual_seed(k)
     layers = draw([3, *[4] * k, 2], 64, generator)

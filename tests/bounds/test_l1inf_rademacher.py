@@ -14,7 +14,7 @@ from tamis.bounds.l1inf_output import l1inf_output
 from tamis.bounds.l1inf_rademacher import l1inf_rademacher, log_geometric_sum
 from tamis.errors import AssumptionViolated, InvalidInput
 
-some = settings(deadline=None)
+some = settings(max_examples=50, deadline=None)
 
 GAMMA = {"relu": 1.0, "tanh": 1.0, "shifted sigmoid": 0.25}
 

@@ -15,7 +15,7 @@ from tamis.bounds.error_rate import error_rate
 from tamis.bounds.occam import occam
 from tamis.errors import InvalidInput
 
-some = settings(max_examples=50, deadline=None)
+some = settings(max_examples=20, deadline=None)
 
 
 def test_three_percent_and_1900_bits_on_60000_samples_give_eight_percent() -> None:
@@ -43,7 +43,7 @@ CODES = {
     "unary": np.append(np.arange(1, 12), 11),
     "steps": np.repeat([3, 5, 8], [4, 8, 40]),
 }
-SAMPLES, DRAWS = 40, 5000
+SAMPLES, DRAWS = 25, 5000
 
 
 @cache
@@ -65,7 +65,7 @@ def at_most(delta: float) -> float:
 
 
 @pytest.mark.parametrize("code", CODES)
-@pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, 0.9, None])
+@pytest.mark.parametrize("rate", [0.0, 0.05, 0.5, None])
 def test_the_best_of_a_coded_class_holds_in_simulations(code: str, rate: float | None) -> None:
     lengths, delta = CODES[code], 0.1
     assert (2.0**-lengths).sum() <= 1

@@ -13,7 +13,7 @@ from scipy.special import xlogy
 
 from tamis.bounds.paired_score import most_worse_of, score, score_limit
 
-some = settings(max_examples=200, deadline=None)
+some = settings(max_examples=80, deadline=None)
 
 
 @st.composite

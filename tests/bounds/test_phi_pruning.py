@@ -36,7 +36,7 @@ def random_masks(net: tamis.Network, seed: int, keep: float) -> dict[str, Tensor
     return {name: torch.rand(net.params[name].shape, generator=generator) < keep for name in PRUNABLE}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**20), st.floats(0, 1), st.floats(0.1, 5))
 def test_no_pruned_network_is_further_away(seed: int, keep: float, radius: float) -> None:
     masks = random_masks(NET, seed, keep)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
@@ -171,11 +172,17 @@ MODELS: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 }
 
 
+@cache
+def traced(name: str) -> tamis.Network:
+    model, example = MODELS[name]
+    return tamis.trace(model, torch.zeros(1, *example))
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_ascent_over_parameters_stays_below(name: str) -> None:
     """sup_θ Σ ⟨ε_i, R_θ(x_i)⟩ / ‖Φ(θ)‖₁ by gradient ascent from many starts, averaged over ε."""
     model, example = MODELS[name]
-    shape = read_shape(tamis.trace(model, torch.zeros(1, *example)))
+    shape = read_shape(traced(name))
     generator = torch.Generator().manual_seed(3)
     x = torch.randn(5, *example, generator=generator, dtype=torch.float64)
     epsilons = signs(5, 12, shape.d_out)
@@ -213,10 +220,9 @@ def _norm(model: nn.Module, params: dict[str, Tensor], example: tuple[int, ...])
 
 
 def test_the_norm_of_these_tests_is_the_path_norm() -> None:
-    for model, example in MODELS.values():
+    for name, (model, example) in MODELS.items():
         params = {key: value.detach().double() for key, value in model.named_parameters()}
-        net = tamis.trace(model, torch.zeros(1, *example))
-        assert float(_norm(model, params, example)) == pytest.approx(tamis.path_norm(net))
+        assert float(_norm(model, params, example)) == pytest.approx(tamis.path_norm(traced(name)))
 
 
 def contracted(vectors: list[Tensor], values: list[float], rest: list[float]) -> tuple[float, float]:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
-from tamis.bounds.regret import sparse_regret, xnor_regret
+from tamis.bounds.regret import Expert, sparse_regret, xnor_regret
 from tamis.bounds.regret_divergence import kl_exact, kl_xnor
 from tamis.bounds.regret_penalties import Penalties, dense_layer, perturbation_penalties
 from tamis.errors import InvalidInput
 
-some = settings(deadline=None)
+some = settings(max_examples=50, deadline=None)
 
 Floats = NDArray[np.float64]
 NONE = Penalties(0.0, 0.0)
@@ -37,7 +37,7 @@ def learner(losses: Floats, prior: Floats, lam: float, draws: tuple[int, ...]) -
 LOSSES = arrays(np.float64, (4, 3), elements=st.floats(0, 20))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(LOSSES, st.floats(0.01, 10), st.tuples(*[st.floats(0.01, 1)] * 3), st.tuples(*[st.floats(0, 1)] * 3))
 def test_no_expert_and_no_mixture_is_beaten_by_more(
     losses: Floats, lam: float, masses: tuple[float, ...], mixing: tuple[float, ...]
@@ -52,7 +52,12 @@ def test_no_expert_and_no_mixture_is_beaten_by_more(
     for rho in mixtures:
         kl = sum(p * math.log(p / q) for p, q in zip(rho, prior, strict=True) if p)
         bound = xnor_regret(
-            float(losses.sum(0) @ rho), 0.0, float(np.sum(squares @ rho)), max(kl, 0.0), lam, rounds=4, classes=3
+            Expert(float(losses.sum(0) @ rho), max(kl, 0.0)),
+            0.0,
+            float(np.sum(squares @ rho)),
+            lam,
+            rounds=4,
+            classes=3,
         )
         assert expected <= bound.value * (1 + 1e-9) + 1e-9
 
@@ -95,11 +100,10 @@ def test_a_learner_of_small_networks(lam: float) -> None:
     tau, R = 0.2, 2.0
     loss, squares, x, own = grid_learner(lam, tau, R, seed=0, runs=20)
     bound = sparse_regret(
-        float(own.sum()),
+        Expert(float(own.sum()), kl_exact(EXPERT, tau, R)),
         perturbation_penalties([dense_layer(EXPERT[:, None], None, tau, R)]),
         [float(size) for size in np.abs(x)],
         squares,
-        kl_exact(EXPERT, tau, R),
         lam,
         classes=2,
     )
@@ -110,7 +114,7 @@ def test_a_learner_of_small_networks(lam: float) -> None:
 @some
 @given(st.floats(0, 100), st.floats(0, 3), st.floats(0, 3), st.floats(0, 50), st.floats(0, 50), st.floats(0.01, 10))
 def test_the_formula(loss: float, pen1: float, pen2: float, squares: float, kl: float, lam: float) -> None:
-    found = sparse_regret(loss, Penalties(pen1, pen2), [0.5, 2.0, 1.0], squares, kl, lam, classes=4)
+    found = sparse_regret(Expert(loss, kl), Penalties(pen1, pen2), [0.5, 2.0, 1.0], squares, lam, classes=4)
     expected = loss + 2 * pen1 * 3.5 + 2 * 3 * pen2 + lam / 2 * squares + kl / lam
     assert found.value == pytest.approx(expected)
     assert found.informative == (found.value < 3 * math.log(4))
@@ -118,7 +122,7 @@ def test_the_formula(loss: float, pen1: float, pen2: float, squares: float, kl: 
 
 def test_an_xnor_learner_pays_for_its_signs() -> None:
     kl = kl_xnor([0.5], [0.3], signs=100, tau=0.3, R=1.0)
-    bound = xnor_regret(10.0, -1.0, 4.0, kl, lam=2.0, rounds=100, classes=10)
+    bound = xnor_regret(Expert(10.0, kl), -1.0, 4.0, lam=2.0, rounds=100, classes=10)
     assert bound.value == pytest.approx(10 - 1 + 4 + kl / 2)
     assert bound.terms["KL/λ"] > 50 * math.log(2)
     assert bound.source == "chee2021xnor, Theorem 3.2"
@@ -126,12 +130,12 @@ def test_an_xnor_learner_pays_for_its_signs() -> None:
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(InvalidInput, match="lam = 0"):
-        sparse_regret(1.0, NONE, [1.0], 1.0, 1.0, 0.0, classes=2)
+        sparse_regret(Expert(1.0, 1.0), NONE, [1.0], 1.0, 0.0, classes=2)
     with pytest.raises(InvalidInput, match="kl = -1"):
-        sparse_regret(1.0, NONE, [1.0], 1.0, -1.0, 1.0, classes=2)
+        sparse_regret(Expert(1.0, -1.0), NONE, [1.0], 1.0, 1.0, classes=2)
     with pytest.raises(InvalidInput, match=r"1.0 \+ -2.0"):
-        xnor_regret(1.0, -2.0, 1.0, 1.0, 1.0, rounds=1, classes=2)
+        xnor_regret(Expert(1.0, 1.0), -2.0, 1.0, 1.0, rounds=1, classes=2)
     with pytest.raises(InvalidInput, match="input_norms"):
-        sparse_regret(1.0, NONE, [-1.0], 1.0, 1.0, 1.0, classes=2)
+        sparse_regret(Expert(1.0, 1.0), NONE, [-1.0], 1.0, 1.0, classes=2)
     with pytest.raises(InvalidInput, match="classes = 1"):
-        sparse_regret(1.0, NONE, [1.0], 1.0, 1.0, 1.0, classes=1)
+        sparse_regret(Expert(1.0, 1.0), NONE, [1.0], 1.0, 1.0, classes=1)

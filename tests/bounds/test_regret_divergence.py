@@ -12,7 +12,7 @@ from scipy.integrate import quad
 from tamis.bounds.regret_divergence import kl_bound, kl_exact, kl_xnor, truncation
 from tamis.errors import AssumptionViolated, InvalidInput
 
-some = settings(deadline=None)
+some = settings(max_examples=50, deadline=None)
 
 WEIGHTS = st.floats(-1, 1)
 

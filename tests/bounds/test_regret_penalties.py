@@ -22,7 +22,7 @@ from tamis.bounds.regret_penalties import (
 )
 from tamis.errors import AssumptionViolated, InvalidInput
 
-some = settings(deadline=None)
+some = settings(max_examples=40, deadline=None)
 
 Floats = NDArray[np.float64]
 Expert = list[tuple[Floats, Floats]]

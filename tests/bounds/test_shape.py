@@ -142,7 +142,7 @@ def test_biases_are_anything_that_is_added() -> None:
     assert not shape_of(Flow(lambda net, x: net.a(x) + x, a=nn.Linear(2, 2, bias=False)), 2).biases
 
 
-@settings(deadline=None, max_examples=4, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
 @given(dags())
 def test_random_graphs_have_a_shape(dag: Any) -> None:
     net = tamis.trace(dag, dag.example())

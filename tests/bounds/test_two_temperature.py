@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tamis.bounds.two_temperature import gradient_error, two_temperature
 from tamis.errors import InvalidInput
 
-some = settings(deadline=None)
+some = settings(max_examples=50, deadline=None)
 
 Floats = NDArray[np.float64]
 RUNS = 200

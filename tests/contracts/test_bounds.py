@@ -16,6 +16,8 @@ import tamis
 import tamis.bounds
 from tamis.bounds import (
     Bound,
+    Expert,
+    L1InfConstants,
     accuracy_change,
     accuracy_change_by_difference,
     barron_klusowski,
@@ -80,12 +82,14 @@ CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     difference_at_any_time: lambda: difference_at_any_time(5, 3, 100, 0.05),
     disagreement: lambda: disagreement(5, 100, 0.05),
     error_rate: lambda: error_rate(5, 100, 0.05),
-    l1inf_lipschitz_vector_loss: lambda: l1inf_lipschitz_vector_loss(2, 0.5, [1.0, 2.0], 10, 1000, 0.05, 1.0, 2.0),
-    l1inf_classification: lambda: l1inf_classification(2, 0.5, [1.0, 2.0], 10, 1000, 0.05),
+    l1inf_lipschitz_vector_loss: lambda: l1inf_lipschitz_vector_loss(
+        L1InfConstants(2, 0.5, (1.0, 2.0), 10), 1000, 0.05, 1.0, 2.0
+    ),
+    l1inf_classification: lambda: l1inf_classification(L1InfConstants(2, 0.5, (1.0, 2.0), 10), 1000, 0.05),
     l1inf_output: lambda: l1inf_output(2, 0.5, 1.0),
     l1inf_rademacher: lambda: l1inf_rademacher(2, 0.5, 1.0, 10, 1000),
-    l1inf_lipschitz_loss: lambda: l1inf_lipschitz_loss(2, 0.5, 1.0, 10, 1000, 0.05, 1.0, 2.0),
-    l1inf_regression: lambda: l1inf_regression(2, 0.5, 1.0, 10, 1000, 0.05, 1.0),
+    l1inf_lipschitz_loss: lambda: l1inf_lipschitz_loss(L1InfConstants(2, 0.5, (1.0,), 10), 1000, 0.05, 1.0, 2.0),
+    l1inf_regression: lambda: l1inf_regression(L1InfConstants(2, 0.5, (1.0,), 10), 1000, 0.05, 1.0),
     layer_product: lambda: layer_product(NET),
     lipschitz_input: lambda: lipschitz_input(NET),
     lipschitz_parameters: lambda: lipschitz_parameters(NET, SMALL.network),
@@ -100,8 +104,8 @@ CASES: dict[Callable[..., Any], Callable[[], Bound]] = {
     neyshabur: lambda: neyshabur(SCALAR, 10.0),
     golowich: lambda: golowich(SCALAR, 10.0),
     barron_klusowski: lambda: barron_klusowski(SCALAR, 10.0),
-    sparse_regret: lambda: sparse_regret(3.0, Penalties(0.1, 0.2), [1.0, 2.0], 0.5, 4.0, 0.7, 3),
-    xnor_regret: lambda: xnor_regret(3.0, 0.2, 0.5, 4.0, 0.7, 2, 3),
+    sparse_regret: lambda: sparse_regret(Expert(3.0, 4.0), Penalties(0.1, 0.2), [1.0, 2.0], 0.5, 0.7, 3),
+    xnor_regret: lambda: xnor_regret(Expert(3.0, 4.0), 0.2, 0.5, 0.7, 2, 3),
     sufficient_bits: lambda: sufficient_bits(TWO_LAYERS, 0.1),
     sufficient_bits_by_paths: lambda: sufficient_bits_by_paths(NET, 0.1),
     two_temperature: lambda: two_temperature(10, 1.0, 0.1, 0.5, 1000),

@@ -32,7 +32,7 @@ def random_architecture(
         include, exclude: as `tamis.architecture.TwoTemperature` takes them.
 
     Example:
-        >>> random_architecture(model, sparsity=0.9, seed=0).sparsity
+        >>> random_architecture(nn.Linear(10, 10), sparsity=0.9, seed=0).sparsity
         0.9
 
     Reference: colombo2021architecture.

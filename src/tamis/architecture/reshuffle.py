@@ -18,6 +18,7 @@ def reshuffle(architecture: Architecture, seed: int) -> Architecture:
         seed: the same one gives the same masks, on any device.
 
     Example:
+        >>> found = Architecture({"weight": torch.tensor([True, False, False, True])})
         >>> reshuffle(found, seed=0).densities == found.densities
         True
 

@@ -188,8 +188,8 @@ def count_rounds(path: str | Path) -> int:
     """Count the rounds that a journal holds; 0 where there is no file.
 
     Example:
-        >>> count_rounds("run.rounds")
-        120
+        >>> count_rounds("no-such-run.rounds")
+        0
     """
     path = Path(path)
     return len(_read(path.read_bytes(), path)[1]) if path.exists() else 0

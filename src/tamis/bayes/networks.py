@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tamis.bayes.space import Block, Space, Structure, grid
+from tamis.bayes.space import UNIFORM, Block, Space, Structure, StructurePrior, grid
 from tamis.bounds import check_count
 from tamis.errors import InvalidInput
 
@@ -28,7 +29,7 @@ class Chain(Space):
         input_shape: of one input: (features,), (channels, length) or (channels, rows, columns).
         classes: K.
         layers, filters, sizes: which numbers of layers, numbers of filters and sizes of filters the union is over.
-        alpha, beta, gamma: their prior probabilities; uniform where None is given.
+        structure_prior: their prior probabilities; uniform where none are given.
 
     Reference: chee2021xnor.
     """
@@ -42,9 +43,7 @@ class Chain(Space):
         layers: Sequence[int],
         filters: Sequence[int],
         sizes: Sequence[int],
-        alpha: Sequence[float] | None = None,
-        beta: Sequence[float] | None = None,
-        gamma: Sequence[float] | None = None,
+        structure_prior: StructurePrior = UNIFORM,
     ) -> None:
         if not isinstance(input_shape, Sequence) or len(input_shape) != self.axes + 1:
             raise InvalidInput(
@@ -53,7 +52,7 @@ class Chain(Space):
         for extent in input_shape:
             check_count("each number of input_shape", extent)
         self.input_shape = tuple(input_shape)
-        union = grid(layers, filters, sizes, alpha, beta, gamma)
+        union = grid(layers, filters, sizes, structure_prior)
         fitting = {structure: share for structure, share in union.items() if self._fits(structure)}
         if not fitting:
             raise InvalidInput(f"no structure fits inputs of shape {self.input_shape}: {sizes=} are too large")
@@ -137,13 +136,11 @@ class Dense(Chain):
         layers: Sequence[int],
         filters: Sequence[int],
         sizes: Sequence[int] = (1,),
-        alpha: Sequence[float] | None = None,
-        beta: Sequence[float] | None = None,
-        gamma: Sequence[float] | None = None,
+        structure_prior: StructurePrior = UNIFORM,
     ) -> None:
         if list(sizes) != [1]:
             raise InvalidInput(f"neurons of a dense layer have no size: leave sizes out, got sizes = {list(sizes)}")
-        super().__init__(input_shape, classes, layers, filters, sizes, alpha, beta, gamma)
+        super().__init__(input_shape, classes, layers, filters, sizes, structure_prior)
 
 
 class Conv1d(Chain):
@@ -170,6 +167,30 @@ class Conv2d(Chain):
     axes = 2
 
 
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of one graph have edges between them and features of their own.
+
+    Attributes:
+        adjacency: A, (nodes, nodes), symmetric, ≥ 0. Give A + I where a node shall see itself. A node without edges
+            gets zeros.
+        features: H^0, (nodes, features).
+    """
+
+    adjacency: Tensor
+    features: Tensor
+
+    def __post_init__(self) -> None:
+        count = len(self.features)
+        if self.features.dim() != 2 or tuple(self.adjacency.shape) != (count, count):
+            got = f"adjacency {tuple(self.adjacency.shape)} and features {tuple(self.features.shape)}"
+            raise InvalidInput(f"a graph has adjacency (nodes, nodes) and features (nodes, features), got {got}")
+        if not bool(torch.isfinite(self.adjacency).all() and torch.isfinite(self.features).all()):
+            raise InvalidInput("adjacency and features must be finite")
+        if not torch.equal(self.adjacency, self.adjacency.T) or bool((self.adjacency < 0).any()):
+            raise InvalidInput("adjacency must be symmetric and ≥ 0")
+
+
 class Graph(Space):
     """A `Graph` network convolves on one graph: H^{l+1} = σ(D^−½ A D^−½ H^l W^l), with a softmax after the last layer.
 
@@ -177,45 +198,36 @@ class Graph(Space):
     propagation matrix: neighbours up to j edges away.
 
     Args:
-        adjacency: A, (nodes, nodes), symmetric, ≥ 0. Give A + I where a node shall see itself. A node without edges
-            gets zeros.
-        features: H^0, (nodes, features).
-        classes, layers, filters, sizes, alpha, beta, gamma: as of `Chain`.
+        nodes: A and H^0.
+        classes, layers, filters, sizes, structure_prior: as of `Chain`.
 
     Example:
-        >>> space = Graph(adjacency, features, classes=7, layers=[2, 3], filters=[8, 16])
+        >>> ring = torch.eye(6) + torch.eye(6).roll(1, 0) + torch.eye(6).roll(-1, 0)
+        >>> space = Graph(Nodes(ring, torch.rand(6, 4)), classes=7, layers=[2, 3], filters=[8, 16])
+        >>> len(space.structures)
+        4
 
     Reference: chee2021xnor.
     """
 
     def __init__(
         self,
-        adjacency: Tensor,
-        features: Tensor,
+        nodes: Nodes,
         classes: int,
         layers: Sequence[int],
         filters: Sequence[int],
         sizes: Sequence[int] = (1,),
-        alpha: Sequence[float] | None = None,
-        beta: Sequence[float] | None = None,
-        gamma: Sequence[float] | None = None,
+        structure_prior: StructurePrior = UNIFORM,
     ) -> None:
-        nodes = len(features)
-        if features.dim() != 2 or tuple(adjacency.shape) != (nodes, nodes):
-            got = f"adjacency {tuple(adjacency.shape)} and features {tuple(features.shape)}"
-            raise InvalidInput(f"a graph has adjacency (nodes, nodes) and features (nodes, features), got {got}")
-        if not bool(torch.isfinite(adjacency).all() and torch.isfinite(features).all()):
-            raise InvalidInput("adjacency and features must be finite")
-        if not torch.equal(adjacency, adjacency.T) or bool((adjacency < 0).any()):
-            raise InvalidInput("adjacency must be symmetric and ≥ 0")
-        self.features = features.detach().to(DTYPE, copy=True)
-        adjacency = adjacency.detach().to(DTYPE)
+        self.features = nodes.features.detach().to(DTYPE, copy=True)
+        adjacency = nodes.adjacency.detach().to(DTYPE)
         self._digest = _digest(adjacency, self.features)  # now: the caller may change its matrix afterwards
+        # D^−½ A D^−½ with 0 for a node without edges: 1/√0 would spread infinities over the whole matrix.
         degrees = adjacency.sum(1)
         root = torch.where(degrees > 0, degrees, 1.0).rsqrt() * (degrees > 0)
         propagation = root[:, None] * adjacency * root
         self.propagation = {size: torch.linalg.matrix_power(propagation, size) for size in (*sizes, 1)}
-        super().__init__(classes, grid(layers, filters, sizes, alpha, beta, gamma))
+        super().__init__(classes, grid(layers, filters, sizes, structure_prior))
 
     @property
     def identity(self) -> dict[str, object]:

@@ -107,7 +107,7 @@ class OnlineLearner:
             raise InvalidInput(f"lam must be a number above 0, got lam = {lam!r}")
         self.space, self.prior, self.lam, self.device = space, prior, float(lam), torch.device(device)
         self._generator = torch.Generator().manual_seed(seed)
-        self.posterior = Posterior.initial(space, prior, self.lam, particles, self._generator, sampling, self.device)
+        self.posterior = Posterior.initial(space, prior, self.lam, particles, self._generator, sampling).to(self.device)
         self._rounds = Rounds()
         self._expected: list[float] = []
         self._members = [self._draw()]

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from tamis.bayes.jumps import jump
 from tamis.bayes.moves import Population, StepSizes, SweepSettings, Tally, move_within_structures, sample_from_prior
-from tamis.bayes.prior import Prior
+from tamis.bayes.prior import SIGN, Prior
 from tamis.bayes.resampling import Strata, effective_size, find_largest_part, group_by_structure, normalise_log_weights
 from tamis.bayes.space import Space, Structure
-from tamis.bayes.sparsity import Sparsity, sparsity
+from tamis.bayes.sparsity import Sparsity
 from tamis.bayes.target import Rounds, Target, losses
 from tamis.bounds import check_count, check_positive
 from tamis.errors import InvalidInput
@@ -104,20 +104,25 @@ class Posterior:
         particles: int,
         generator: torch.Generator,
         sampling: Sampling | None = None,
-        device: str | torch.device = "cpu",
     ) -> Posterior:
         """Draw particles from the prior, all with the same weight.
 
         Example:
+            >>> from tamis.bayes import Dense
             >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
-            >>> Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0)).effective_size
-            100.0
+            >>> posterior = Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0))
+            >>> round(posterior.effective_size)
+            100
         """
         check_positive("lam", lam)
         check_count("particles", particles, least=2)
-        even = torch.full((particles,), -math.log(particles), dtype=torch.float64, device=device)
-        population = sample_from_prior(space, prior, particles, generator).to(device)
+        even = torch.full((particles,), -math.log(particles), dtype=torch.float64)
+        population = sample_from_prior(space, prior, particles, generator)
         return cls(space, prior, lam, sampling or Sampling(), population, even, StepSizes.initial(space))
+
+    def to(self, device: str | torch.device) -> Posterior:
+        """Return the same posterior with its particles on a device."""
+        return replace(self, population=self.population.to(device), log_weights=self.log_weights.to(device))
 
     @property
     def effective_size(self) -> float:
@@ -235,13 +240,45 @@ class Posterior:
         """Compute the posterior probability of each structure.
 
         Example:
-            >>> learner.posterior.probabilities()
-            {Structure(layers=1, filters=0, size=0): 0.25, Structure(layers=2, filters=5, size=1): 0.75}
+            >>> from tamis.bayes import Dense
+            >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
+            >>> posterior = Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0))
+            >>> [structure.layers for structure in posterior.probabilities()]
+            [1, 2]
         """
         shares = torch.zeros(len(self.space.structures), dtype=torch.float64)
         shares.index_add_(0, self.population.structures.cpu(), self.log_weights.exp().cpu())
         return dict(zip(self.space.structures, shares.tolist(), strict=True))
 
     def sparsity(self, threshold: float) -> Sparsity:
-        """Count the weights above a threshold, as `tamis.bayes.sparsity.sparsity` does."""
-        return sparsity(self, threshold)
+        """Count the weights of the posterior's networks that are above a threshold.
+
+        Args:
+            threshold: ≥ 0, for |w|.
+
+        Example:
+            >>> from tamis.bayes import Dense
+            >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
+            >>> posterior = Posterior.initial(space, Prior(0.1), 0.5, 100, torch.Generator().manual_seed(0))
+            >>> round(posterior.sparsity(threshold=0.0).share, 9), posterior.sparsity(threshold=1e9).share
+            (1.0, 0.0)
+
+        Reference: chee2021xnor.
+        """
+        if not 0 <= threshold < math.inf:
+            raise InvalidInput(f"threshold must be a number ≥ 0, got threshold = {threshold!r}")
+        shares = self.log_weights.exp()
+        nonzero = weights = signs = 0.0
+        by_structure = {}
+        for number, places in self.population.groups():
+            structure = self.space.structures[number]
+            real = (self.space.kinds(structure) != SIGN).to(shares.device)
+            # Signs are never 0, and are counted apart: they cost p_bin log 2 whatever they are.
+            above = ((self.weights(number, places).abs() > threshold) & real).sum(1).double()
+            mass = float(shares[places].sum())
+            nonzero += float(shares[places] @ above)
+            weights += mass * int(real.sum())
+            signs += mass * int((~real).sum())
+            # Weights of particles may underflow to 0 for a whole structure, and leave nothing to divide by.
+            by_structure[structure] = float(shares[places] @ above) / mass if mass else float(above.mean())
+        return Sparsity(threshold, nonzero, weights, signs, by_structure)

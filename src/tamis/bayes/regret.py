@@ -29,6 +29,7 @@ from tamis.bounds import (
     LEARNER,
     OBLIVIOUS,
     Bound,
+    Expert,
     PerturbedLayer,
     check_count,
     check_number,
@@ -174,11 +175,13 @@ class Regret:
         found = self._evaluate_draws(structure, self._expert_distribution(structure, expert), draws, seed)
         penalty = perturbation_penalties(self._layers(structure, expert))
         bound = sparse_regret(
-            self.comparator(structure, weights),
+            Expert(
+                self.comparator(structure, weights),
+                kl_bound(expert.numpy(), self.prior.tau, self.prior.R, self.space.probabilities[structure]),
+            ),
             penalty,
             self.input_norms,
             float(found.squares.mean()),
-            kl_bound(expert.numpy(), self.prior.tau, self.prior.R, self.space.probabilities[structure]),
             self.lam,
             self.space.classes,
         )
@@ -204,17 +207,19 @@ class Regret:
         found = self._evaluate_draws(structure, self._expert_distribution(structure, expert), draws, seed)
         loss = self.comparator(structure, weights)
         bound = xnor_regret(
-            loss,
+            Expert(
+                loss,
+                kl_xnor(
+                    expert[kinds == REAL].numpy(),
+                    expert[kinds == SCALE].numpy(),
+                    int((kinds == SIGN).sum()),
+                    self.prior.tau,
+                    self.prior.R,
+                    self.space.probabilities[structure],
+                ),
+            ),
             float(found.totals.mean()) - loss,
             float(found.squares.mean()),
-            kl_xnor(
-                expert[kinds == REAL].numpy(),
-                expert[kinds == SCALE].numpy(),
-                int((kinds == SIGN).sum()),
-                self.prior.tau,
-                self.prior.R,
-                self.space.probabilities[structure],
-            ),
             self.lam,
             self.rounds,
             self.space.classes,

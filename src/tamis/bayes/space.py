@@ -115,6 +115,7 @@ class Space(ABC):
         """Split a flat vector of weights into tensors by name.
 
         Example:
+            >>> from tamis.bayes import Dense
             >>> space = Dense((4,), 3, layers=[2], filters=[5])
             >>> sorted(space.split(space.structures[0], torch.zeros(43)))
             ['hidden.0.bias', 'hidden.0.weight', 'last.bias', 'last.weight']
@@ -204,15 +205,33 @@ def _overlap(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
     return ours[common].reshape(-1), theirs[common].reshape(-1)
 
 
+@dataclass(frozen=True)
+class StructurePrior:
+    """The prior of a structure of k layers with i filters of size j is the product α_k β_i γ_j of three probabilities.
+
+    Attributes:
+        alpha: of the numbers of layers, in their order; uniform where None is given, as the others.
+        beta: of the numbers of filters.
+        gamma: of the sizes of filters.
+
+    Example:
+        >>> prior = StructurePrior(alpha=[0.25, 0.75])
+        >>> grid([1, 2], [4], [1], prior)[Structure(layers=1, filters=0, size=0)]
+        0.25
+    """
+
+    alpha: Sequence[float] | None = None
+    beta: Sequence[float] | None = None
+    gamma: Sequence[float] | None = None
+
+
+UNIFORM = StructurePrior()
+
+
 def grid(
-    layers: Sequence[int],
-    filters: Sequence[int],
-    sizes: Sequence[int],
-    alpha: Sequence[float] | None = None,
-    beta: Sequence[float] | None = None,
-    gamma: Sequence[float] | None = None,
+    layers: Sequence[int], filters: Sequence[int], sizes: Sequence[int], prior: StructurePrior = UNIFORM
 ) -> dict[Structure, float]:
-    """Return structures with the prior probabilities α_k β_i γ_j; each uniform where None is given.
+    """Return the structures of all these numbers of layers, filters and sizes, with their prior probabilities.
 
     Example:
         >>> grid([1, 2], [4, 8], [1])
@@ -224,7 +243,10 @@ def grid(
             raise InvalidInput(f"{name} must be different numbers, one or more, got {name} = {list(values)}")
         for value in values:
             check_count(f"each of {name}", value)
-    a, b, c = (_shares(*each) for each in (("alpha", alpha, layers), ("beta", beta, filters), ("gamma", gamma, sizes)))
+    a, b, c = (
+        _shares(*each)
+        for each in (("alpha", prior.alpha, layers), ("beta", prior.beta, filters), ("gamma", prior.gamma, sizes))
+    )
     found: dict[Structure, float] = {}
     for k in layers:
         if k == 1:

@@ -28,7 +28,8 @@ def check_tensor(
 
     Example:
         >>> check_tensor("step", torch.zeros(3), (2,))
-        InvalidInput: … 'step' must be a tensor (2,) of torch.float64, got (3,) of torch.float32
+        Traceback (most recent call last):
+        tamis.errors.InvalidInput: ... 'step' must be a tensor (2,) of torch.float64, got (3,) of torch.float32; ...
     """
     if not isinstance(found, Tensor):
         raise state_error(name, f"a tensor {shape} of {dtype}", f"a {type(found).__name__}")

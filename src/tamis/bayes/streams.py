@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph
+from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph, Nodes
 from tamis.bayes.space import Space
 from tamis.bayes.xnor import Xnor
 from tamis.bounds import check_count
@@ -195,7 +195,7 @@ def build_space(
         raise InvalidInput(f"space {space} has no sizes of filters: leave them out, got {list(sizes)}")
     sizes = tuple(sizes) or default.sizes
     if stream.graph is not None:
-        return Graph(*stream.graph, stream.classes, layers, filters, sizes), stream
+        return Graph(Nodes(*stream.graph), stream.classes, layers, filters, sizes), stream
     if space == "dense":
         flat = stream.flatten()
         return Dense(flat.shape, flat.classes, layers, filters), flat

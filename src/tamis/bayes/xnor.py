@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tamis.bayes.networks import Chain
 from tamis.bayes.prior import SCALE, SIGN
-from tamis.bayes.space import Block, Structure
+from tamis.bayes.space import UNIFORM, Block, Structure, StructurePrior
 from tamis.errors import InvalidInput
 
 EPSILON = 1e-5  # of the batch normalization, as torch's
@@ -29,7 +29,7 @@ class Xnor(Chain):
         input_shape: of one input: (features,), (channels, length) or (channels, rows, columns).
         classes: K.
         layers: which numbers of layers, each ≥ 3.
-        filters, sizes, alpha, beta, gamma: as of `tamis.bayes.networks.Chain`.
+        filters, sizes, structure_prior: as of `tamis.bayes.networks.Chain`.
 
     Example:
         >>> space = Xnor((1, 8, 8), classes=10, layers=[3, 4], filters=[8, 16], sizes=[3])
@@ -44,9 +44,7 @@ class Xnor(Chain):
         layers: Sequence[int],
         filters: Sequence[int],
         sizes: Sequence[int] = (1,),
-        alpha: Sequence[float] | None = None,
-        beta: Sequence[float] | None = None,
-        gamma: Sequence[float] | None = None,
+        structure_prior: StructurePrior = UNIFORM,
     ) -> None:
         self.axes = len(input_shape) - 1
         if not 0 <= self.axes <= 2:
@@ -57,7 +55,7 @@ class Xnor(Chain):
             )
         if not self.axes and list(sizes) != [1]:
             raise InvalidInput(f"neurons of a dense layer have no size: leave sizes out, got sizes = {list(sizes)}")
-        super().__init__(input_shape, classes, layers, filters, sizes, alpha, beta, gamma)
+        super().__init__(input_shape, classes, layers, filters, sizes, structure_prior)
 
     def blocks(self, structure: Structure) -> tuple[Block, ...]:
         first = (

@@ -71,6 +71,7 @@ from tamis.bounds.rate import Rate as Rate
 from tamis.bounds.regret import EXPECTED as EXPECTED
 from tamis.bounds.regret import LEARNER as LEARNER
 from tamis.bounds.regret import OBLIVIOUS as OBLIVIOUS
+from tamis.bounds.regret import Expert as Expert
 from tamis.bounds.regret import price_of_lambda as price_of_lambda
 from tamis.bounds.regret import sparse_regret as sparse_regret
 from tamis.bounds.regret import sum_rounded_up as sum_rounded_up
@@ -98,6 +99,7 @@ __all__ = [
     "UNSEEN",
     "WEIGHTS",
     "Bound",
+    "Expert",
     "L1InfConstants",
     "PerturbedLayer",
     "Rate",

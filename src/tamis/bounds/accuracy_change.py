@@ -54,7 +54,7 @@ def accuracy_change(worse: int, better: int, n: int, delta: float, sequential: b
 
     Example:
         >>> round(accuracy_change(worse=30, better=20, n=10_000, delta=0.05).value, 4)
-        0.0023
+        0.0022
 
     References: tango1998paired, berger1994pvalues, buehler1957confidence.
     """

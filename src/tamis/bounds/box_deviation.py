@@ -60,7 +60,10 @@ def box_deviation(
         UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
 
     Example:
-        >>> box_deviation(net, small.network, x, radius=2 / 255, within=(0, 1))[0].value
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> moved = net.with_params({"2.bias": net.params["2.bias"] + 0.25})
+        >>> round(box_deviation(net, moved, torch.full((1, 2), 0.5), radius=2 / 255, within=(0, 1))[0].value, 6)
+        0.25
 
     Reference: paulsen2020reludiff, zhang2018crown, gonon2024thesis.
     """

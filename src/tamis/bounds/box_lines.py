@@ -56,6 +56,9 @@ def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
     above, below = _above(function, x.mine, result.mine), -_above(function, x.mine, result.mine, -1.0)
     other_above = _above(function, x.other, result.other)
     other_below = -_above(function, x.other, result.other, -1.0)
+    # None of the three is always the best: the chord sees how steep f is where z and z' lie and is exact for one slope;
+    # the constant is the joint interval, which maxima and saturation make narrow; and lines of both networks apart win
+    # where they are far from each other, so that d says little.
     apart_above = [
         _chord_of_slopes(function, x),
         _constant(result.apart.high),
@@ -91,6 +94,7 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
 def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
     """Return the line through a point, raised by what its offset may have lost; silent at an infinite place."""
     product = times(slope, place)
+    # Where both terms are exactly zero nothing is lost, and zero must stay zero: equal networks differ by nothing.
     positive = (value != 0) | ((slope != 0) & (place != 0))
     offset = value - product + rounding_of(value.abs() + product.abs(), positive)
     known = offset.isfinite() & (place.isfinite() | (slope == 0))
@@ -125,6 +129,7 @@ def _chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
 
 def _separately(other_above: Line, below: Line) -> Line:
     """Subtract a line below f(z) from one above f(z'), with z' = z + d."""
+    # a (z + d) + b − (a₀ z + b₀) = (a − a₀) z + a d + (b − b₀): the slope of z' counts for z and for d alike.
     offset = other_above.offset - below.offset
     lost = rounding_of(other_above.offset.abs() + below.offset.abs(), offset != 0)
     return Line(other_above.z_slope - below.z_slope, other_above.z_slope, offset + lost)

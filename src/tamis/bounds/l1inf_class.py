@@ -36,21 +36,34 @@ VANISHES = "σ(0) = 0, and σ is Lipschitz"
 
 @dataclass(frozen=True)
 class L1InfConstants:
-    """These constants are what the theorems need to know about a network.
+    """These constants are what the theorems need to know about a network, or about all networks of a class.
 
     Attributes:
         k: how many hidden layers it has.
         c: the largest ℓ1-norm of a hidden neuron's incoming weights with its bias; 0 without hidden layers.
         o: the same norm of each output.
-        inputs: how many numbers one input consists of.
+        inputs: m, how many numbers one input consists of.
         activation: "relu", "tanh" or "shifted sigmoid"; "relu" without hidden layers, where it does not matter.
+
+    Example:
+        >>> L1InfConstants(k=1, c=0.5, o=(1.0,), inputs=10)
+        L1InfConstants(k=1, c=0.5, o=(1.0,), inputs=10, activation='relu')
     """
 
     k: int
     c: float
     o: tuple[float, ...]
     inputs: int
-    activation: str
+    activation: str = "relu"
+
+    def check(self) -> None:
+        """Raise InvalidInput where the numbers describe no class of networks."""
+        check_class(self.k, self.c, tuple(self.o), self.inputs)
+
+    @property
+    def log_largest(self) -> float:
+        """Return log max(1, (γ_σ c)^k), which bounds how far the hidden layers carry an input of [−1, 1]^m."""
+        return log_largest(self.k, self.c, self.activation)
 
 
 def l1inf_constants(net: Network) -> L1InfConstants:

@@ -9,6 +9,7 @@ from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product, log_of_sum
 from tamis.bounds.l1inf_class import (
     IN_THE_BOX,
     VANISHES,
+    L1InfConstants,
     check_class,
     log_growth,
     log_largest,
@@ -57,15 +58,16 @@ def l1inf_rademacher(k: int, c: float, o: float, inputs: int, n: int, activation
     )
 
 
-def log_complexity(k: int, c: float, inputs: int, activation: str) -> float:
+def log_complexity(networks: L1InfConstants) -> float:
     """Return the logarithm of √n/o times the bound, which the generalization bounds share."""
-    return log_of_sum(*log_parts(k, c, inputs, activation))
+    return log_of_sum(*log_parts(networks.k, networks.c, networks.inputs, networks.activation))
 
 
 def log_parts(k: int, c: float, inputs: int, activation: str) -> tuple[float, float]:
     """Return the logarithms of √((k+1) log 16) (Σ_l (γ_σ c)^l + (γ_σ c)^k) and of (γ_σ c)^k √(2 log 2m)."""
     log_ratio = log_growth(c, activation)
     log_last = log_power(log_ratio, k)
+    # All in logarithms: (γ_σ c)^k leaves float64 for a few hundred layers, and the bound must still be compared.
     log_sum = log_of_sum(log_geometric_sum(log_ratio, k), log_last)
     log_depth, log_widths = math.log((k + 1) * math.log(16)) / 2, math.log(2 * math.log(2 * inputs)) / 2
     return log_of_product(log_depth, log_sum), log_of_product(log_last, log_widths)

@@ -17,53 +17,43 @@ from tamis.bounds.l1inf_class import (
     IN_THE_BOX,
     INDEPENDENT,
     VANISHES,
-    check_class,
-    log_largest,
+    L1InfConstants,
 )
 from tamis.bounds.l1inf_rademacher import log_complexity
+from tamis.errors import InvalidInput
 
 
 def l1inf_lipschitz_loss(
-    k: int,
-    c: float,
-    o: float,
-    inputs: int,
+    networks: L1InfConstants,
     n: int,
     delta: float,
     lipschitz_loss: float,
     largest_loss: float,
-    activation: str = "relu",
 ) -> Bound:
     """Return a bound of |E L(f) − Ê L(f)| that holds for all f of SN_{c,o} at once, with probability 1 − δ (Lemma 4):
 
         A₀ √(log(2/δ) / 2n) + 2 ρ R,      R the bound of Theorem 1.
 
     Args:
-        k: how many hidden layers the networks have.
-        c: the largest ℓ1-norm of a hidden neuron's incoming weights with its bias.
-        o: the same norm of the one output.
-        inputs: m, how many numbers one input consists of.
+        networks: the class SN_{c,o}, of one output.
         n: how many samples there are.
         delta: δ, how likely the bound may fail.
         lipschitz_loss: ρ, the Lipschitz constant of the loss in the prediction.
         largest_loss: A₀, when losses lie in [0, A₀].
-        activation: "relu", "tanh" or "shifted sigmoid".
 
     Example:
-        >>> l1inf_lipschitz_loss(k=1, c=0.5, o=1.0, inputs=10, n=10**6, delta=0.05, lipschitz_loss=1.0,
-        ...                      largest_loss=2.0).informative
+        >>> networks = L1InfConstants(k=1, c=0.5, o=(1.0,), inputs=10)
+        >>> l1inf_lipschitz_loss(networks, n=10**6, delta=0.05, lipschitz_loss=1.0, largest_loss=2.0).informative
         True
 
     Reference: yang2021l1inf.
     """
-    check_class(k, c, o, inputs)
+    o = check_one_output(networks)
     check_samples(n, delta)
     check_number("lipschitz_loss", lipschitz_loss)
     check_number("largest_loss", largest_loss)
     log_confidence = log_of_product(log_rounded_up(largest_loss), log_deviation(log_inverse(delta), n))
-    log_two_rademacher = log_of_product(
-        log_rounded_up(o), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2
-    )
+    log_two_rademacher = log_of_product(log_rounded_up(o), log_complexity(networks), math.log(4 / n) / 2)
     return generalization_bound(
         log_confidence,
         log_of_product(log_rounded_up(lipschitz_loss), log_two_rademacher),
@@ -74,16 +64,7 @@ def l1inf_lipschitz_loss(
     )
 
 
-def l1inf_regression(
-    k: int,
-    c: float,
-    output_norm: float,
-    inputs: int,
-    n: int,
-    delta: float,
-    largest_target: float,
-    activation: str = "relu",
-) -> Bound:
+def l1inf_regression(network: L1InfConstants, n: int, delta: float, largest_target: float) -> Bound:
     """Return a bound of |E L(f) − Ê L(f)|, L(f(x), y) = ½(y − f(x))², for all f at once, with probability 1 − δ
     (Theorem 5).
 
@@ -94,31 +75,29 @@ def l1inf_regression(
     The output layer is not constrained: its norm may be read off the trained network.
 
     Args:
-        k: how many hidden layers the network has.
-        c: the largest ℓ1-norm of a hidden neuron's incoming weights with its bias.
-        output_norm: ‖T_{k+1}‖₁, the same norm of the one output.
-        inputs: m, how many numbers one input consists of.
+        network: its class, where o is ‖T_{k+1}‖₁ of its one output.
         n: how many samples there are.
         delta: δ, how likely the bound may fail.
         largest_target: B₀, where |y| ≤ B₀.
-        activation: "relu", "tanh" or "shifted sigmoid".
 
     Example:
-        >>> l1inf_regression(k=1, c=0.5, output_norm=1, inputs=10, n=10**6, delta=0.05, largest_target=1).informative
+        >>> network = L1InfConstants(k=1, c=0.5, o=(1.0,), inputs=10)
+        >>> l1inf_regression(network, n=10**6, delta=0.05, largest_target=1).informative
         True
 
     Reference: yang2021l1inf.
     """
-    check_class(k, c, output_norm, inputs)
+    output_norm = check_one_output(network)
     check_samples(n, delta)
     check_number("largest_target", largest_target)
+    # The union bound is over the classes of o = 1, 2, …: the network is in one with o ≤ ‖T_{k+1}‖₁ + 1.
     wider = output_norm + 1
-    log_layers = log_largest(k, c, activation)
+    log_layers = network.log_largest
     log_widest = log_of_product(log_rounded_up(wider), log_layers)
     log_loss = log_of_sum(2 * log_rounded_up(largest_target), 2 * log_widest)
     log_slope = log_of_sum(log_rounded_up(largest_target), log_widest)
     exponent = log_inverse(delta) + 2 * log_rounded_up(wider + 1)
-    log_one = log_of_product(log_rounded_up(wider), log_complexity(k, c, inputs, activation), math.log(4 / n) / 2)
+    log_one = log_of_product(log_rounded_up(wider), log_complexity(network), math.log(4 / n) / 2)
     log_error = log_of_sum(log_rounded_up(largest_target), log_of_product(log_rounded_up(output_norm), log_layers))
     return generalization_bound(
         log_of_product(log_loss, log_deviation(exponent, n)),
@@ -128,6 +107,14 @@ def l1inf_regression(
         assumptions=("every target lies in [−largest_target, largest_target]",),
         terms={"largest loss": exp_rounded_up(log_loss), "Lipschitz constant of the loss": exp_rounded_up(log_slope)},
     )
+
+
+def check_one_output(networks: L1InfConstants) -> float:
+    """Return the norm of the one output; raise InvalidInput where there are several, or where there is no class."""
+    networks.check()
+    if len(networks.o) != 1:
+        raise InvalidInput(f"regression is of networks of one output, got o = {list(networks.o)}")
+    return networks.o[0]
 
 
 def check_samples(n: int, delta: float) -> None:

@@ -43,7 +43,10 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
         UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
 
     Example:
-        >>> linear_relaxation(net, small.network, Interval(x - 0.01, x + 0.01))[0].size.amax(1)
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> x = torch.zeros(1, 2, dtype=torch.float64)
+        >>> linear_relaxation(net, net, Interval(x - 0.01, x + 0.01))[0].size.amax().item()
+        0.0
 
     Reference: zhang2018crown.
     """

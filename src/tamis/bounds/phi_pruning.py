@@ -33,7 +33,10 @@ def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) 
         and the logarithms of the sum of costs, of the path-metric, and of the trivial bound.
 
     Example:
-        >>> phi_pruning(net, small.masks).value
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> small = tamis.prune(net, 0.5, by="magnitude")
+        >>> phi_pruning(net, small.masks).value > 0
+        True
 
     Reference: gonon2024thesis.
     """

@@ -40,7 +40,11 @@ def rademacher_peeling(
         alone. `terms`: both constants C, the sharpened one where it holds, and whether it was the one used.
 
     Example:
-        >>> rademacher_peeling(read_shape(net), log_path_norm=tamis.path_norm(net, log=True), sigma=100.0)
+        >>> from tamis.bounds.shape import read_shape
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> shape = read_shape(net)
+        >>> rademacher_peeling(shape, log_path_norm=tamis.path_norm(net, log=True), sigma=100.0).source
+        'gonon2024thesis, Remark 4.4.1'
 
     Reference: gonon2024thesis.
     """

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from tamis.bounds.arguments import check_count, check_number, check_positive
 from tamis.bounds.bound import EPSILON, Bound, exp_rounded_up, log_of_product, log_rounded_up
@@ -28,12 +29,24 @@ OBLIVIOUS = "the inputs and labels do not depend on the learner's draws"
 EXPECTED = "squared_differences is its expectation over the learner's draws, as the bound is of the expected loss"
 
 
+@dataclass(frozen=True)
+class Expert:
+    """An expert is a network w* that the learner is compared with.
+
+    Attributes:
+        loss: Σ_t H(y_t, g_w*(x_t)), what it loses over all rounds.
+        kl: KL(ρ, π), of the prior shifted to it from the prior.
+    """
+
+    loss: float
+    kl: float
+
+
 def sparse_regret(
-    expert_loss: float,
+    expert: Expert,
     penalty: Penalties,
     input_norms: Sequence[float],
     squared_differences: float,
-    kl: float,
     lam: float,
     classes: int,
 ) -> Bound:
@@ -45,17 +58,17 @@ def sparse_regret(
     The smallest over all experts is a bound as well.
 
     Args:
-        expert_loss: Σ_t H(y_t, g_w*(x_t)).
+        expert: w*, with the KL of `regret_divergence.kl_exact` or `kl_bound`.
         penalty: pen₁ and pen₂ of the expert, from `regret_penalties.perturbation_penalties`.
         input_norms: ‖x_t‖ for each round, Euclidean.
         squared_differences: V_T, the sum over rounds of E_{w~ρ} (H_t(w) − H_t(w_t))².
-        kl: of `regret_divergence.kl_exact` or `kl_bound` for the expert.
         lam: λ.
         classes: how many there are.
 
     Example:
         >>> penalty = Penalties(pen1=0.1, pen2=0.2)
-        >>> bound = sparse_regret(10.0, penalty, [1.0] * 50, squared_differences=4.0, kl=5.0, lam=1.0, classes=10)
+        >>> expert = Expert(loss=10.0, kl=5.0)
+        >>> bound = sparse_regret(expert, penalty, [1.0] * 50, squared_differences=4.0, lam=1.0, classes=10)
         >>> round(bound.value, 9)
         47.0
 
@@ -64,24 +77,20 @@ def sparse_regret(
     rounds = len(input_norms)
     for norm in input_norms:
         check_number("each of input_norms", norm)
-    return _assembled(
-        expert_loss,
+    return _add_up(
+        expert,
         penalty.rise(input_norms),
-        squared_differences,
-        kl,
-        lam,
-        rounds,
-        classes,
+        _price(expert, squared_differences, lam),
+        _uniform_loss(rounds, classes),
         "chee2021xnor, Theorem 3.1",
-        assumptions=("the expert is a chain of layers with ReLU between them and a softmax after the last",),
+        "the expert is a chain of layers with ReLU between them and a softmax after the last",
     )
 
 
 def xnor_regret(
-    expert_loss: float,
+    expert: Expert,
     loss_rise: float,
     squared_differences: float,
-    kl: float,
     lam: float,
     rounds: int,
     classes: int,
@@ -94,70 +103,69 @@ def xnor_regret(
     is taken of, so that no recursion bounds the rise: it is to be measured, by drawing from the shifted prior.
 
     Args:
-        expert_loss: Σ_t H(y_t, g_w*(x_t)).
+        expert: w*, with the KL of `regret_divergence.kl_xnor`.
         loss_rise: E_{w~ρ} Σ_t H_t(w) − Σ_t H_t(w*), measured; may be negative.
         squared_differences: V_T, the sum over rounds of E_{w~ρ} (H_t(w) − H_t(w_t))².
-        kl: of `regret_divergence.kl_xnor` for the expert.
         lam: λ.
         rounds: T.
         classes: how many there are.
 
     Example:
-        >>> bound = xnor_regret(10.0, 1.0, squared_differences=4.0, kl=5.0, lam=1.0, rounds=50, classes=10)
+        >>> expert = Expert(loss=10.0, kl=5.0)
+        >>> bound = xnor_regret(expert, 1.0, squared_differences=4.0, lam=1.0, rounds=50, classes=10)
         >>> round(bound.value, 9)
         18.0
 
     Reference: chee2021xnor.
     """
     check_count("rounds", rounds)
-    if not 0 <= expert_loss + loss_rise < math.inf:
+    if not 0 <= expert.loss + loss_rise < math.inf:
         raise InvalidInput(
-            f"expert_loss + loss_rise is a cross-entropy, finite and at least 0: got {expert_loss!r} + {loss_rise!r}"
+            f"expert.loss + loss_rise is a cross-entropy, finite and at least 0: got {expert.loss!r} + {loss_rise!r}"
         )
-    return _assembled(
-        expert_loss,
+    return _add_up(
+        expert,
         loss_rise,
-        squared_differences,
-        kl,
-        lam,
-        rounds,
-        classes,
+        _price(expert, squared_differences, lam),
+        _uniform_loss(rounds, classes),
         "chee2021xnor, Theorem 3.2",
-        assumptions=("loss_rise is the expectation over the shifted prior that kl speaks of",),
+        "loss_rise is the expectation over the shifted prior that expert.kl speaks of",
     )
 
 
-def _assembled(
-    expert_loss: float,
-    rise: float,
-    squared_differences: float,
-    kl: float,
-    lam: float,
-    rounds: int,
-    classes: int,
-    source: str,
-    assumptions: tuple[str, ...],
-) -> Bound:
-    check_number("expert_loss", expert_loss)
+def _price(expert: Expert, squared_differences: float, lam: float) -> tuple[float, float]:
+    """Return (λ/2) V_T and KL/λ of an expert, after a check of what they are made of."""
+    check_number("expert.loss", expert.loss)
     check_number("squared_differences", squared_differences)
-    check_number("kl", kl)
+    check_number("expert.kl", expert.kl)
     check_positive("lam", lam)
+    return price_of_lambda(squared_differences, expert.kl, lam)
+
+
+def _uniform_loss(rounds: int, classes: int) -> float:
+    """Return what a uniform guess loses over all rounds: log K in each."""
     check_count("classes", classes, least=2)
-    variance, complexity = price_of_lambda(squared_differences, kl, lam)
-    value = sum_rounded_up(expert_loss, rise, variance, complexity)
-    guess = rounds * math.log(classes)
+    return rounds * math.log(classes)
+
+
+def _add_up(
+    expert: Expert, rise: float, price: tuple[float, float], guess: float, source: str, assumption: str
+) -> Bound:
+    """Return the bound that is the sum of an expert's loss, its rise under the shifted prior, and the price of λ."""
+    # Everything is rounded up, term by term and in the sum, so that the printed number is a bound and not near one.
+    value = sum_rounded_up(expert.loss, rise, *price)
     return Bound(
         value=value,
         log_value=log_rounded_up(value),
         informative=value < guess,  # less than a uniform guess loses
         source=source,
-        assumptions=(LEARNER, OBLIVIOUS, EXPECTED, *assumptions),
+        assumptions=(LEARNER, OBLIVIOUS, EXPECTED, assumption),
         terms={
-            "loss of the expert": expert_loss,
+            "loss of the expert": expert.loss,
             "rise of its loss under the shifted prior": rise,
-            "(λ/2) V_T": variance,
-            "KL/λ": complexity,
-            "regret": value - expert_loss,
+            "(λ/2) V_T": price[0],
+            "KL/λ": price[1],
+            "regret": value - expert.loss,
             "loss of a uniform guess": guess,
         },
     )

@@ -116,8 +116,9 @@ def perturbation_penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
 
     Example:
         >>> last = PerturbedLayer(norm=2.0, bias_norm=0.0, c1=0.1, c2=0.2, d1=0.15, d2=0.3)
-        >>> perturbation_penalties([last])
-        Penalties(pen1=0.1, pen2=0.2)
+        >>> penalties = perturbation_penalties([last])  # rounded up, in the last digits
+        >>> round(penalties.pen1, 9), round(penalties.pen2, 9)
+        (0.1, 0.2)
 
     Reference: chee2021xnor.
     """

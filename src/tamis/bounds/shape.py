@@ -80,8 +80,10 @@ def read_shape(net: Network) -> GraphShape:
         net: a network of homogeneous operations.
 
     Example:
-        >>> read_shape(tamis.trace(resnet18().eval(), torch.zeros(1, 3, 224, 224))).depth
-        18
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> shape = read_shape(net)
+        >>> shape.depth, shape.rescalings, shape.params
+        (2, 3, 13)
 
     Reference: gonon2024thesis.
     """

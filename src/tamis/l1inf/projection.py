@@ -237,6 +237,8 @@ def _shrink(values: Tensor, c: float) -> tuple[Tensor, Tensor]:
     """Compute the projections of columns outside the ball, in float64, and θ of each."""
     sizes = values.abs()
     largest = sizes.amax(1)
+    # |w| − θ = t − gap with t = largest − θ. Entries that are large and nearly equal would cancel most of their digits
+    # in |w| − θ; their gaps are small and exact, and t is no larger than c.
     gaps = largest[:, None] - sizes
     t = _solve_t(gaps, c) if c > 0 else torch.zeros_like(largest)
     projected = values.sign() * (t[:, None] - gaps).clamp(min=0) + 0.0  # of −0, 0
