@@ -20,7 +20,7 @@ import tamis
 from tamis.artifact import Masks
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.progress import Progress
-from tamis.pruning.iterative_pruning import Round, prune_iteratively
+from tamis.pruning.iterative_pruning import Rewinding, Round, TrainingTask, prune_iteratively
 from tamis.training import (
     CHECKPOINT,
     Settings,
@@ -68,8 +68,10 @@ def small_mlp() -> nn.Module:
 
 
 def pruned(directory: Path, model: nn.Module | None = None, **options: Any) -> tuple[Round, ...]:
-    common = {"data": DATA, "settings": SETTINGS, "rounds": ROUNDS, "amount": AMOUNT, "rewind": REWIND, "test": TEST}
-    return prune_iteratively(model or small_cnn(), directory=directory, **{**common, "progress": False, **options})
+    given = {"rounds": ROUNDS, "amount": AMOUNT, "rewind": REWIND, **options}
+    task = TrainingTask(given.pop("data", DATA), given.pop("settings", SETTINGS), given.pop("test", TEST))
+    progress = given.pop("progress", False)
+    return prune_iteratively(model or small_cnn(), task, Rewinding(**given), directory, progress=progress)
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,12 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.training import models
+from tamis.training.models.cifar_resnet import CifarResNet
 
 NETWORKS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "mlp": (lambda: models.mlp((12, 10, 8, 4), batch_norm=True), (12,)),
     "cnn1d": (models.cnn1d, (1, 32)),
-    "resnet": (models.resnet20, (3, 8, 8)),
+    "resnet": (lambda: CifarResNet(8, num_classes=10), (3, 8, 8)),  # the blocks of resnet20, one of each width
     "densenet": (lambda: models.densenet_small(growth=4, depth=2), (3, 8, 8)),
     "inception": (lambda: models.inception_small(width=4), (3, 8, 8)),
     "mobilenet": (models.mobilenet_small, (3, 8, 8)),

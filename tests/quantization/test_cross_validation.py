@@ -13,11 +13,12 @@ from torch import Tensor, nn
 import tamis
 from tamis.artifact import Compressed
 from tamis.quantization.alphabet import equispaced
-from tamis.quantization.quantize import FRACTIONS_OF_RADIUS, MULTIPLES
+from tamis.quantization.plan import FRACTIONS_OF_RADIUS, MULTIPLES
 
 CANDIDATES = (1.0, 1.5, 2.0, 3.0, 4.5)
 
 
+@cache
 def small_layer(seed: int = 0) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(seed)
     draw = torch.Generator().manual_seed(seed)

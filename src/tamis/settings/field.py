@@ -39,6 +39,17 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def include_setting(do: str) -> Any:
+    """Declare the field `include`, which every method that goes through layers has; `do` is what it does to them."""
+    text = f"{do} only these parameters or modules: names or patterns, as layer1 or *.conv1.*."
+    return setting(text, None, typed=list, metavar="PATTERN")
+
+
+def exclude_setting(left: str = "as they are") -> Any:
+    """Declare the field `exclude`, which goes with `include`; `left` says how the method leaves what it is told to."""
+    return setting(f"Leave these parameters or modules {left}.", None, typed=list, metavar="PATTERN")
+
+
 def help_of(settings: type, name: str) -> str:
     """Return the help of one setting."""
     return str(_field(settings, name).metadata["help"])

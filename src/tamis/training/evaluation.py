@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from tamis.training.arguments import check_batch
+from tamis.settings import check_batch
 from tamis.training.data import Data
 from tamis.training.distributed import device_of
 

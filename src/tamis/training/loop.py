@@ -21,7 +21,7 @@ from tamis.artifact import Masks
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.graph import SeenSamples, remember
 from tamis.progress import Listener, reporting
-from tamis.training.arguments import as_plain_int, as_plain_ints, is_int, require
+from tamis.settings import as_plain_int, as_plain_ints, is_int, require
 from tamis.training.augmentation import crop_and_flip
 from tamis.training.checkpoint import RunDirectory
 from tamis.training.constraint import Constraint
