@@ -63,8 +63,11 @@ def repair(
         than it was. The last step of its `recipe` has the error of each layer.
 
     Example:
-        >>> small = tamis.prune(net, 0.7, by="magnitude")
-        >>> small = tamis.repair(net, small, "cifar10:train[:5000]")
+        >>> net, inputs = tamis.trace(torch.nn.Linear(6, 4), torch.zeros(1, 6)), torch.randn(50, 6)
+        >>> small = tamis.prune(net, 0.5, by="magnitude")
+        >>> fitted = tamis.repair(net, small, inputs, progress=False)  # or "cifar10:train[:5000]", a DataLoader, …
+        >>> bool((fitted.network(inputs) - net(inputs)).norm() < (small.network(inputs) - net(inputs)).norm())
+        True
     """
     settings = Repair(damping, bias_correction, lasting(include), lasting(exclude))
     settings = replace(settings, damping=float(damping))  # numpy's numbers are accepted, but a recipe cannot hold them

@@ -11,10 +11,10 @@ from tamis.graph import matches
 Amount = float | int | Mapping[str, float | int]
 
 
-def plain(amount: Amount) -> Amount:
+def as_plain_amount(amount: Amount) -> Amount:
     """Return the same amount in Python's own numbers: numpy's are accepted, but a recipe cannot hold them."""
     if isinstance(amount, Mapping):
-        return {name: plain(each) for name, each in amount.items()}  # type: ignore[misc]
+        return {name: as_plain_amount(each) for name, each in amount.items()}  # type: ignore[misc]
     if isinstance(amount, bool) or not isinstance(amount, Real):
         raise InvalidInput(f"the amount to prune must be a fraction (float) or a count (int), got {amount!r}")
     return int(amount) if isinstance(amount, Integral) else float(amount)

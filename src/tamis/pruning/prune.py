@@ -23,7 +23,7 @@ from tamis.layerwise import (
     transform_layers,
 )
 from tamis.progress import Listener
-from tamis.pruning.amount import Amount, count_of, counts_by_layer, plain
+from tamis.pruning.amount import Amount, as_plain_amount, count_of, counts_by_layer
 from tamis.pruning.criterion import OBS, Criterion, criterion_name, criterion_of
 from tamis.pruning.obs import BrainSurgeon
 from tamis.pruning.prunable_weights import candidates
@@ -62,9 +62,10 @@ def prune(
         example: an input, if `net` is a module.
 
     Example:
-        >>> small = tamis.prune(net, amount=0.8, by="phi", scope="global")
-        >>> small.masks.sparsity, small.nbytes
-        >>> small.save("small.tamis")
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+        >>> small = tamis.prune(model, amount=0.8, by="phi", scope="global", example=torch.zeros(1, 8))
+        >>> small.masks.pruned, small.masks.total
+        (48, 60)
 
     Reference: gonon2024thesis, hassibi1993obs.
     """
@@ -74,7 +75,7 @@ def prune(
         amount, by, scope, lasting(include), lasting(exclude), biases, seed=seed, halve_final=halve_final
     )
     check_budget(activation_budget)
-    settings = replace(settings, amount=plain(amount), seed=int(seed))
+    settings = replace(settings, amount=as_plain_amount(amount), seed=int(seed))
     before = compressed_of(net, example, "prune")
     before.network.check_finite()
     kept = choose_masks(before, settings)

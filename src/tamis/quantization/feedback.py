@@ -30,13 +30,13 @@ class Recursion:
     target: Tensor
     coupling: Tensor | None
 
-    def repeated(self, times: int) -> Recursion:
+    def repeat_neurons(self, times: int) -> Recursion:
         """Repeat every neuron so many times, to try several scales at once."""
         start, target = (value.repeat(1, times, 1) for value in (self.start, self.target))
         return Recursion(start, target, self.coupling)
 
 
-def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: Team | None = None) -> Tensor:
+def choose_levels(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: Team | None = None) -> Tensor:
     """Run the recursion, and return the indices of the levels that it chooses, (problems, neurons, features).
 
     Args:
@@ -74,5 +74,5 @@ def _chosen_together(recursion: Recursion, grid: Grid, keep: Tensor | None, team
     own = Recursion(part(recursion.start), part(recursion.target), recursion.coupling)
     # Neurons do not depend on each other: each process fills its own, the others stay 0, and an integer sum joins them.
     indices = torch.zeros(recursion.start.shape, dtype=torch.int32, device=recursion.start.device)
-    part(indices).copy_(chosen(own, Grid(part(grid.scales), grid.levels), None if keep is None else part(keep)))
+    part(indices).copy_(choose_levels(own, Grid(part(grid.scales), grid.levels), None if keep is None else part(keep)))
     return team.summed(indices)

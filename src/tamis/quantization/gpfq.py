@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tamis.kernels import BLOCK
 from tamis.layerwise import Gram, lower_product, split_panels, symmetric_product
-from tamis.quantization.feedback import Grid, Recursion, chosen
+from tamis.quantization.feedback import Grid, Recursion, choose_levels
 
 
 def gpfq(weights: Tensor, gram: Gram) -> Recursion:
@@ -73,12 +73,14 @@ def gpfq_of_rows(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -
         grid: the levels of each neuron.
 
     Example:
-        >>> grid = Grid(2 * weight.abs().median(1).values[None], torch.tensor([-1.0, 0.0, 1.0]))
-        >>> indices = gpfq_of_rows(weight[None].double(), inputs[None], inputs[None], grid)
+        >>> weights, inputs = torch.randn(1, 3, 5).double(), torch.randn(1, 20, 5).double()
+        >>> grid = Grid(2 * weights.abs().median(2).values, torch.tensor([-1.0, 0.0, 1.0]).double())
+        >>> gpfq_of_rows(weights, inputs, inputs, grid).shape
+        torch.Size([1, 3, 5])
     """
     if along_data_is_cheaper(small.shape[1], small.shape[2], weights.shape[1], candidates=1):
         return gpfq_along_data(weights, original, small, grid)
-    return chosen(_recursion_of_rows(weights, original, small), grid)
+    return choose_levels(_recursion_of_rows(weights, original, small), grid)
 
 
 def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
@@ -101,7 +103,7 @@ def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid
         norms = moved.square().sum(1, dtype=torch.float64)[:, None, :]
         carried = (moved.mT @ state).double().mT  # ⟨Ỹ_t, u⟩ of the blocks before
         start = recursion.start + torch.where(norms > 0, carried / norms.where(norms > 0, 1.0), 0.0)
-        indices.append(chosen(replace(recursion, start=start), grid))
+        indices.append(choose_levels(replace(recursion, start=start), grid))
         q = Grid(grid.scales[:, :, None], grid.levels).values(indices[-1])
         # u follows w_t Y_t − q_t Ỹ_t; without drift the two products are one.
         if original is small:

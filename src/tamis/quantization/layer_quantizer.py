@@ -21,7 +21,7 @@ from tamis.layerwise import (
     correct_bias,
 )
 from tamis.quantization.along_data import RowsProblem, quantize_along_data
-from tamis.quantization.feedback import Grid, Recursion, chosen
+from tamis.quantization.feedback import Grid, Recursion, choose_levels
 from tamis.quantization.gpfq import along_data_is_cheaper
 from tamis.quantization.objective import Objective
 from tamis.quantization.plan import Plan
@@ -160,10 +160,10 @@ class _Choice:
     def _errors(self, recursion: Recursion, scales: Tensor) -> Tensor:
         """Compute the errors on held-out data: (candidates, units)."""
         problem, scales, times = self.problem, self._round_scales(scales), len(scales)
-        indices = self._choose(recursion.repeated(times), scales)
+        indices = self._choose(recursion.repeat_neurons(times), scales)
         # Fitted on the data that the indices were chosen from: held-out data judges, and must have no say before.
-        scales = self._fit_scales(indices, scales, problem.objective(problem.chosen_from).repeated(times))
-        objective = problem.objective(problem.held_out).repeated(times)
+        scales = self._fit_scales(indices, scales, problem.objective(problem.chosen_from).repeat_neurons(times))
+        objective = problem.objective(problem.held_out).repeat_neurons(times)
         return self._totals(objective.error(self._values(indices, scales)), times)
 
     def _fit_scales(self, indices: Tensor, scales: Tensor, objective: Objective) -> Tensor:
@@ -178,7 +178,7 @@ class _Choice:
 
     def _choose(self, recursion: Recursion, scales: Tensor) -> Tensor:
         keep = None if self.problem.keep is None else self.problem.keep.repeat(1, len(scales), 1)
-        return chosen(recursion, Grid(self._spread(scales), self.levels), keep, self.quantizer.team)
+        return choose_levels(recursion, Grid(self._spread(scales), self.levels), keep, self.quantizer.team)
 
     def _values(self, indices: Tensor, scales: Tensor) -> Tensor:
         values = Grid(self._spread(scales)[:, :, None], self.levels).values(indices)

@@ -81,9 +81,10 @@ def quantize(
         `recipe` has, for each layer, the relative error ‖Yw − Ỹq‖/‖Yw‖ and the share of zeros.
 
     Example:
-        >>> small = tamis.quantize(net, "cifar10:train[:5000]", levels=3)
-        >>> print(small.summary())
-        >>> small.save("small.tamis")
+        >>> net, inputs = tamis.trace(torch.nn.Linear(6, 4), torch.zeros(1, 6)), torch.randn(50, 6)
+        >>> small = tamis.quantize(net, inputs, levels=3, progress=False)  # or "cifar10:train[:5000]", a DataLoader, …
+        >>> small.codes["weight"].levels
+        tensor([-1.,  0.,  1.])
 
     Reference: lybrand2021gpfq, frantar2023optq.
     """

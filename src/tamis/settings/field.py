@@ -31,9 +31,11 @@ def setting(
         choices: the names that it may be.
 
     Example:
-        >>> @dataclass(frozen=True)
+        >>> @dataclasses.dataclass(frozen=True)
         ... class Rounding:
         ...     digits: int = setting("How many digits stay.", 3, typed=int, metavar="N")
+        >>> Rounding().digits, help_of(Rounding, "digits")
+        (3, 'How many digits stay.')
     """
     metadata = {"help": help, "typed": typed, "metavar": metavar or "|".join(choices) or None, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
@@ -74,11 +76,20 @@ def documents(settings: type) -> Callable[[Documented], Documented]:
     """Put the help of every setting into the docstring of a call, in place of its line `<settings>`.
 
     Example:
-        >>> @documents(Pruning)
-        ... def prune(net, amount, by="phi"): ...
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Rounding:
+        ...     digits: int = setting("How many digits stay.", 3)
+        >>> @documents(Rounding)
+        ... def shorten(number, digits=3):
+        ...     '''Shorten a number.
+        ...
+        ...     <settings>
+        ...     '''
+        >>> print(shorten.__doc__.splitlines()[2].strip())
+        digits: How many digits stay.
     """
 
-    def documented(call: Documented) -> Documented:
+    def put_help_in(call: Documented) -> Documented:
         lines = (call.__doc__ or "").splitlines()
         place = next(number for number, line in enumerate(lines) if line.strip() == PLACE)
         indent = lines[place].partition(PLACE)[0]
@@ -86,7 +97,7 @@ def documents(settings: type) -> Callable[[Documented], Documented]:
         call.__doc__ = "\n".join([*lines[:place], *entries, *lines[place + 1 :]])
         return call
 
-    return documented
+    return put_help_in
 
 
 def _entry(field: dataclasses.Field[Any], indent: str) -> str:

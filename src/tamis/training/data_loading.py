@@ -62,8 +62,10 @@ def load_data(spec: str, labelled: bool = True) -> Data:
         InvalidInput: the spec or the file is malformed.
 
     Example:
-        >>> data = load_data("cifar10:test[:1000]")
-        >>> inputs, labels = data.batch(torch.arange(128))
+        >>> data = load_data("digits:test[:100]")  # or "cifar10:test", "images.npz", a folder
+        >>> inputs, labels = data.batch(torch.arange(32))
+        >>> tuple(inputs.shape), tuple(labels.shape)
+        ((32, 1, 8, 8), (32,))
     """
     named = parse_spec(spec)
     stored, statistics = _read_source(named, labelled)
@@ -90,7 +92,7 @@ def as_data(source: Any, called: str) -> Data:
         called: what to call it, where it has no name.
 
     Example:
-        >>> as_data((inputs, labels), "mine").has_labels
+        >>> as_data((torch.rand(5, 3), torch.arange(5)), "mine").has_labels
         True
     """
     if isinstance(source, Data):

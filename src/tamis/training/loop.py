@@ -115,9 +115,11 @@ def train(
         progress: True, False, or a function of a `Progress` (see `tamis.progress`), called after each epoch.
 
     Example:
-        >>> dense = train(model, data, settings, directory="runs/dense", keep=(5,))
-        >>> model.load_state_dict(load_epoch_weights("runs/dense", 5))
-        >>> sparse = train(model, data, settings, masks=masks, first_epoch=5)  # rewound and retrained
+        >>> from tamis.training import load_data
+        >>> model, data = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), load_data("digits[:60]")
+        >>> trained = train(model, data, Settings(epochs=3, batch=30), first_epoch=1, progress=False)  # rewound
+        >>> [epoch.epoch for epoch in trained.history]
+        [2, 3]
     """
     first_epoch, keep = as_plain_int(first_epoch), as_plain_ints(keep)
     _check_arguments(model, settings, directory, first_epoch, keep)
