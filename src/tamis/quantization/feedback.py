@@ -49,6 +49,7 @@ def choose_levels(recursion: Recursion, grid: Grid, keep: Tensor | None = None, 
         return _chosen_together(recursion, grid, keep, team)
     if recursion.coupling is None:
         nearest = Grid(grid.scales[:, :, None], grid.levels).indices(recursion.start)
+        # Index 0 for what is pruned, by multiplication with False.
         return nearest if keep is None else nearest * keep
     coupling = recursion.coupling
     start, target = recursion.start.mT, recursion.target.mT  # features first: a step is a row

@@ -127,12 +127,14 @@ class _Choice:
     def find_best_scales(self) -> Tensor:
         """Compute the radius of each unit times the multiple that does best on held-out data."""
         problem, plan = self.problem, self.quantizer.plan
+        # NaN says that a weight is pruned: it has no part in the median or the largest magnitude.
         weights = problem.start if problem.keep is None else problem.start.where(problem.keep, torch.nan)
         weights = problem.natural(weights)[:, :, : self.units.layout.features]  # the bias has no say
         radii = plan.alphabet.radii(self.units.weights(weights))
         multiples = radii.new_tensor(plan.multiples)
         if len(multiples) == 1:
             return self._round_scales(radii * multiples)
+        # All candidates at once are fastest, but every one of them takes a copy of the layer's weights.
         at_once = max(1, MOST_TRIED // max(weights.numel(), 1))
         # The recursion does not depend on the scales: it is set up once, and candidates stand side by side as neurons.
         recursion = plan.method.recursion(*problem.recursion_start(problem.chosen_from))

@@ -36,6 +36,7 @@ def optq(weights: Tensor, gram: Gram) -> Recursion:
     factor = lower_factor(damped)
     # Solving for the correction alone, E w, leaves weights without drift exactly as they were.
     corrected = weights + _solve(factor, gram.drift @ weights.mT).mT
+    # Rows over their diagonals: L_tj / L_tt is how much of the error of weight j weight t can still take up.
     coupling = factor / factor.diagonal(dim1=1, dim2=2)[:, :, None]
     return Recursion(corrected, corrected, coupling)
 
@@ -49,6 +50,7 @@ def lower_factor(matrix: Tensor) -> Tensor:
 
 def _solve(factor: Tensor, right: Tensor) -> Tensor:
     """Solve LᵀL x = b for the right-hand sides b."""
+    # From the outside in: Lᵀ, upper triangular, first.
     return torch.linalg.solve_triangular(
         factor, torch.linalg.solve_triangular(factor.mT, right, upper=True), upper=False
     )

@@ -99,6 +99,7 @@ class Problem:
             names = (layer.weight, *([layer.bias] if layer.bias else []))
             keep = matrix({name: torch.ones_like(original[name], dtype=torch.bool) for name in names} | dict(masks))
             start = fit_weights(weights, matrix(values.present).double(), keep, everything, offset=offset)
+        # A single batch leaves nothing to hold out: the candidates are then compared on what they were chosen from.
         held_out = seen(sums.chosen_from if sums.held_out is None else sums.held_out)
         natural = torch.arange(weights.shape[2], device=weights.device).expand(len(weights), -1)
         whole = cls(weights, start, keep, seen(sums.chosen_from), held_out, everything, natural, offset)
@@ -144,4 +145,6 @@ def largest_first(norms: Tensor) -> Tensor:
     Norms that agree to five digits count as equal, and keep their order: those of a transposed convolution's window do,
     but for rounding, and the order should not depend on how the data was cut into batches.
     """
+    # Rounded logarithms: steps of 2^(1/2¹⁶) are a relative difference of 10⁻⁵. A norm of zero is −∞, and comes last;
+    # below zero a norm is only by rounding.
     return norms.clamp_min(0).log2().mul(2**16).round().argsort(dim=-1, descending=True, stable=True)

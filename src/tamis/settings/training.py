@@ -76,6 +76,7 @@ class Training:
     )
 
     def __post_init__(self) -> None:
+        # First: the checks below tell an int from a float, and numpy's are neither.
         self._convert_to_plain_values()
         require("epochs", self.epochs, "a whole number ≥ 1", is_int(self.epochs, least=1))
         check_batch(self.batch)
@@ -88,6 +89,7 @@ class Training:
         require("schedule", self.schedule, " or ".join(SCHEDULES), self.schedule in SCHEDULES)
         wanted = "a sequence of epochs, such as (30, 60)"
         require("milestones", self.milestones, wanted, isinstance(self.milestones, tuple))
+        # Each condition has a sentence of its own, and the next is reached only if those before it hold.
         inside = all(is_int(milestone, least=1) and milestone < self.epochs for milestone in self.milestones)
         rising = inside and list(self.milestones) == sorted(set(self.milestones))
         wanted = f"different epochs in rising order, from 1 to {self.epochs - 1}"

@@ -171,6 +171,7 @@ class TrainingRun:
         self.model = _set_layout(copy.deepcopy(model).to(team.device), self.layout)
         self.autocast = torch.autocast(team.device.type, torch.bfloat16, enabled=settings.amp and on_cuda)
         self._check_fits()
+        # After the copy and the move: an optimizer holds the parameters themselves, and those of the caller are others.
         optimizer = _optimizer(self.model, settings)
         self.optimizer = optimizer if constraint is None else constraint.wrap(optimizer, self.model)
         self.parallel = team.wrap(self.model)  # after the optimizer: DDP hooks into the parameters that it steps
@@ -203,6 +204,7 @@ class TrainingRun:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             totals += self._step(batch, noise)
+        # Each process has normalised its own part of every batch: the running means of the first are those of all.
         team.broadcast_buffers(self.model)
         loss, accuracy = (team.summed(totals) / len(self.data)).tolist()
         rate = learning_rate_at(settings, epoch - 1)
@@ -217,6 +219,7 @@ class TrainingRun:
             inputs = crop_and_flip(inputs, noise)
         with self.autocast:
             scores = self.parallel(inputs.contiguous(memory_format=self.layout))
+            # A process without a share of the batch computes on a sample that counts 0: DDP waits for every process.
             loss = counts * F.cross_entropy(scores, labels, reduction="sum")
         self.optimizer.zero_grad()
         # DDP averages over processes, whose shares may differ: this way the average is the mean over the whole batch.

@@ -23,6 +23,7 @@ def learning_rate_at(settings: Settings, epoch: float) -> float:
     """
     require("epoch", epoch, f"from 0 to {settings.epochs}", 0 <= epoch <= settings.epochs)
     warmup = settings.warmup_epochs
+    # Strictly below: with no warmup there is nothing to divide by, and at its end both formulas give η.
     if epoch < warmup:
         return settings.learning_rate * epoch / warmup
     if settings.schedule == "cosine":
