@@ -14,7 +14,7 @@ def _make_group() -> Group:
     group = settings_group(Training)
     # Milestones are typed as one text, and an empty one is none.
     annotation = group.parameters["milestones"].annotation
-    optional = Annotated[str | None, *annotation.__metadata__]  # type: ignore[name-defined]
+    optional = Annotated[str | None, *annotation.__metadata__]
     milestones = group.parameters["milestones"].replace(default=None, annotation=optional)
 
     def collect(**options: Any) -> dict[str, Any]:

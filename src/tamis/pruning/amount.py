@@ -41,11 +41,11 @@ def counts_by_layer(amount: Amount, sizes: Mapping[str, int], halved: str | None
         }
     if halved is not None:
         raise InvalidInput("halve_final and an amount for each layer exclude each other: halve it in the dict")
-    given = _given_to_each(amount, sizes)
+    given = _assign_amounts(amount, sizes)
     return {name: count_of(given.get(name, 0), size, f"'{name}'") for name, size in sizes.items()}
 
 
-def _given_to_each(amount: Mapping[str, float | int], names: Mapping[str, int]) -> dict[str, float | int]:
+def _assign_amounts(amount: Mapping[str, float | int], names: Mapping[str, int]) -> dict[str, float | int]:
     """Return amounts by parameter, from amounts by name, which go first, and by pattern."""
     chosen = {name: name for name in amount if name in names}
     for pattern in amount:

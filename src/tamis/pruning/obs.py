@@ -71,6 +71,7 @@ def _remove_weights(original: Tensor, present: Tensor, keep: Tensor, gram: Gram,
     total, before = keep.numel(), int(keep.sum())
     # ε and H depend on the data alone, not on the support: one system serves all rounds.
     system = NormalEquations.of(gram)
+    # Fitted before the first round, too: costs are those at the optimum of the present support, as the formula asks.
     weights, costs = fit_with_saliencies(original, present, keep, gram, system)
     for round_ in range(1, ROUNDS + 1):
         # Costs hold for the removal of one weight and are stale after many, so that rounds are geometric: late ones,

@@ -106,6 +106,7 @@ def _operate(before: Compressed, kept: Mapping[str, Tensor], settings: Pruning, 
         raise InvalidInput(f"by='obs' moves the weights it keeps, and '{coded[0]}' is quantized: quantize afterwards")
     original = before.network
     surgeon = BrainSurgeon(original.params, before.masks, {name: int((~mask).sum()) for name, mask in kept.items()})
+    # Counts come from masks that magnitudes gave: `obs` keeps the share of every layer, and chooses within it.
     only = [glob.escape(name) for name in kept]  # names, not patterns
     layers = find_layers(original, only, None, "joint", done="pruned by 'obs'")
     step = {**_describe_step(settings), "calibration": describe_calibration(run.calibration)}
@@ -140,6 +141,7 @@ def _check_calibration(by: str | Criterion, calibration: Calibration, biases: bo
 def _share_out(settings: Pruning, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:
     """Compute how many weights to prune among which parameters; `sizes` says how many weights each has left."""
     amount = settings.amount
+    # Amounts by layer settle what goes where, so that scope has no say left.
     if isinstance(amount, Mapping) or settings.scope == "layer":
         return {(name,): count for name, count in counts_by_layer(amount, sizes, halved).items()}
     if halved is not None:

@@ -46,7 +46,7 @@ def choose_levels(recursion: Recursion, grid: Grid, keep: Tensor | None = None, 
         team: the processes that share the neurons, all with the same arguments; each gets all indices.
     """
     if team is not None and team.size > 1:
-        return _chosen_together(recursion, grid, keep, team)
+        return _choose_together(recursion, grid, keep, team)
     if recursion.coupling is None:
         nearest = Grid(grid.scales[:, :, None], grid.levels).indices(recursion.start)
         # Index 0 for what is pruned, by multiplication with False.
@@ -68,7 +68,7 @@ def choose_levels(recursion: Recursion, grid: Grid, keep: Tensor | None = None, 
     return indices.mT
 
 
-def _chosen_together(recursion: Recursion, grid: Grid, keep: Tensor | None, team: Team) -> Tensor:
+def _choose_together(recursion: Recursion, grid: Grid, keep: Tensor | None, team: Team) -> Tensor:
     def part(value: Tensor) -> Tensor:
         return value.tensor_split(team.size, dim=1)[team.rank]
 

@@ -93,6 +93,7 @@ def documents(settings: type) -> Callable[[Documented], Documented]:
         lines = (call.__doc__ or "").splitlines()
         place = next(number for number, line in enumerate(lines) if line.strip() == PLACE)
         indent = lines[place].partition(PLACE)[0]
+        # Field order is the order of the keywords, which a contract test compares with the call's signature.
         entries = [_entry(field, indent) for field in dataclasses.fields(settings)]
         call.__doc__ = "\n".join([*lines[:place], *entries, *lines[place + 1 :]])
         return call

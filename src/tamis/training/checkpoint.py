@@ -105,6 +105,7 @@ class RunDirectory:
         handle = os.open(self.directory, os.O_RDONLY)  # the directory itself: a file to hold would be left in it
         try:
             free = not self.team.leads or try_lock(handle) or _is_finished(self.directory)
+            # Every process must learn of it: those that went on alone would wait for the first one forever.
             if not all(self.team.extremes(int(free))):
                 raise InvalidInput(
                     f"another training is at work in '{self.directory}': wait for it, or train in another directory"
@@ -161,7 +162,7 @@ def read_checkpoint(directory: str | Path) -> Checkpoint | None:
         return None
     try:
         return Checkpoint(**load_archive(path))
-    except OSError:
+    except OSError:  # a disk that fails says nothing about the file, and deleting it would be the wrong advice
         raise
     except Exception as error:  # torch, pickle and zipfile each have their own, and a changed byte can meet any of them
         raise CorruptArtifact(
