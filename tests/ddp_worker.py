@@ -39,12 +39,12 @@ def masks() -> Masks:
 
 
 SHAPES = {"linear1.weight": (12, 64), "linear2.weight": (10, 12)}
-ADAMW = Settings(epochs=25, batch=16, optimizer="adamw", learning_rate=0.01, weight_decay=0.1)
+ADAMW = Settings(epochs=8, batch=16, optimizer="adamw", learning_rate=0.01, weight_decay=0.1)
 WHOLE = (with_dropout_and_batch_norm, "digits:train[:61]", Settings(epochs=4, batch=16, augment=True), None)
 RUNS: dict[str, tuple[Callable[[], nn.Module], str, Settings, Masks | None]] = {
     "last batch uneven": (plain, "digits:train[:61]", Settings(epochs=3, batch=16), None),
     "last batch of one": (plain, "digits:train[:49]", replace(ADAMW, epochs=3), None),
-    "masked": (plain, "digits:train[:60]", ADAMW, masks()),  # 100 steps
+    "masked": (plain, "digits:train[:60]", ADAMW, masks()),
     "whole": WHOLE,
     "broken off": WHOLE,
 }

@@ -6,30 +6,42 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import pytest
 from typer.main import get_command
 
 import tamis
 from tamis.cli.main import app
-from tamis.cli.training_options import given_settings
 from tamis.pruning.criterion import CRITERIA, OBS
 from tamis.quantization.quantizer import METHODS
+from tamis.recipes.steps.base import Step
 from tamis.recipes.steps.registry import STEPS
 from tamis.recipes.steps.training import TrainingStep
-from tamis.settings import Pruning, Quantization, Repair
-from tamis.training import Settings
+from tamis.settings import Pruning, Quantization, Repair, Training
+from tamis.training import Settings, train
 
-# Each with the arguments of its call that say on what and where it works, and not how.
-CALLS: dict[type, tuple[Callable[..., Any], set[str]]] = {
-    Quantization: (tamis.quantize, {"net", "calibration", "pruned"}),
-    Pruning: (tamis.prune, {"net", "calibration"}),
-    Repair: (tamis.repair, {"net", "small", "calibration"}),
+
+class Faces(NamedTuple):
+    """Where the settings of a method show: a call, a command and a step of a recipe.
+
+    `others` are the arguments of the call that say on what and where it works, and not how.
+    """
+
+    call: Callable[..., Any]
+    others: set[str]
+    command: str
+    step: type[Step]
+
+
+FACES: dict[type, Faces] = {
+    Quantization: Faces(tamis.quantize, {"net", "calibration", "pruned"}, "quantize", STEPS["quantize"]),
+    Pruning: Faces(tamis.prune, {"net", "calibration"}, "prune", STEPS["prune"]),
+    Repair: Faces(tamis.repair, {"net", "small", "calibration"}, "repair", STEPS["repair"]),
+    Training: Faces(Settings, set(), "train", TrainingStep),  # `train` takes them as one object
 }
 OF_EVERY_CALL = {"directory", "activation_budget", "example", "progress"}
-COMMANDS = {Quantization: "quantize", Pruning: "prune", Repair: "repair"}
-every_method = pytest.mark.parametrize("settings", CALLS)
+every_method = pytest.mark.parametrize("settings", FACES)
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -38,7 +50,7 @@ def default_of(field: Field[Any]) -> Any:
 
 @every_method
 def test_keywords_are_the_fields(settings: type) -> None:
-    call, others = CALLS[settings]
+    call, others, *_ = FACES[settings]
     parameters = {
         name: each.default
         for name, each in inspect.signature(call).parameters.items()
@@ -50,39 +62,49 @@ def test_keywords_are_the_fields(settings: type) -> None:
 
 @every_method
 def test_the_docstring_has_the_help_of_every_field(settings: type) -> None:
-    said = " ".join((CALLS[settings][0].__doc__ or "").split())
+    said = " ".join((FACES[settings].call.__doc__ or "").split())
     assert "<settings>" not in said
     assert all(f"{field.name}: {field.metadata['help']}" in said for field in fields(settings))
 
 
 @every_method
 def test_recipe_keys_are_the_fields(settings: type) -> None:
-    keys = STEPS[COMMANDS[settings]].model_fields
+    keys = FACES[settings].step.model_fields
     assert {*keys} - {"step"} == {field.name for field in fields(settings)}
     for field in fields(settings):
         assert keys[field.name].description == field.metadata["help"]
         assert keys[field.name].is_required() == (field.default is MISSING)
-        assert keys[field.name].default in (None, field.default) or keys[field.name].is_required()
+        default = keys[field.name].default
+        assert as_tuple(default) in (None, field.default) or keys[field.name].is_required()
         if field.metadata["choices"]:
             assert set(literals(keys[field.name].annotation)) == set(field.metadata["choices"])
 
 
 @every_method
 def test_options_are_the_fields(settings: type) -> None:
-    options = {each.name: each for each in get_command(app).commands[COMMANDS[settings]].params}  # type: ignore[attr-defined]
+    options = {each.name: each for each in get_command(app).commands[FACES[settings].command].params}  # type: ignore[attr-defined]
     for field in fields(settings):
         option = options[field.name]
         assert max(option.opts, key=len) == f"--{field.name.replace('_', '-')}"
-        assert option.required == (field.default is MISSING) and (option.required or option.default == field.default)
+        assert option.required == (field.default is MISSING)
+        assert option.required or option.default == (field.default if field.default != () else None)
         first = field.metadata["help"].partition("`")[0]  # settings of the method are options there
         assert option.help.startswith(first), option.help
         assert option.metavar == field.metadata["metavar"]
 
 
-def test_training_has_the_same_settings_everywhere() -> None:
-    names = {field.name for field in fields(Settings)}
-    assert {*TrainingStep.model_fields} - {"step"} == names
-    assert {*inspect.signature(given_settings).parameters} == names
+def test_every_command_and_step_that_trains_has_the_settings_of_training() -> None:
+    names = {field.name for field in fields(Training)}
+    assert Settings is Training and inspect.signature(train).parameters["settings"].annotation == "Settings"
+    for command in ("search", "transfer", "binarize"):
+        assert names <= {each.name for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    training = [step for step in STEPS.values() if step.trains]
+    assert training and all(names <= {*step.model_fields} for step in training)
+
+
+def as_tuple(value: Any) -> Any:
+    """A recipe has lists where Python has tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def literals(annotation: Any) -> Iterator[str]:
@@ -94,7 +116,7 @@ def literals(annotation: Any) -> Iterator[str]:
 
 
 def test_names_to_choose_from_are_the_registered_ones() -> None:
-    choices = {field.name: field.metadata["choices"] for each in CALLS for field in fields(each)}
+    choices = {field.name: field.metadata["choices"] for each in FACES for field in fields(each)}
     assert set(choices["method"]) == set(METHODS) and set(choices["by"]) == {*CRITERIA, OBS}
 
 

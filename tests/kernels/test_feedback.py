@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tamis.kernels import dispatch
 from tamis.kernels.feedback import BLOCK, FeedbackBlock, Grid, choose_block
-from tamis.quantization.feedback import Recursion, chosen
+from tamis.quantization.feedback import Recursion, choose_levels
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 LEVELS = [2, 3, 4, 16, 17, 256, 300]
@@ -97,7 +97,7 @@ def test_it_is_the_recursion(
     if not coupled:
         recursion = Recursion(recursion.start, recursion.target, None)
     keep = random_mask(seed, problems, neurons, features) if masked else None
-    result = chosen(recursion, grid, keep)
+    result = choose_levels(recursion, grid, keep)
     assert result.dtype is torch.int32
     assert result.tolist() == by_hand(recursion, grid, keep).tolist()
 
@@ -109,8 +109,8 @@ def test_pruned_weights_are_heard_of_in_later_blocks(seed: int, features: int) -
     recursion, grid = random_problem(seed, 1, features, 3, 3, torch.float32)
     keep = random_mask(seed, 1, 3, features)
     keep[0, 0] = False
-    assert chosen(recursion, grid, keep).tolist() == by_hand(recursion, grid, keep).tolist()
-    assert torch.equal(chosen(recursion, grid, torch.ones_like(keep)), chosen(recursion, grid))
+    assert choose_levels(recursion, grid, keep).tolist() == by_hand(recursion, grid, keep).tolist()
+    assert torch.equal(choose_levels(recursion, grid, torch.ones_like(keep)), choose_levels(recursion, grid))
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ def test_a_team_chooses_what_one_process_does(
     keep = random_mask(seed, problems, neurons, features) if masked else None
     together = torch.zeros(problems, neurons, features, dtype=torch.int32)
     for rank in range(size):
-        together = chosen(recursion, grid, keep, FakeTeam(size, rank, together))
+        together = choose_levels(recursion, grid, keep, FakeTeam(size, rank, together))
     assert together.dtype is torch.int32
-    assert torch.equal(together, chosen(recursion, grid, keep))
-    assert torch.equal(together, chosen(recursion, grid, keep, FakeTeam(1, 0, together)))
+    assert torch.equal(together, choose_levels(recursion, grid, keep))
+    assert torch.equal(together, choose_levels(recursion, grid, keep, FakeTeam(1, 0, together)))
 
 
 @settings(hidden_or_not, max_examples=25)
@@ -161,10 +161,10 @@ def test_kernel_and_stand_in_agree(
     problems = min(problems, 1 + 100_000 // (features * (neurons + features)))
     recursion, grid = random_problem(seed, problems, features, neurons, levels, dtype)
     keep = random_mask(seed, problems, neurons, features) if masked else None
-    native = chosen(recursion, grid, keep)
+    native = choose_levels(recursion, grid, keep)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "tamis._native", None)
-        assert torch.equal(native, chosen(recursion, grid, keep))
+        assert torch.equal(native, choose_levels(recursion, grid, keep))
 
 
 @pytest.mark.usefixtures("form")
@@ -179,7 +179,7 @@ def test_without_coupling_every_tie_and_every_oddity_ends_alike(dtype: torch.dty
     start = row.expand(2, 3, -1).clone()
     start[1] += normal(torch.Generator().manual_seed(0), *start[1].shape)
     grid = Grid(torch.tensor([2.0, 0.5, 0.7]).to(dtype).expand(2, 3), grid.levels)
-    uncoupled = chosen(Recursion(start, start, None), grid)
+    uncoupled = choose_levels(Recursion(start, start, None), grid)
     assert uncoupled[0, 0, : levels - 1].tolist() == list(range(levels - 1))
     # A product with an infinite error is not a number even where the coupling is zero: feature by feature, therefore.
     indices, errors = torch.empty(1, 1, 3, dtype=torch.int32), torch.empty(1, 1, 3, dtype=torch.float64)
@@ -225,10 +225,10 @@ def test_nothing_it_is_given_changes(neurons: int) -> None:
     keep = random_mask(0, 4, neurons, 70)
     given = (same.target, same.coupling, grid.scales, grid.levels, keep)
     before = [value.clone() for value in given]
-    first = chosen(same, grid, keep)
+    first = choose_levels(same, grid, keep)
     assert all(map(torch.equal, before, given))
     apart = Recursion(same.target.clone(), same.target.clone(), same.coupling)
-    assert torch.equal(first, chosen(apart, grid, keep))
+    assert torch.equal(first, choose_levels(apart, grid, keep))
 
 
 @pytest.mark.usefixtures("form")
@@ -242,13 +242,15 @@ def test_how_tensors_lie_in_memory_does_not_matter() -> None:
         return torch.stack([value, value], -1)[..., 0]
 
     keep = random_mask(1, 3, 37, 2 * BLOCK + 5)
-    expected, pruned = chosen(recursion, grid), chosen(recursion, grid, keep)
+    expected, pruned = choose_levels(recursion, grid), choose_levels(recursion, grid, keep)
     for moved in (turned, spread):
         same = Recursion(*(moved(value) for value in (recursion.start, recursion.target, recursion.coupling)))
         same_grid = Grid(moved(grid.scales), spread(grid.levels))
-        assert torch.equal(chosen(same, same_grid), expected)
-        assert torch.equal(chosen(same, same_grid, moved(keep)), pruned)
-    assert torch.equal(chosen(recursion.repeated(2), Grid(grid.scales.repeat(1, 2), grid.levels))[:, 37:], expected)
+        assert torch.equal(choose_levels(same, same_grid), expected)
+        assert torch.equal(choose_levels(same, same_grid, moved(keep)), pruned)
+    assert torch.equal(
+        choose_levels(recursion.repeat_neurons(2), Grid(grid.scales.repeat(1, 2), grid.levels))[:, 37:], expected
+    )
 
 
 @pytest.mark.usefixtures("form")
@@ -260,8 +262,8 @@ def test_nothing_to_round(shape: tuple[int, int, int]) -> None:
         value[..., :features] for value in (recursion.start, recursion.target, recursion.coupling)
     )
     nothing = Recursion(start, target, coupling[:, :features])
-    assert chosen(nothing, grid).shape == shape
-    assert chosen(nothing, grid, torch.ones(shape, dtype=torch.bool)).shape == shape
+    assert choose_levels(nothing, grid).shape == shape
+    assert choose_levels(nothing, grid, torch.ones(shape, dtype=torch.bool)).shape == shape
 
 
 @pytest.mark.parametrize("neurons", [1, 7, 8, 31, 33, 100])
@@ -273,7 +275,7 @@ def test_the_kernel_leaves_the_memory_around_its_results_alone(neurons: int) -> 
     inside = (slice(None), slice(1, 10), slice(10, 10 + neurons))
     block = FeedbackBlock(recursion.start.mT, recursion.target.mT, recursion.coupling)
     choose_block(block, grid, indices[inside], errors[inside])
-    assert torch.equal(indices[inside].mT, chosen(recursion, grid))
+    assert torch.equal(indices[inside].mT, choose_levels(recursion, grid))
     indices[inside], errors[inside] = 77, 77.0
     assert (indices == 77).all() and (errors == 77).all()
 

@@ -20,6 +20,7 @@ from tamis.graph import Network, Node
 from tamis.layerwise.layer_matrices import ConvolutionLayout, DenseLayout, TransposedConvolutionLayout
 from tamis.layerwise.layers import Layer, Shift, find_layers
 from tamis.training.models import MODELS, example_input
+from tamis.training.models.cifar_resnet import CifarResNet
 
 SMALL = (
     "mlp",
@@ -37,7 +38,8 @@ slow_tracing = settings(max_examples=3, deadline=None, suppress_health_check=lis
 
 @cache
 def traced(name: str) -> tuple[nn.Module, Network]:
-    model, example = MODELS[name](), example_input(name)
+    # Of resnet20, one block of each width instead of three.
+    model, example = CifarResNet(8, 10) if name == "resnet20" else MODELS[name](), example_input(name)
     return model, tamis.trace(model, example[0] if name == "gcn" else example)
 
 
@@ -202,10 +204,11 @@ class Tied(nn.Module):
 
 
 def test_tied_weights_are_chosen_where_data_meets_them_first() -> None:
-    first, last = found(Tied(), torch.zeros(1, 4))
+    net = tamis.trace(Tied(), torch.zeros(1, 4))
+    first, last = layers_of(net)
     assert first.weight == "first.weight" and first.node.module == "first" and last.weight == "last.weight"
     assert first.bias == "first.bias" and first.shift is None  # which others read, too
-    (alone,) = found(Tied(), torch.zeros(1, 4), include="second")
+    (alone,) = layers_of(net, include="second")
     assert alone.weight == "first.weight"
 
 
@@ -222,10 +225,11 @@ def test_a_tied_embedding_is_refused() -> None:
             return self.out(F.relu(self.inner(self.words(x))))
 
     example = torch.zeros(2, 3, dtype=torch.int64)
+    net = tamis.trace(Words(), example)
     with pytest.raises(InvalidInput, match=r"'words.weight' cannot be tested: 'aten.embedding.default' at words reads"):
-        found(Words(), example)
-    assert [layer.weight for layer in found(Words(), example, exclude="words.weight")] == ["inner.weight"]
-    assert [layer.weight for layer in found(Words(), example, exclude="out")] == ["inner.weight"]
+        layers_of(net)
+    assert [layer.weight for layer in layers_of(net, exclude="words.weight")] == ["inner.weight"]
+    assert [layer.weight for layer in layers_of(net, exclude="out")] == ["inner.weight"]
 
 
 def test_a_weight_that_something_was_computed_from_before_is_refused() -> None:
@@ -239,10 +243,11 @@ def test_a_weight_that_something_was_computed_from_before_is_refused() -> None:
 
 def test_weights_under_a_parametrization_are_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)))
+    net = tamis.trace(model, torch.zeros(1, 4))
     name = r"'2\.parametrizations\.weight\.original[01]'"
     with pytest.raises(InvalidInput, match=rf"{name} cannot be tested: the weight at 2.* is computed from it; bake .*"):
-        found(model, torch.zeros(1, 4))
-    (layer,) = found(model, torch.zeros(1, 4), exclude="2")
+        layers_of(net)
+    (layer,) = layers_of(net, exclude="2")
     assert layer.weight == "0.weight"
 
 

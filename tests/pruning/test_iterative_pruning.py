@@ -20,7 +20,7 @@ import tamis
 from tamis.artifact import Masks
 from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.progress import Progress
-from tamis.pruning.iterative_pruning import Round, prune_iteratively
+from tamis.pruning.iterative_pruning import Rewinding, Round, TrainingTask, prune_iteratively
 from tamis.training import (
     CHECKPOINT,
     Settings,
@@ -42,7 +42,7 @@ WEIGHTS = ("classifier.weight", "first.0.weight", "second.0.weight", "skipped.0.
 FINAL = "classifier.weight"
 SECONDS = 120  # after which something hangs
 
-LONG = replace(SETTINGS, epochs=10)
+LONG = replace(SETTINGS, epochs=4)
 # From round 1 on it lingers after each epoch: a slow machine, too, notices that a round is under way, and kills it.
 LONG_RUN = """
 import sys, time
@@ -68,8 +68,10 @@ def small_mlp() -> nn.Module:
 
 
 def pruned(directory: Path, model: nn.Module | None = None, **options: Any) -> tuple[Round, ...]:
-    common = {"data": DATA, "settings": SETTINGS, "rounds": ROUNDS, "amount": AMOUNT, "rewind": REWIND, "test": TEST}
-    return prune_iteratively(model or small_cnn(), directory=directory, **{**common, "progress": False, **options})
+    given = {"rounds": ROUNDS, "amount": AMOUNT, "rewind": REWIND, **options}
+    task = TrainingTask(given.pop("data", DATA), given.pop("settings", SETTINGS), given.pop("test", TEST))
+    progress = given.pop("progress", False)
+    return prune_iteratively(model or small_cnn(), task, Rewinding(**given), directory, progress=progress)
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +310,7 @@ def test_a_further_round_goes_on_from_those_that_are_there(tmp_path: Path) -> No
 def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + SECONDS
     while process.poll() is None and not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.005)
+        time.sleep(0.05)
 
 
 def test_killed_in_a_round_it_goes_on_to_the_bit(tmp_path: Path) -> None:

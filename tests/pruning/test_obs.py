@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from tamis.pruning.obs import ROUNDS
 from tamis.training import Data, Settings, evaluate, load_data, train
 from tamis.training.models import digits_cnn
 
-slow_tracing = settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+slow_tracing = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def three_layers() -> nn.Sequential:
@@ -69,7 +70,7 @@ def test_layerwise_amounts_are_exact(net: Network, x: Tensor, amount: float | in
 
 
 @given(st.integers(0, 20), st.integers(0, 15), st.integers(0, 6))
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_counts(net: Network, x: Tensor, first: int, second: int, third: int) -> None:
     counts = {"0.weight": first, "2.weight": second, "4.weight": third}
     small = surgery(net, counts, x)
@@ -160,11 +161,16 @@ def by_hand(x: Tensor, w: Tensor, count: int, damping: float = 0.01) -> tuple[Te
     return weights, keep
 
 
+@cache
+def one_layer() -> Network:
+    return tamis.trace(nn.Linear(6, 4, bias=False).double(), torch.zeros(2, 6, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("count", [1, 5, 12, 23, 24])
 def test_one_layer_by_hand(count: int) -> None:
     generator = torch.Generator().manual_seed(count)
     x = normal(generator, 30, 6) @ normal(generator, 6, 6)
-    net = tamis.trace(nn.Linear(6, 4, bias=False).double(), x)
+    net = one_layer().with_params({"weight": normal(generator, 4, 6)})
     small = surgery(net, count, x)
     weights, keep = by_hand(x, net.params["weight"], count)
     assert torch.equal(small.masks["weight"], keep)

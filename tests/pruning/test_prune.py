@@ -20,7 +20,7 @@ from tamis.pruning.random import random_scores
 
 CRITERIA: tuple[Any, ...] = ("phi", "magnitude", "random")
 SCOPES: tuple[Any, ...] = ("global", "layer")
-slow_tracing = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+slow_tracing = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def three_layers(seed: int = 0) -> nn.Sequential:
@@ -193,17 +193,17 @@ def test_phi_refuses_what_has_no_path_lifting() -> None:
 
 
 @pytest.mark.parametrize("by", CRITERIA)
-@pytest.mark.parametrize("scope", SCOPES)
-def test_nothing_that_was_passed_in_changes(by: Any, scope: Any) -> None:
+def test_nothing_that_was_passed_in_changes(by: Any) -> None:
     model, x = three_layers().train(), torch.randn(3, 4)
     model[0].weight.requires_grad_(False)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     random_state = torch.random.get_rng_state()
     net = tamis.trace(model, x)
-    small = tamis.prune(model, 0.5, by, scope, biases=True, example=x)
+    small = tamis.prune(model, 0.5, by, biases=True, example=x)
     masks = {name: mask.clone() for name, mask in small.masks.items()}
-    tamis.prune(small, 0.5, by, scope)
-    tamis.prune(net, 0.5, by, scope)
+    for scope in SCOPES:
+        tamis.prune(small, 0.5, by, scope)
+        tamis.prune(net, 0.5, by, scope)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(torch.equal(net.params[name], value) for name, value in before.items())
     assert model.training and not model[0].weight.requires_grad and model[0].weight.grad is None
@@ -237,8 +237,9 @@ def test_the_same_call_gives_the_same_masks(net: tamis.Network, by: Any, scope: 
     first, second = (tamis.prune(net, 0.6, by, scope, seed=3) for _ in range(2))
     assert equal_masks(first, second)
     assert first.recipe == second.recipe == ({"step": "prune", "by": by, "scope": scope, "amount": 0.6, "seed": 3},)
-    from_module = tamis.prune(three_layers(), 0.6, by, scope, seed=3, example=torch.zeros(1, 4))
-    assert equal_masks(first, from_module)
+    if scope == "global":  # a module is traced for either alike
+        from_module = tamis.prune(three_layers(), 0.6, by, scope, seed=3, example=torch.zeros(1, 4))
+        assert equal_masks(first, from_module)
 
 
 def test_random_pruning_follows_its_seed_alone(net: tamis.Network) -> None:
@@ -319,16 +320,17 @@ def test_magnitude_pruning_in_steps_is_magnitude_pruning(net: tamis.Network) -> 
 
 
 @slow_tracing
-@given(dags(), st.floats(0, 1), st.sampled_from(SCOPES))
-def test_magnitude_is_a_sort_of_absolute_values(dag: Dag, amount: float, scope: Any) -> None:
+@given(dags(), st.floats(0, 1))
+def test_magnitude_is_a_sort_of_absolute_values(dag: Dag, amount: float) -> None:
     net = tamis.trace(dag, dag.example())
-    small = tamis.prune(net, amount, "magnitude", scope)
-    groups = [[name] for name in small.masks] if scope == "layer" else [list(small.masks)]
-    for names in groups:
-        entries = [(abs(v), n, i) for n in names for i, v in enumerate(net.params[n].flatten().tolist())]
-        expected = {(n, i) for _, n, i in sorted(entries)[: round(amount * len(entries))]}
-        pruned = {(n, i) for n in names for i in (~small.masks[n].flatten()).nonzero().flatten().tolist()}
-        assert pruned == expected
+    for scope in SCOPES:
+        small = tamis.prune(net, amount, "magnitude", scope)
+        groups = [[name] for name in small.masks] if scope == "layer" else [list(small.masks)]
+        for names in groups:
+            entries = [(abs(v), n, i) for n in names for i, v in enumerate(net.params[n].flatten().tolist())]
+            expected = {(n, i) for _, n, i in sorted(entries)[: round(amount * len(entries))]}
+            pruned = {(n, i) for n in names for i in (~small.masks[n].flatten()).nonzero().flatten().tolist()}
+            assert pruned == expected
 
 
 def enumerated_costs(net: tamis.Network, name: str) -> Tensor:
@@ -343,20 +345,21 @@ def enumerated_costs(net: tamis.Network, name: str) -> Tensor:
 
 
 @slow_tracing
-@given(dags(most_steps=3), st.floats(0, 1), st.sampled_from(SCOPES))
-def test_phi_prunes_the_coordinates_of_smallest_cost(dag: Dag, amount: float, scope: Any) -> None:
+@given(dags(most_steps=3), st.floats(0, 1))
+def test_phi_prunes_the_coordinates_of_smallest_cost(dag: Dag, amount: float) -> None:
+    assume(sum(value.numel() for value in dag.parameters() if value.dim() > 1) <= 60)
     net = tamis.trace(dag, dag.example())
-    small = tamis.prune(net, amount, "phi", scope)
-    assume(small.masks.total <= 60)
-    costs = {name: enumerated_costs(net, name) for name in small.masks}
+    both = {scope: tamis.prune(net, amount, "phi", scope).masks for scope in SCOPES}
+    costs = {name: enumerated_costs(net, name) for name in both["global"]}
     tolerance = 1e-9 * tamis.path_norm(net)  # costs that are equal but for rounding may go in any order
-    groups = [[name] for name in costs] if scope == "layer" else [list(costs)]
-    for names in groups:
-        kept = torch.cat([small.masks[name].flatten() for name in names])
-        cost = torch.cat([costs[name].flatten() for name in names])
-        assert int((~kept).sum()) == round(amount * len(kept))
-        if kept.any() and not kept.all():
-            assert cost[~kept].max() <= cost[kept].min() + tolerance
+    for scope, masks in both.items():
+        groups = [[name] for name in costs] if scope == "layer" else [list(costs)]
+        for names in groups:
+            kept = torch.cat([masks[name].flatten() for name in names])
+            cost = torch.cat([costs[name].flatten() for name in names])
+            assert int((~kept).sum()) == round(amount * len(kept))
+            if kept.any() and not kept.all():
+                assert cost[~kept].max() <= cost[kept].min() + tolerance
 
 
 def test_phi_by_hand() -> None:
@@ -388,7 +391,7 @@ def deep(layers: int, power: int, width: int = 4) -> tamis.Network:
     return tamis.trace(model, torch.zeros(1, width, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(("layers", "power"), [(30, 40), (35, -40), (5, 900)])
+@pytest.mark.parametrize(("layers", "power"), [(6, 200), (7, -200), (5, 900)])
 def test_where_the_path_norm_overflows_the_masks_are_those_of_the_scaled_network(layers: int, power: int) -> None:
     """All costs of the one are 2^(layers · power) times those of the other."""
     net, mirror = deep(layers, power), deep(layers, 0)
@@ -401,28 +404,27 @@ def test_where_the_path_norm_overflows_the_masks_are_those_of_the_scaled_network
 # -- the bound -----------------------------------------------------------------------------------------------------
 
 
-@settings(slow_tracing, max_examples=15)
-@given(dags(), st.floats(0, 1), st.sampled_from(CRITERIA), st.sampled_from(SCOPES), st.integers(0, 2**20))
-def test_costs_bound_what_pruning_changes(dag: Dag, amount: float, by: Any, scope: Any, seed: int) -> None:
+@settings(slow_tracing, max_examples=5)
+@given(dags(), st.floats(0, 1), st.sampled_from(SCOPES), st.integers(0, 2**20))
+def test_costs_bound_what_pruning_changes(dag: Dag, amount: float, scope: Any, seed: int) -> None:
     """(3.19) and (3.18), for any set of pruned weights: and the path-metric is never above the sum of costs."""
     net = tamis.trace(dag, dag.example())
-    small = tamis.prune(net, amount, by, scope)
-    costs = tamis.path_costs(net)
-    total = sum(float(costs.values[n][~mask].sum()) for n, mask in small.masks.items()) * math.exp(costs.log_scale)
-    metric = tamis.path_metric(net, small.network)
-    rounding = 1e-9 * tamis.path_norm(net)
-    assert metric <= total + rounding
+    costs, rounding = tamis.path_costs(net), 1e-9 * tamis.path_norm(net)
     x = dag.example(8, seed) * torch.logspace(-2, 2, 8, dtype=torch.float64).view(-1, 1, 1, 1)
-    change = (net(x) - small.network(x)).abs().sum(1)
-    reach = x.abs().flatten(1).amax(1).clamp(min=1)
-    assert (change <= (total + rounding) * reach).all()
-    assert (change <= (metric + rounding) * reach).all()
-    assert (change <= tamis.path_metric(net, small.network, x) + rounding * reach).all()
+    outputs, reach = net(x), x.abs().flatten(1).amax(1).clamp(min=1)
+    for by in CRITERIA:
+        small = tamis.prune(net, amount, by, scope)
+        total = sum(float(costs.values[n][~mask].sum()) for n, mask in small.masks.items()) * math.exp(costs.log_scale)
+        metric = tamis.path_metric(net, small.network)
+        assert metric <= total + rounding
+        change = (outputs - small.network(x)).abs().sum(1)
+        assert (change <= (total + rounding) * reach).all()
+        assert (change <= (metric + rounding) * reach).all()
+        assert (change <= tamis.path_metric(net, small.network, x) + rounding * reach).all()
 
 
 @pytest.mark.parametrize("seed", [None, 1.5, "x", True, -1, 2**63])
-def test_a_seed_is_a_whole_number(seed: Any) -> None:
-    net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+def test_a_seed_is_a_whole_number(net: tamis.Network, seed: Any) -> None:
     with pytest.raises(InvalidInput, match=r"seed=.* must be a whole number"):
         tamis.prune(net, 1, by="magnitude", seed=seed)
 

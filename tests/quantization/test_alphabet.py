@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from draws import normal
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -59,6 +59,7 @@ def test_the_median_is_numpys_or_that_of_the_weights_that_are_not_zero(values: l
         assert radius == expected or (expected == 0 and 0 < radius <= 2.0**-14)
 
 
+@settings(max_examples=40)
 @given(rows, st.data())
 def test_pruned_weights_have_no_say_in_the_radius(values: list[list[float]], data: Any) -> None:
     kept = data.draw(st.lists(st.booleans(), min_size=len(values[0]), max_size=len(values[0])))

@@ -12,12 +12,15 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.artifact import Compressed
+from tamis.errors import InvalidInput
 from tamis.quantization.alphabet import equispaced
-from tamis.quantization.quantize import FRACTIONS_OF_RADIUS, MULTIPLES
+from tamis.quantization.cross_validation import Comparison, cross_validate
+from tamis.quantization.plan import FRACTIONS_OF_RADIUS, MULTIPLES
 
 CANDIDATES = (1.0, 1.5, 2.0, 3.0, 4.5)
 
 
+@cache
 def small_layer(seed: int = 0) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(seed)
     draw = torch.Generator().manual_seed(seed)
@@ -138,3 +141,76 @@ def test_levels_as_they_are_have_no_multiple() -> None:
     module, data = small_layer()
     with pytest.raises(tamis.errors.InvalidInput, match=r"are meant as they are: leave out c_alpha=2\.0"):
         quantized(module, data, levels=[-0.5, 0.0, 0.5], c_alpha=2.0)
+
+
+# -- over whole networks -------------------------------------------------------------------------------------------
+
+
+def by_hand(module: nn.Module, parts: list[tuple[list[Tensor], Tensor]], **settings: Any) -> tuple[float, float]:
+    """The relative error of the outputs and the share of inputs with the same largest one, over (rest, held out)."""
+    change = size = agreeing = inputs = 0.0
+    for rest, held_out in parts:
+        wanted, got = traced(module)(held_out), quantized(module, rest, **settings).network(held_out)
+        change, size = change + float((wanted - got).square().sum()), size + float(wanted.square().sum())
+        agreeing += int((wanted.argmax(1) == got.argmax(1)).sum())
+        inputs += len(held_out)
+    return (change / size) ** 0.5, agreeing / inputs
+
+
+@pytest.mark.parametrize("rounds", [1, 5])
+def test_trials_are_networks_compared_on_the_parts_left_aside(rounds: int) -> None:
+    module, data = small_layer()
+    batches, told = list(data.split(4)), list[Any]()  # ten, of which 0 and 5 are the first part
+    parts = [
+        ([batch for number, batch in enumerate(batches) if number % 5 != part], torch.cat(batches[part::5]))
+        for part in range(rounds)
+    ]
+    trials = cross_validate(
+        traced(module), batches, (2, 8), (1.0, 3.0), rounds=rounds, method="msq", progress=told.append
+    )
+    assert [(trial.levels, trial.c_alpha) for trial in trials] == [(2, 1.0), (2, 3.0), (8, 1.0), (8, 3.0)]
+    for trial in trials:
+        expected = by_hand(module, parts, levels=trial.levels, c_alpha=trial.c_alpha, method="msq")
+        assert (trial.error, trial.agreement) == pytest.approx(expected, rel=1e-9)
+    assert [(now.done, now.total) for now in told] == [(number, 4 * rounds) for number in range(1, 4 * rounds + 1)]
+    assert told[-1].figures["error"] == trials[-1].error
+
+
+def test_two_batches_are_two_parts_and_a_module_is_traced() -> None:
+    module, data = small_layer()
+    halves = list(data.split(20))
+    (trial,) = cross_validate(module, halves, (4,), rounds=3, example=data[:2], include=iter(["0"]), progress=False)
+    parts = [([halves[1]], halves[0]), ([halves[0]], halves[1]), ([halves[1]], halves[0])]
+    assert (trial.error, trial.agreement) == pytest.approx(by_hand(module, parts, levels=4), rel=1e-9)
+    assert trial.c_alpha is None
+
+
+def test_outputs_that_are_all_zero_have_an_error_of_zero_or_one() -> None:
+    assert Comparison(0.0, 0.0, 3, 3).error == 0.0 and Comparison(1e-9, 0.0, 3, 3).error == 1.0
+    assert (Comparison(1.0, 4.0, 1, 2) + Comparison(3.0, 12.0, 2, 2)) == Comparison(4.0, 16.0, 3, 4)
+
+
+@pytest.mark.parametrize("method", ["msq", "optq"])
+def test_a_global_search_takes_the_one_multiple_that_does_best(method: Any) -> None:
+    module, data = small_layer(3)
+    candidates = (0.5, 2.0, 6.0)
+    small = quantized(module, data, levels=3, method=method, c_alpha=candidates, search="global")
+    trials = cross_validate(traced(module), data, (3,), candidates, method=method, progress=False)
+    best = min(trials, key=lambda trial: trial.error).c_alpha
+    assert small.recipe[-1]["c_alpha"] == [best] and small.recipe[-1]["search"] == "global"
+    alone = quantized(module, data, levels=3, method=method, c_alpha=best)
+    assert torch.equal(small.params["0.weight"], alone.params["0.weight"])
+    assert len({trial.error for trial in trials}) == 3
+
+
+def test_what_cannot_be_compared_is_refused() -> None:
+    module, data = small_layer()
+    for rounds in (0, 6, True, 1.0):
+        with pytest.raises(InvalidInput, match=f"rounds={rounds} must be a whole number from 1 to 5"):
+            cross_validate(traced(module), data, rounds=rounds)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"chooses among several: pass levels=\(3,\)"):
+        cross_validate(traced(module), data, 3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=r"chooses among several: pass c_alpha=\(2\.0,\)"):
+        cross_validate(traced(module), data, (3,), 2.0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="needs two batches of calibration data or more"):
+        cross_validate(traced(module), [data], (3,))

@@ -19,7 +19,7 @@ from tamis.artifact import Compressed
 from tamis.kernels import Grid
 from tamis.layerwise import Gram
 from tamis.quantization.alphabet import equispaced
-from tamis.quantization.feedback import chosen
+from tamis.quantization.feedback import choose_levels
 from tamis.quantization.gpfq import gpfq, gpfq_along_data, gpfq_by_definition
 
 GEOMETRIES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
@@ -273,7 +273,7 @@ def test_three_forms_of_one_algorithm(same: bool) -> None:
         assert torch.equal(gpfq_along_data(weights, y, moved, grid), by_definition)
         drift = y - moved
         gram = Gram(moved.mT @ moved, moved.mT @ drift, moved.sum(1), drift.sum(1), samples)
-        assert torch.equal(chosen(gpfq(weights, gram), grid), by_definition)
+        assert torch.equal(choose_levels(gpfq(weights, gram), grid), by_definition)
         for problem in range(2):
             rows = (each[problem].T.expand(4, -1, -1) for each in (y, moved))
             scaled = scales[problem, :, None] * levels

@@ -36,14 +36,14 @@ TEST = load_data("digits:test[:100]")
 SETTINGS = Settings(epochs=4, batch=40, augment=True)
 SECONDS = 120  # after which something hangs
 
-LONG = replace(SETTINGS, epochs=40)  # enough for a slow machine to notice that training is under way, and kill it
-LONG_TRAINING = """
-import sys
+# It lingers after its second epoch: a slow machine, too, notices that training is under way, and kills it.
+LINGERING_TRAINING = """
+import sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
-from test_checkpoint import LONG, fitted, half, with_dropout
-fitted(Path(sys.argv[1]), settings=LONG, masks=half(with_dropout()))
+from test_checkpoint import fitted, half, with_dropout
+fitted(Path(sys.argv[1]), masks=half(with_dropout()), progress=lambda now: time.sleep(60 * (now.done == 2)))
 """
 
 
@@ -144,22 +144,22 @@ def wait_for_epoch(directory: Path, epoch: int, process: subprocess.Popen[str]) 
         checkpoint = read_checkpoint(directory) if directory.is_dir() else None
         if checkpoint is not None and checkpoint.epoch >= epoch:
             return
-        time.sleep(0.005)
+        time.sleep(0.05)
 
 
 def test_killed_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "run"
     importable = (str(Path(tamis.__file__).parents[1]), str(Path(__file__).parent))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(importable)}
-    command = [sys.executable, "-c", LONG_TRAINING, str(directory)]
+    command = [sys.executable, "-c", LINGERING_TRAINING, str(directory)]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         wait_for_epoch(directory, 2, process)
         process.kill()
         _, output = process.communicate()
     assert process.returncode == -signal.SIGKILL, output
     checkpoint = read_checkpoint(directory)
-    assert checkpoint is not None and 2 <= checkpoint.epoch < LONG.epochs, output
-    options = {"settings": LONG, "masks": half(with_dropout())}
+    assert checkpoint is not None and 2 <= checkpoint.epoch < SETTINGS.epochs, output
+    options = {"masks": half(with_dropout())}
     assert_same(fitted(directory, **options), fitted(None, **options))
 
 

@@ -16,7 +16,7 @@ from tamis.architecture.layers import maskable_weights
 from tamis.errors import InvalidInput, listed
 from tamis.graph import Patterns, lasting, trace
 from tamis.progress import Listener
-from tamis.pruning import candidates, prune, prune_iteratively
+from tamis.pruning import Rewinding, TrainingTask, candidates, prune, prune_iteratively
 from tamis.training import Data, Settings
 
 
@@ -95,17 +95,17 @@ def magnitude_architecture(
     with ExitStack() as stack:
         *_, before = prune_iteratively(
             model,
-            data,
-            settings,
+            TrainingTask(data, settings, device=device),
+            Rewinding(
+                # Each round before the last one is off by half a connection at most.
+                rounds=rounds - 1 if last_step >= rounds / 2 else 0,
+                amount=fraction,
+                rewind=rewind,
+                by="magnitude",
+                scope="global",
+                halve_final=False,
+            ),
             stack.enter_context(TemporaryDirectory()) if directory is None else directory,
-            # Each round before the last one is off by half a connection at most.
-            rounds=rounds - 1 if last_step >= rounds / 2 else 0,
-            amount=fraction,
-            rewind=rewind,
-            by="magnitude",
-            scope="global",
-            halve_final=False,
-            device=device,
             progress=progress,
         )
     too_many = sum(sizes.values()) - before.compressed.masks.pruned - keep

@@ -39,10 +39,12 @@ class ConvRowBatch:
         split = rows.unflatten(1, (layout.problems, -1))  # batch, problems, channels, rows, *outputs, *window
         rank = len(window)
         outputs, inside = range(4, 3 + rank), range(3 + rank, 3 + 2 * rank)
+        # Input rows before samples: a sum over consecutive input rows is then one product of a slice, without a copy.
         ordered = split.permute(1, 3, 0, *outputs, 2, *inside)
         self.channels, self.inner = split.shape[2], math.prod(window[1:])
         self.rows = ordered.reshape(layout.problems, x.shape[2], -1, self.channels * self.inner)
         self.height, self.step = window[0], geometry.dilation[0]
+        # The stride along this axis is 1 (`is_applicable`), so that every position of the window is an output.
         self.outputs = x.shape[2] - self.step * (self.height - 1)
 
     @property
@@ -64,6 +66,7 @@ class ConvRowBatch:
         each = self.rows.sum(2)  # problems, input rows, features of a row
         starts = range(0, self.step * self.height, self.step)
         total = torch.stack([each[:, start : start + self.outputs].sum(1) for start in starts], 1)
+        # A kernel's features come channel by channel, and within one row by row of the window.
         return total.unflatten(2, (self.channels, self.inner)).transpose(1, 2).flatten(1)
 
     def gram(self, other: ConvRowBatch | None = None) -> Tensor:

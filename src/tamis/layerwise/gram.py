@@ -75,6 +75,8 @@ class Gram:
         for chunk, moved in _chunks(layout, small, drift):
             dtype = _product_dtype(layout, chunk)
             rows = _lay_out(layout, chunk, dtype)
+            # In place: G and E are the largest tensors of a layer, and a sum beside them would double their memory.
+            # A product in float32 is rounded once; added up in float64, rounding does not grow with the batches.
             self.inputs.add_(self._split(rows.gram()))
             self.input_sums.add_(rows.sums().reshape_as(self.input_sums))
             if moved is not None:
@@ -90,6 +92,8 @@ class Gram:
         if product.shape[1] == features:
             return product
         together = problems // len(product)
+        # Axes 1 and 3 say which of the merged problems a row and a column belong to: only where they agree is the
+        # product one of a problem with itself.
         blocks = product.reshape(len(product), together, features, together, features)
         return blocks.diagonal(dim1=1, dim2=3).permute(0, 3, 1, 2).reshape(problems, features, features)
 
@@ -97,6 +101,7 @@ class Gram:
         """Sum over the data of all processes."""
         if team.size == 1:
             return self
+        # As a float64, which counts exactly up to 2⁵³, because a sum over processes takes tensors of one kind.
         count = int(team.summed(torch.tensor(float(self.count), dtype=torch.float64, device=self.inputs.device)))
         inputs, drift = team.summed(self.inputs), team.summed(self.drift)
         # The products are as coarse as those of the coarsest process.
@@ -123,17 +128,21 @@ class Gram:
         # which a fit would take for data. 256 roundings of G's diagonal are no less than that error.
         variance, size = (square.diagonal(dim1=1, dim2=2) for square in (inputs, self.inputs))
         varies = (variance > 256 * self.precision * size).double()
+        # G loses both the rows and the columns of such features, E = ỸᵀD only the rows: its columns are of the drift,
+        # which may vary where the small network's input does not.
         return replace(self, inputs=inputs * varies[:, :, None] * varies[:, None, :], drift=drift * varies[:, :, None])
 
     def reorder(self, places: Tensor) -> Gram:
         """Return the sums with their features in another order; `places` says where each feature comes from."""
         rows = places[:, :, None].expand_as(self.inputs)
+        # A permutation P moves rows and columns alike: PᵀGP, and PᵀEP since both factors of E have these features.
         inputs, drift = (square.gather(1, rows).gather(2, rows.mT) for square in (self.inputs, self.drift))
         sums = (self.input_sums.gather(1, places), self.drift_sums.gather(1, places))
         return Gram(inputs, drift, *sums, self.count)
 
     def with_constant(self) -> Gram:
         """Return the sums for data with a last feature that is always 1: its weight is the bias (GPFQ, section 4)."""
+        # The constant's products are known from the sums: ⟨1, Ỹ_t⟩ = Σ Ỹ_t and ⟨1, 1⟩ = count. No row is seen again.
         one = self.inputs.new_full((len(self.inputs), 1, 1), float(self.count))
         row = self.input_sums[:, None, :]
         inputs = torch.cat([torch.cat([self.inputs, row.mT], 2), torch.cat([row, one], 2)], 1)
@@ -167,6 +176,7 @@ class RowBatch:
 def symmetric_product(rows: Tensor) -> Tensor:
     """Compute RᵀR from little more than half of its entries, since it is symmetric."""
     product = lower_product(rows, rows)
+    # Blocks on the diagonal are whole already: only what lies right of them is mirrored.
     for here in split_panels(product.shape[2]):
         product[:, : here.start, here] = product[:, here, : here.start].mT
     return product
@@ -195,6 +205,7 @@ def merge_problems(layout: MatrixLayout) -> MatrixLayout:
     """
     if isinstance(layout, DenseLayout) or layout.features >= FEW_FEATURES:
         return layout
+    # The largest divisor: problems that are left over would need a product of their own size.
     counts = range(min(layout.problems, FEW_FEATURES // layout.features), 0, -1)
     together = next(count for count in counts if layout.problems % count == 0)
     return replace(layout, problems=layout.problems // together, features=layout.features * together)
@@ -218,6 +229,8 @@ def _is_far_from_zero(layout: MatrixLayout, inputs: Tensor) -> bool:
     """Tell whether a channel's mean exceeds its deviation so far that centring would leave rounding errors."""
     channel = inputs.dim() - 1 if isinstance(layout, DenseLayout) else int(layout.has_batch(inputs))
     others = [axis for axis in range(inputs.dim()) if axis != channel]
+    # Centring subtracts sums of about mean² from sums of about mean² + std²: with |mean| > 8 std, six of float32's 24
+    # bits and more go, and squares of small deviations with them.
     std, mean = torch.std_mean(inputs, others, correction=0)
     return bool((mean.abs() > 8 * std).any())
 

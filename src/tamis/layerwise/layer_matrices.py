@@ -70,6 +70,7 @@ class MatrixLayout(ABC):
 
     def sum_by_channel(self, values: Tensor) -> Tensor:
         """Sum one number for each neuron, (problems, neurons), over the neurons of each output channel."""
+        # The problems of a group are next to each other, and its neurons are the same output channels in each.
         return values.reshape(self.groups, -1, self.neurons).sum(1).reshape(-1)
 
     def spread_channels(self, values: Tensor) -> Tensor:
@@ -136,6 +137,7 @@ class ConvolutionLayout(MatrixLayout):
         return (self.shape[0], *[1] * (len(self.shape) - 1))
 
     def to_matrix(self, weight: Tensor) -> Tensor:
+        # One kernel at a time, a group's input channels are problems of their own, each with all the group's neurons.
         per_group = weight.reshape(self.groups, self.neurons, self.problems // self.groups, self.features)
         return per_group.transpose(1, 2).reshape(self.problems, self.neurons, self.features)
 
@@ -178,6 +180,7 @@ class TransposedConvolutionLayout(MatrixLayout):
         return (self.groups, self.shape[1], *[1] * (len(self.shape) - 2))
 
     def to_matrix(self, weight: Tensor) -> Tensor:
+        # A transposed convolution puts the kernel down at each pixel; seen from an output, it is read backwards.
         flipped = weight.flip(*range(2, weight.dim()))
         # Input channels come first here: those of one problem are next to each other, as its features must be.
         per_problem = flipped.reshape(self.problems, -1, self.neurons, math.prod(self.shape[2:]))

@@ -128,6 +128,7 @@ def fit_weights(
     right = _right_hand_side(original, present, gram)
     if offset is not None:
         right = right + offset[:, :, None] * gram.input_sums[:, None, :]
+    # One factor serves all neurons where none has lost a weight, which is the usual case before pruning.
     if keep is None or bool(keep.all()):
         return present + torch.cholesky_solve(right.mT, equations.factor).mT
     step = torch.zeros_like(present)
@@ -145,6 +146,7 @@ def fit_with_saliencies(
     surgeon), and infinite where a weight is not kept. Both come from one factorisation of each neuron's system.
     """
     right = _right_hand_side(original, present, gram)
+    # Ones, not zeros: entries outside the support are divided by, and only then replaced by infinity.
     step, inverse = torch.zeros_like(present), torch.ones_like(present)
     for problem, neurons, part in equations.factorize(keep):
         step[problem, neurons] = part.solve(right[problem, neurons])
@@ -158,6 +160,7 @@ def _right_hand_side(original: Tensor, present: Tensor, gram: Gram) -> Tensor:
 
     Solving for the difference rather than for v makes it exactly zero where nothing has changed.
     """
+    # (G + E) w + ε v₀ − (G + εI) v₀ = G (w − v₀) + E w: the ridge drops out. Neurons are rows, hence the transposes.
     return (original - present) @ gram.inputs + original @ gram.drift.mT
 
 
@@ -213,6 +216,7 @@ def _batch_neurons(chosen: Tensor, sizes: Tensor, width: int | None) -> Iterator
         width: the number of columns; None where the matrix is square.
     """
     neurons = chosen.nonzero()[:, 0]
+    # Matrices of a batch are padded to its largest: sorted by size, little of what is factorised is padding.
     neurons = neurons[sizes[neurons].argsort(descending=True, stable=True)]
     memory = CACHED_SYSTEMS if sizes.device.type == "cpu" else LARGEST_SYSTEMS
     while len(neurons):
@@ -225,6 +229,7 @@ def _batch_neurons(chosen: Tensor, sizes: Tensor, width: int | None) -> Iterator
 def _places(chosen: Tensor) -> tuple[Tensor, Tensor]:
     """Return the places of each neuron's chosen weights, padded to the longest list, and which places are real."""
     most = int(chosen.sum(1).max())
+    # A stable sort of booleans lists the chosen places first, in their order, and what follows serves as padding.
     real, places = chosen.to(torch.int8).sort(dim=1, descending=True, stable=True)
     return places[:, :most], real[:, :most].bool()
 
@@ -234,6 +239,7 @@ def _restrict(square: Tensor, places: Tensor, real: Tensor) -> Tensor:
     inner = square[places[:, :, None], places[:, None, :]]
     if bool(real.all()):
         return inner
+    # Padding must be decoupled from the real rows and positive definite, or the factorisation would fail or mix them.
     both = real[:, :, None] & real[:, None, :]
     return torch.where(both, inner, torch.diag_embed((~real).to(square.dtype)))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,26 +63,29 @@ def repair(
         than it was. The last step of its `recipe` has the error of each layer.
 
     Example:
-        >>> small = tamis.prune(net, 0.7, by="magnitude")
-        >>> small = tamis.repair(net, small, "cifar10:train[:5000]")
+        >>> net, inputs = tamis.trace(torch.nn.Linear(6, 4), torch.zeros(1, 6)), torch.randn(50, 6)
+        >>> small = tamis.prune(net, 0.5, by="magnitude")
+        >>> fitted = tamis.repair(net, small, inputs, progress=False)  # or "cifar10:train[:5000]", a DataLoader, …
+        >>> bool((fitted.network(inputs) - net(inputs)).norm() < (small.network(inputs) - net(inputs)).norm())
+        True
     """
-    Repair(damping, bias_correction, include, exclude)
+    settings = Repair(damping, bias_correction, lasting(include), lasting(exclude))
+    settings = replace(settings, damping=float(damping))  # numpy's numbers are accepted, but a recipe cannot hold them
     if not isinstance(small, Compressed):
         raise InvalidInput(f"repair needs a Compressed, as tamis.prune gives it, got {type(small).__name__}")
     check_budget(activation_budget)
-    include, exclude = lasting(include), lasting(exclude)
     original = compressed_of(net, example, "repair").network
     check_same_graph(original, small.network, "repair", interchangeable=True)
     original.check_finite()
-    layers = find_layers(original, include, exclude, "joint", done="repaired")
-    fitter = _Fitter(original.params, small, float(damping), bias_correction)
+    layers = find_layers(original, settings.include, settings.exclude, "joint", done="repaired")
+    fitter = _Fitter(original.params, small, settings)
     step: dict[str, Any] = {
         "step": "repair",
-        "damping": float(damping),
-        "bias_correction": bias_correction,
+        "damping": settings.damping,
+        "bias_correction": settings.bias_correction,
         "calibration": describe_calibration(calibration),
-        "include": list(as_patterns(include)) or None,
-        "exclude": list(as_patterns(exclude)) or None,
+        "include": list(as_patterns(settings.include)) or None,
+        "exclude": list(as_patterns(settings.exclude)) or None,
     }
     run = CalibrationRun(calibration, activation_budget, directory, progress)
     return transform_layers(original, small, layers, fitter, step, run)
@@ -94,8 +97,7 @@ class _Fitter:
 
     original: Mapping[str, Tensor]
     small: Compressed
-    damping: float
-    bias_correction: bool
+    settings: Repair
 
     def takes_rows(self, layer: Layer) -> bool:
         return False
@@ -103,7 +105,9 @@ class _Fitter:
     def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
         sums = seen.grams()
         # Where the bias may follow the means, the weights fit only what varies; otherwise they also make up for it.
-        corrects = self.bias_correction and layer.shift is not None and layer.shift.name not in self.small.codes
+        corrects = (
+            self.settings.bias_correction and layer.shift is not None and layer.shift.name not in self.small.codes
+        )
         gram = sums.all.centre() if corrects else sums.all
         offset = None if corrects else compute_bias_offset(layer, self.original, self.small.params)
         codes: dict[str, Codes] = {}
@@ -120,7 +124,7 @@ class _Fitter:
         layout, mask = layer.layout, self.small.masks.get(layer.weight)
         keep = None if mask is None else layout.to_matrix(mask)
         original, before = (layout.to_matrix(each).double() for each in (self.original[layer.weight], present))
-        weights = fit_weights(original, before, keep, gram, self.damping, offset)
+        weights = fit_weights(original, before, keep, gram, self.settings.damping, offset)
         return layout.to_weight(weights).to(present.dtype)
 
     def _rescale(self, layer: Layer, gram: Gram, offset: Tensor | None) -> Codes:

@@ -4,6 +4,8 @@ from tamis.pruning.amount import Amount as Amount
 from tamis.pruning.criterion import CRITERIA as CRITERIA
 from tamis.pruning.criterion import Criterion as Criterion
 from tamis.pruning.criterion import criterion_of as criterion_of
+from tamis.pruning.iterative_pruning import Rewinding as Rewinding
+from tamis.pruning.iterative_pruning import TrainingTask as TrainingTask
 from tamis.pruning.iterative_pruning import prune_iteratively as prune_iteratively
 from tamis.pruning.prunable_weights import candidates as candidates
 from tamis.pruning.prune import prune as prune
@@ -15,7 +17,9 @@ __all__ = [
     "CRITERIA",
     "Amount",
     "Criterion",
+    "Rewinding",
     "Sweep",
+    "TrainingTask",
     "Visitor",
     "candidates",
     "criterion_of",

@@ -11,10 +11,10 @@ from tamis.graph import matches
 Amount = float | int | Mapping[str, float | int]
 
 
-def plain(amount: Amount) -> Amount:
+def as_plain_amount(amount: Amount) -> Amount:
     """Return the same amount in Python's own numbers: numpy's are accepted, but a recipe cannot hold them."""
     if isinstance(amount, Mapping):
-        return {name: plain(each) for name, each in amount.items()}  # type: ignore[misc]
+        return {name: as_plain_amount(each) for name, each in amount.items()}  # type: ignore[misc]
     if isinstance(amount, bool) or not isinstance(amount, Real):
         raise InvalidInput(f"the amount to prune must be a fraction (float) or a count (int), got {amount!r}")
     return int(amount) if isinstance(amount, Integral) else float(amount)
@@ -41,11 +41,11 @@ def counts_by_layer(amount: Amount, sizes: Mapping[str, int], halved: str | None
         }
     if halved is not None:
         raise InvalidInput("halve_final and an amount for each layer exclude each other: halve it in the dict")
-    given = _given_to_each(amount, sizes)
+    given = _assign_amounts(amount, sizes)
     return {name: count_of(given.get(name, 0), size, f"'{name}'") for name, size in sizes.items()}
 
 
-def _given_to_each(amount: Mapping[str, float | int], names: Mapping[str, int]) -> dict[str, float | int]:
+def _assign_amounts(amount: Mapping[str, float | int], names: Mapping[str, int]) -> dict[str, float | int]:
     """Return amounts by parameter, from amounts by name, which go first, and by pattern."""
     chosen = {name: name for name in amount if name in names}
     for pattern in amount:

@@ -42,7 +42,7 @@ def criterion_of(by: str | Criterion) -> Criterion:
     With "obs" the amount is shared out among layers as magnitudes would.
     """
     if callable(by):
-        return _checking(by)
+        return _check_scores_of(by)
     if by not in (*CRITERIA, OBS):
         raise InvalidInput(f"by={by!r} is not a criterion; these are: {', '.join(CRITERIA)}, {OBS}")
     return CRITERIA["magnitude" if by == OBS else by]
@@ -55,11 +55,11 @@ def criterion_name(by: str | Criterion) -> str:
     return str(getattr(by, "name", None) or getattr(by, "__name__", None) or type(by).__name__)
 
 
-def _checking(criterion: Criterion) -> Criterion:
+def _check_scores_of(criterion: Criterion) -> Criterion:
     """Return a criterion of the user that refuses scores which pruning cannot compare."""
     called = criterion_name(criterion)
 
-    def checked(net: Network, names: Sequence[str], seed: int) -> Sweep:
+    def score_checked(net: Network, names: Sequence[str], seed: int) -> Sweep:
         own = criterion(net, names, seed)
 
         def sweep(visit: Visitor) -> None:
@@ -84,4 +84,4 @@ def _checking(criterion: Criterion) -> Criterion:
 
         return sweep
 
-    return checked
+    return score_checked

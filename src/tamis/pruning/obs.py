@@ -53,7 +53,7 @@ class BrainSurgeon:
         mask = self.masks.get(layer.weight, torch.ones_like(weight, dtype=torch.bool))
         # With a bias to follow the means, the weights have to fit only what varies.
         gram = sums.all if layer.shift is None else sums.all.centre()
-        found, keep = _pruned(
+        found, keep = _remove_weights(
             form.to_matrix(weight).double(),
             form.to_matrix(params[layer.weight]).double(),
             form.to_matrix(mask),
@@ -66,11 +66,12 @@ class BrainSurgeon:
         return LayerOutcome({layer.weight: small, **moved}, masks={layer.weight: left}, figures={"zeros": zeros})
 
 
-def _pruned(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: int) -> tuple[Tensor, Tensor]:
+def _remove_weights(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: int) -> tuple[Tensor, Tensor]:
     """Compute weights and mask with `count` weights gone, the same fraction of those left in each round."""
     total, before = keep.numel(), int(keep.sum())
     # ε and H depend on the data alone, not on the support: one system serves all rounds.
     system = NormalEquations.of(gram)
+    # Fitted before the first round, too: costs are those at the optimum of the present support, as the formula asks.
     weights, costs = fit_with_saliencies(original, present, keep, gram, system)
     for round_ in range(1, ROUNDS + 1):
         # Costs hold for the removal of one weight and are stale after many, so that rounds are geometric: late ones,
@@ -78,11 +79,11 @@ def _pruned(original: Tensor, present: Tensor, keep: Tensor, gram: Gram, count: 
         left = round(before * ((total - count) / before) ** (round_ / ROUNDS)) if before else 0
         going = int(keep.sum()) - left
         if going > 0:
-            keep = keep.flatten().index_fill(0, _least(costs.flatten(), going), False).reshape(keep.shape)
+            keep = keep.flatten().index_fill(0, _find_least(costs.flatten(), going), False).reshape(keep.shape)
             weights, costs = fit_with_saliencies(original, weights * keep, keep, gram, system)
     return weights * keep, keep
 
 
-def _least(costs: Tensor, count: int) -> Tensor:
+def _find_least(costs: Tensor, count: int) -> Tensor:
     """Return the places of the least costs; of equal ones, the first."""
     return costs.sort(stable=True).indices[:count]

@@ -20,19 +20,19 @@ class Candidates:
 
 def candidates(net: Network, include: Patterns = None, exclude: Patterns = None, biases: bool = False) -> Candidates:
     """Choose parameters by the user's patterns among those that can be pruned."""
-    met = list(_met(net, "multipliers"))
+    met = list(_find_met(net, "multipliers"))
     if not met:
         raise InvalidInput(
             f"there is nothing to prune: {net!r} has no linear or convolution layer with trainable weights"
         )
-    known = tuple(dict.fromkeys([*met, *(_met(net, "addends") if biases else ())]))
+    known = tuple(dict.fromkeys([*met, *(_find_met(net, "addends") if biases else ())]))
     chosen = selected(net, known, include, exclude, done="pruned")
     for name in chosen:
         _refuse_computed(net, name)
     return Candidates(chosen, met[-1])
 
 
-def _met(net: Network, role: str) -> Iterator[str]:
+def _find_met(net: Network, role: str) -> Iterator[str]:
     """Yield the trainable parameters that data meets in a layer, as `multipliers` or as `addends`."""
     for node in net.data_nodes:
         op = describe(node)

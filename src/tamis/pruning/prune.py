@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +23,7 @@ from tamis.layerwise import (
     transform_layers,
 )
 from tamis.progress import Listener
-from tamis.pruning.amount import Amount, count_of, counts_by_layer, plain
+from tamis.pruning.amount import Amount, as_plain_amount, count_of, counts_by_layer
 from tamis.pruning.criterion import OBS, Criterion, criterion_name, criterion_of
 from tamis.pruning.obs import BrainSurgeon
 from tamis.pruning.prunable_weights import candidates
@@ -61,43 +62,69 @@ def prune(
         example: an input, if `net` is a module.
 
     Example:
-        >>> small = tamis.prune(net, amount=0.8, by="phi", scope="global")
-        >>> small.masks.sparsity, small.nbytes
-        >>> small.save("small.tamis")
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 6), torch.nn.ReLU(), torch.nn.Linear(6, 2))
+        >>> small = tamis.prune(model, amount=0.8, by="phi", scope="global", example=torch.zeros(1, 8))
+        >>> small.masks.pruned, small.masks.total
+        (48, 60)
 
     Reference: gonon2024thesis, hassibi1993obs.
     """
-    criterion = criterion_of(by)
+    criterion_of(by)  # a criterion that is none is said first
     _check_calibration(by, calibration, biases)
-    Pruning(amount, by, scope, include, exclude, biases, seed, halve_final)
+    settings = Pruning(
+        amount, by, scope, lasting(include), lasting(exclude), biases, seed=seed, halve_final=halve_final
+    )
     check_budget(activation_budget)
-    amount, seed = plain(amount), int(seed)
-    include, exclude = lasting(include), lasting(exclude)
+    settings = replace(settings, amount=as_plain_amount(amount), seed=int(seed))
     before = compressed_of(net, example, "prune")
     before.network.check_finite()
-    chosen = candidates(before.network, include, exclude, biases)
+    kept = choose_masks(before, settings)
+    if by != OBS:
+        return before.pruned(kept, _describe_step(settings))
+    return _operate(before, kept, settings, CalibrationRun(calibration, activation_budget, directory, progress))
+
+
+def choose_masks(before: Compressed, settings: Pruning) -> dict[str, Tensor]:
+    """Choose which weights are kept, by the parameters that settings name; what is pruned before stays pruned."""
+    chosen = candidates(before.network, settings.include, settings.exclude, settings.biases)
     pruned = {n: int((~before.masks[n]).count_nonzero()) if n in before.masks else 0 for n in chosen.names}
     left = {name: before.params[name].numel() - pruned[name] for name in chosen.names}
-    # What was pruned before scores −∞ (`_remaining`) and is counted in: it stays pruned, and `amount` is of the rest.
+    # What was pruned before scores −∞ (`_put_pruned_first`) and is counted in: it stays pruned, and `amount` is of the
+    # rest.
     counts = {
         names: count + sum(pruned[name] for name in names)
-        for names, count in _counts(amount, scope, left, chosen.final if halve_final else None).items()
+        for names, count in _share_out(settings, left, chosen.final if settings.halve_final else None).items()
     }
-    kept = keep_all_but_smallest(_remaining(criterion(before.network, chosen.names, seed), before.masks), counts)
-    patterns = {"include": list(as_patterns(include)), "exclude": list(as_patterns(exclude))}
-    options = {**patterns, "biases": biases, "halve_final": halve_final}
-    step: dict[str, Any] = {"step": "prune", "by": criterion_name(by), "scope": scope, "amount": amount, "seed": seed}
-    step |= {name: value for name, value in options.items() if value}
-    if by != OBS:
-        return before.pruned({name: kept[name] for name in chosen.names}, step)
-    if coded := [name for name in chosen.names if name in before.codes]:
+    scores = criterion_of(settings.by)(before.network, chosen.names, settings.seed)
+    kept = keep_all_but_smallest(_put_pruned_first(scores, before.masks), counts)
+    return {name: kept[name] for name in chosen.names}
+
+
+def _operate(before: Compressed, kept: Mapping[str, Tensor], settings: Pruning, run: CalibrationRun) -> Compressed:
+    """Prune as many weights of each parameter as the masks do, chosen and made up for by the optimal brain surgeon."""
+    if coded := [name for name in kept if name in before.codes]:
         raise InvalidInput(f"by='obs' moves the weights it keeps, and '{coded[0]}' is quantized: quantize afterwards")
-    original, step = before.network, {**step, "calibration": describe_calibration(calibration)}
-    surgeon = BrainSurgeon(original.params, before.masks, {name: int((~kept[name]).sum()) for name in chosen.names})
-    only = [glob.escape(name) for name in chosen.names]  # names, not patterns
+    original = before.network
+    surgeon = BrainSurgeon(original.params, before.masks, {name: int((~mask).sum()) for name, mask in kept.items()})
+    # Counts come from masks that magnitudes gave: `obs` keeps the share of every layer, and chooses within it.
+    only = [glob.escape(name) for name in kept]  # names, not patterns
     layers = find_layers(original, only, None, "joint", done="pruned by 'obs'")
-    run = CalibrationRun(calibration, activation_budget, directory, progress)
+    step = {**_describe_step(settings), "calibration": describe_calibration(run.calibration)}
     return transform_layers(original, before, layers, surgeon, step, run)
+
+
+def _describe_step(settings: Pruning) -> dict[str, Any]:
+    """Return the recipe's entry; what is off is left out, as in files that were written before it existed."""
+    patterns = {name: list(as_patterns(getattr(settings, name))) for name in ("include", "exclude")}
+    options = {**patterns, "biases": settings.biases, "halve_final": settings.halve_final}
+    step = {
+        "step": "prune",
+        "by": criterion_name(settings.by),
+        "scope": settings.scope,
+        "amount": settings.amount,
+        "seed": settings.seed,
+    }
+    return step | {name: value for name, value in options.items() if value}
 
 
 def _check_calibration(by: str | Criterion, calibration: Calibration, biases: bool) -> None:
@@ -111,16 +138,18 @@ def _check_calibration(by: str | Criterion, calibration: Calibration, biases: bo
         )
 
 
-def _counts(amount: Amount, scope: str, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:
+def _share_out(settings: Pruning, sizes: Mapping[str, int], halved: str | None) -> dict[tuple[str, ...], int]:
     """Compute how many weights to prune among which parameters; `sizes` says how many weights each has left."""
-    if isinstance(amount, Mapping) or scope == "layer":
+    amount = settings.amount
+    # Amounts by layer settle what goes where, so that scope has no say left.
+    if isinstance(amount, Mapping) or settings.scope == "layer":
         return {(name,): count for name, count in counts_by_layer(amount, sizes, halved).items()}
     if halved is not None:
         return {tuple(sizes): sum(counts_by_layer(amount, sizes, halved).values())}
     return {tuple(sizes): count_of(amount, sum(sizes.values()), "the network")}
 
 
-def _remaining(scores: Sweep, masks: Mapping[str, Tensor]) -> Sweep:
+def _put_pruned_first(scores: Sweep, masks: Mapping[str, Tensor]) -> Sweep:
     """Return scores that put what is pruned already first."""
 
     def sweep(visit: Visitor) -> None:

@@ -14,7 +14,9 @@ def overlap(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
     """Compute |S₁ ∩ S₂| / |S₁|, for S₁ and S₂ the entries that two masks prune (thesis, Table 3.1).
 
     Example:
-        >>> overlap(prune(net, 0.8, by="magnitude").masks, prune(net, 0.8, by="phi").masks)
+        >>> first, second = torch.tensor([True, False, False]), torch.tensor([False, True, False])  # what is kept
+        >>> overlap({"weight": first}, {"weight": second})
+        0.5
 
     Reference: gonon2024thesis.
     """
@@ -33,7 +35,9 @@ def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) 
     Of two masks it is the φ coefficient; of magnitudes and Φ-costs it says how alike the two criteria are.
 
     Example:
-        >>> rank_correlation({name: net.params[name].abs() for name in small.masks}, path_costs(net).values)
+        >>> magnitudes, costs = torch.tensor([0.1, 0.2, 0.7]), torch.tensor([3.0, 5.0, 4.0])
+        >>> round(rank_correlation({"weight": magnitudes}, {"weight": costs}), 3)
+        0.5
     """
     _check_alike(first, {name: second[name] for name in second if name in first})
     if not first:

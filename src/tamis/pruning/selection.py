@@ -43,7 +43,7 @@ def keep_all_but_smallest(sweep: Sweep, counts: Mapping[tuple[str, ...], int]) -
         sweep(lambda name, score: group_of[name].gather(name, score))
         for group in groups:
             group.widen()
-    return {name: mask for group in groups for name, mask in group.kept().items()}
+    return {name: mask for group in groups for name, mask in group.find_masks().items()}
 
 
 class _Group:
@@ -102,7 +102,7 @@ class _Group:
         self.low, self.high = -INFINITY if too_high else self.low, INFINITY if too_low else self.high
         self.missed = too_high or too_low
 
-    def kept(self) -> dict[str, Tensor]:
+    def find_masks(self) -> dict[str, Tensor]:
         """Return the masks of what is left when the smallest are gone."""
         if self.count == 0:
             return {name: torch.ones_like(self.above[name]) for name in self.names}

@@ -4,7 +4,8 @@ from tamis.quantization.alphabet import Alphabet as Alphabet
 from tamis.quantization.alphabet import alphabet_of as alphabet_of
 from tamis.quantization.feedback import Recursion as Recursion
 from tamis.quantization.layer_quantizer import LayerQuantizer as LayerQuantizer
-from tamis.quantization.quantize import MULTIPLES as MULTIPLES
+from tamis.quantization.plan import MULTIPLES as MULTIPLES
+from tamis.quantization.plan import Plan as Plan
 from tamis.quantization.quantize import quantize as quantize
 from tamis.quantization.quantizer import METHODS as METHODS
 from tamis.quantization.quantizer import Method as Method
@@ -17,6 +18,7 @@ __all__ = [
     "Alphabet",
     "LayerQuantizer",
     "Method",
+    "Plan",
     "Quantizer",
     "Recursion",
     "alphabet_of",

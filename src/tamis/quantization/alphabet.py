@@ -131,6 +131,7 @@ def _nan_median(values: Tensor) -> Tensor:
 
 def _best_fraction(weights: Tensor, largest: Tensor, levels: Tensor) -> Tensor:
     """Find the fraction of max |w| for which nearest rounding has the least squared error, for each unit."""
+    # The nearest level changes half-way between two: counting the middles below a weight gives its index.
     middles = (levels[1:] + levels[:-1]) / 2
     weights = weights.contiguous()  # torch.bucketize warns about others
     errors = []

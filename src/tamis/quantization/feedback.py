@@ -30,13 +30,13 @@ class Recursion:
     target: Tensor
     coupling: Tensor | None
 
-    def repeated(self, times: int) -> Recursion:
+    def repeat_neurons(self, times: int) -> Recursion:
         """Repeat every neuron so many times, to try several scales at once."""
         start, target = (value.repeat(1, times, 1) for value in (self.start, self.target))
         return Recursion(start, target, self.coupling)
 
 
-def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: Team | None = None) -> Tensor:
+def choose_levels(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: Team | None = None) -> Tensor:
     """Run the recursion, and return the indices of the levels that it chooses, (problems, neurons, features).
 
     Args:
@@ -46,9 +46,10 @@ def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: T
         team: the processes that share the neurons, all with the same arguments; each gets all indices.
     """
     if team is not None and team.size > 1:
-        return _chosen_together(recursion, grid, keep, team)
+        return _choose_together(recursion, grid, keep, team)
     if recursion.coupling is None:
         nearest = Grid(grid.scales[:, :, None], grid.levels).indices(recursion.start)
+        # Index 0 for what is pruned, by multiplication with False.
         return nearest if keep is None else nearest * keep
     coupling = recursion.coupling
     start, target = recursion.start.mT, recursion.target.mT  # features first: a step is a row
@@ -68,12 +69,12 @@ def chosen(recursion: Recursion, grid: Grid, keep: Tensor | None = None, team: T
     return indices.mT
 
 
-def _chosen_together(recursion: Recursion, grid: Grid, keep: Tensor | None, team: Team) -> Tensor:
+def _choose_together(recursion: Recursion, grid: Grid, keep: Tensor | None, team: Team) -> Tensor:
     def part(value: Tensor) -> Tensor:
         return value.tensor_split(team.size, dim=1)[team.rank]
 
     own = Recursion(part(recursion.start), part(recursion.target), recursion.coupling)
     # Neurons do not depend on each other: each process fills its own, the others stay 0, and an integer sum joins them.
     indices = torch.zeros(recursion.start.shape, dtype=torch.int32, device=recursion.start.device)
-    part(indices).copy_(chosen(own, Grid(part(grid.scales), grid.levels), None if keep is None else part(keep)))
+    part(indices).copy_(choose_levels(own, Grid(part(grid.scales), grid.levels), None if keep is None else part(keep)))
     return team.summed(indices)

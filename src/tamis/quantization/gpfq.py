@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tamis.kernels import BLOCK
 from tamis.layerwise import Gram, lower_product, split_panels, symmetric_product
-from tamis.quantization.feedback import Grid, Recursion, chosen
+from tamis.quantization.feedback import Grid, Recursion, choose_levels
 
 
 def gpfq(weights: Tensor, gram: Gram) -> Recursion:
@@ -45,6 +45,7 @@ def _recursion(weights: Tensor, inputs: Tensor, drift: Tensor | None) -> Recursi
     inverse = torch.where(norms > 0, 1 / norms, 0.0)
     # The target stays w, not the start: u_t takes in w_t Y_t − q_t Ỹ_t, and what drift adds to it is in E already.
     start = weights if drift is None else weights + _lower_times(drift, weights) * inverse[:, None, :]
+    # C_tj = G_tj / G_tt: row t is divided by its own norm.
     return Recursion(start, weights, inputs * inverse[:, :, None])
 
 
@@ -52,6 +53,7 @@ def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
     """Compute Σ_{j≤t} E_tj w_j for every t and neuron, in the dtype of E: half of a product."""
     result, factors = torch.empty_like(weights), weights.to(matrix.dtype)
     for here in split_panels(weights.shape[2]):
+        # Counted from the panel's first row, the diagonal of E is the diagonal number `here.start` of the panel.
         rows = matrix[:, here, : here.stop].tril(here.start)
         result[:, :, here] = factors[:, :, : here.stop] @ rows.mT
     return result
@@ -60,6 +62,7 @@ def _lower_times(matrix: Tensor, weights: Tensor) -> Tensor:
 def _recursion_of_rows(weights: Tensor, original: Tensor, small: Tensor) -> Recursion:
     """Set up the recursion from rows of data, with half of the products that Gram matrices take."""
     inputs = symmetric_product(small)
+    # ỸᵀY − ỸᵀỸ = E; above the diagonal it is undefined, and never read.
     drift = None if original is small else lower_product(small, original).sub_(inputs)
     return _recursion(weights, inputs.double(), drift)
 
@@ -73,12 +76,14 @@ def gpfq_of_rows(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -
         grid: the levels of each neuron.
 
     Example:
-        >>> grid = Grid(2 * weight.abs().median(1).values[None], torch.tensor([-1.0, 0.0, 1.0]))
-        >>> indices = gpfq_of_rows(weight[None].double(), inputs[None], inputs[None], grid)
+        >>> weights, inputs = torch.randn(1, 3, 5).double(), torch.randn(1, 20, 5).double()
+        >>> grid = Grid(2 * weights.abs().median(2).values, torch.tensor([-1.0, 0.0, 1.0]).double())
+        >>> gpfq_of_rows(weights, inputs, inputs, grid).shape
+        torch.Size([1, 3, 5])
     """
     if along_data_is_cheaper(small.shape[1], small.shape[2], weights.shape[1], candidates=1):
         return gpfq_along_data(weights, original, small, grid)
-    return chosen(_recursion_of_rows(weights, original, small), grid)
+    return choose_levels(_recursion_of_rows(weights, original, small), grid)
 
 
 def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid) -> Tensor:
@@ -99,9 +104,10 @@ def gpfq_along_data(weights: Tensor, original: Tensor, small: Tensor, grid: Grid
         # Two slices of one tensor are two objects: without drift, pass the same one twice, or E would be computed.
         recursion = _recursion_of_rows(w, moved if original is small else y, moved)
         norms = moved.square().sum(1, dtype=torch.float64)[:, None, :]
+        # Within the block the recursion knows u from G; from before it, only through its products with the block's Ỹ_t.
         carried = (moved.mT @ state).double().mT  # ⟨Ỹ_t, u⟩ of the blocks before
         start = recursion.start + torch.where(norms > 0, carried / norms.where(norms > 0, 1.0), 0.0)
-        indices.append(chosen(replace(recursion, start=start), grid))
+        indices.append(choose_levels(replace(recursion, start=start), grid))
         q = Grid(grid.scales[:, :, None], grid.levels).values(indices[-1])
         # u follows w_t Y_t − q_t Ỹ_t; without drift the two products are one.
         if original is small:

@@ -33,7 +33,7 @@ class Objective:
             products = products + offset[:, :, None] * gram.input_sums[:, None, :]
         return cls(gram.inputs, products)
 
-    def repeated(self, times: int) -> Objective:
+    def repeat_neurons(self, times: int) -> Objective:
         """Repeat every neuron so many times, to compare several choices at once."""
         return Objective(self.inputs, self.products.repeat(1, times, 1))
 

@@ -35,7 +35,8 @@ def optq(weights: Tensor, gram: Gram) -> Recursion:
     damped = add_ridge(gram.inputs)
     factor = lower_factor(damped)
     # Solving for the correction alone, E w, leaves weights without drift exactly as they were.
-    corrected = weights + _solved(factor, gram.drift @ weights.mT).mT
+    corrected = weights + _solve(factor, gram.drift @ weights.mT).mT
+    # Rows over their diagonals: L_tj / L_tt is how much of the error of weight j weight t can still take up.
     coupling = factor / factor.diagonal(dim1=1, dim2=2)[:, :, None]
     return Recursion(corrected, corrected, coupling)
 
@@ -47,8 +48,9 @@ def lower_factor(matrix: Tensor) -> Tensor:
     return turned.flip(1, 2).mT
 
 
-def _solved(factor: Tensor, right: Tensor) -> Tensor:
+def _solve(factor: Tensor, right: Tensor) -> Tensor:
     """Solve LᵀL x = b for the right-hand sides b."""
+    # From the outside in: Lᵀ, upper triangular, first.
     return torch.linalg.solve_triangular(
         factor, torch.linalg.solve_triangular(factor.mT, right, upper=True), upper=False
     )

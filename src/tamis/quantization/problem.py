@@ -16,6 +16,36 @@ Order = Literal["natural", "norm"]
 
 
 @dataclass(frozen=True)
+class LayerValues:
+    """The values of parameters in both networks, and which of them are kept.
+
+    Attributes:
+        original: in the network whose outputs are kept.
+        present: in the one that becomes small, as far as it has.
+        masks: which weights are kept, for those that are pruned.
+    """
+
+    original: Mapping[str, Tensor]
+    present: Mapping[str, Tensor]
+    masks: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class BiasRole:
+    """The role of a layer's bias while its weights are chosen: one of them, a follower of the means, or fixed.
+
+    Attributes:
+        is_feature: whether it is quantized with the weights, as the weight of an input that is always 1.
+        follows_means: whether it will be moved to keep the means, so that only what varies is left to the weights.
+        offset: what each neuron's output is to have beyond Yw, (problems, neurons); None for nothing.
+    """
+
+    is_feature: bool
+    follows_means: bool
+    offset: Tensor | None
+
+
+@dataclass(frozen=True)
 class Problem:
     """A problem is one layer to quantize, as matrices (problems, neurons, features) and Gram matrices of its inputs.
 
@@ -40,30 +70,16 @@ class Problem:
     offset: Tensor | None
 
     @classmethod
-    def of(
-        cls,
-        layer: Layer,
-        sums: LayerGrams,
-        original: Mapping[str, Tensor],
-        present: Mapping[str, Tensor],
-        masks: Mapping[str, Tensor],
-        *,
-        has_bias: bool,
-        centred: bool,
-        order: Order,
-        offset: Tensor | None,
-    ) -> Problem:
+    def of(cls, layer: Layer, sums: LayerGrams, values: LayerValues, bias: BiasRole, order: Order) -> Problem:
         """Set up the problem of a layer.
 
         Args:
-            layer: the layer, with the Gram matrices of its inputs.
-            original, present: parameters of both networks.
-            masks: which weights are kept.
-            has_bias: whether the bias is quantized with the weights.
-            centred: whether a bias will follow the means, so that only what varies is left to the weights.
+            layer, sums: the layer, with the Gram matrices of its inputs.
+            values: its parameters.
+            bias: what becomes of its bias.
             order: "natural", or "norm": features with the largest norms first.
-            offset: what each neuron's output is to have beyond Yw, (problems, neurons).
         """
+        original, masks, has_bias, offset = values.original, values.masks, bias.is_feature, bias.offset
 
         def matrix(params: Mapping[str, Tensor]) -> Tensor:
             weights = layer.layout.to_matrix(params[layer.weight])
@@ -72,7 +88,7 @@ class Problem:
             return torch.cat([weights, layer.layout.spread_channels(params[layer.bias or ""])[:, :, None]], 2)
 
         def seen(gram: Gram) -> Gram:
-            return gram.with_constant() if has_bias else gram.centre() if centred else gram
+            return gram.with_constant() if has_bias else gram.centre() if bias.follows_means else gram
 
         everything = seen(sums.all)
         weights = matrix(original).double()
@@ -82,11 +98,12 @@ class Problem:
         if layer.weight in masks or offset is not None:
             names = (layer.weight, *([layer.bias] if layer.bias else []))
             keep = matrix({name: torch.ones_like(original[name], dtype=torch.bool) for name in names} | dict(masks))
-            start = fit_weights(weights, matrix(present).double(), keep, everything, offset=offset)
+            start = fit_weights(weights, matrix(values.present).double(), keep, everything, offset=offset)
+        # A single batch leaves nothing to hold out: the candidates are then compared on what they were chosen from.
         held_out = seen(sums.chosen_from if sums.held_out is None else sums.held_out)
         natural = torch.arange(weights.shape[2], device=weights.device).expand(len(weights), -1)
         whole = cls(weights, start, keep, seen(sums.chosen_from), held_out, everything, natural, offset)
-        return whole if order == "natural" else whole._by_norm()
+        return whole if order == "natural" else whole._sort_by_norm()
 
     def objective(self, gram: Gram) -> Objective:
         """Return the error of a choice of weights, as a function of it, on the data of one of the Gram matrices."""
@@ -104,17 +121,17 @@ class Problem:
         places = self.places[:, None, :].expand(-1, matrix.shape[1], -1)
         return torch.empty_like(matrix).scatter_(2, places, matrix)
 
-    def _by_norm(self) -> Problem:
+    def _sort_by_norm(self) -> Problem:
         places = largest_first(self.all.inputs.diagonal(dim1=1, dim2=2))
 
-        def moved(matrix: Tensor) -> Tensor:
+        def move(matrix: Tensor) -> Tensor:
             return matrix.gather(2, places[:, None, :].expand(-1, matrix.shape[1], -1))
 
         return replace(
             self,
-            weights=moved(self.weights),
-            start=moved(self.start),
-            keep=None if self.keep is None else moved(self.keep),
+            weights=move(self.weights),
+            start=move(self.start),
+            keep=None if self.keep is None else move(self.keep),
             chosen_from=self.chosen_from.reorder(places),
             held_out=self.held_out.reorder(places),
             all=self.all.reorder(places),
@@ -128,4 +145,6 @@ def largest_first(norms: Tensor) -> Tensor:
     Norms that agree to five digits count as equal, and keep their order: those of a transposed convolution's window do,
     but for rounding, and the order should not depend on how the data was cut into batches.
     """
+    # Rounded logarithms: steps of 2^(1/2¹⁶) are a relative difference of 10⁻⁵. A norm of zero is −∞, and comes last;
+    # below zero a norm is only by rounding.
     return norms.clamp_min(0).log2().mul(2**16).round().argsort(dim=-1, descending=True, stable=True)

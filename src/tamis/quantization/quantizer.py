@@ -53,7 +53,9 @@ class Method:
     Example:
         >>> def round_each(weights, gram):
         ...     return Recursion(weights, weights, coupling=None)
-        >>> small = tamis.quantize(net, data, levels=3, method=Method(round_each))
+        >>> net, inputs = tamis.trace(torch.nn.Linear(4, 2), torch.zeros(1, 4)), torch.randn(20, 4)
+        >>> tamis.quantize(net, inputs, levels=3, method=Method(round_each), progress=False).recipe[-1]["method"]
+        'round_each'
     """
 
     recursion: Callable[[Tensor, Gram], Recursion]
@@ -83,7 +85,7 @@ def quantizer_of(method: str | Quantizer) -> Quantizer:
         return METHODS[method]
     if not isinstance(method, Quantizer):
         missing = [name for name in _MEMBERS if not hasattr(method, name)]
-        raise InvalidInput(f"method={_shortened(method)} is not a quantizer: it has no {', '.join(missing)}")
+        raise InvalidInput(f"method={_shorten(method)} is not a quantizer: it has no {', '.join(missing)}")
     if method.order not in ("natural", "norm"):
         raise InvalidInput(f"order={method.order!r} of the quantizer {method.name} must be 'natural' or 'norm'")
     return method
@@ -92,5 +94,5 @@ def quantizer_of(method: str | Quantizer) -> Quantizer:
 _MEMBERS = ("name", "recursion", "along_data", "improves", "bias_correction", "order")
 
 
-def _shortened(value: Any) -> str:
+def _shorten(value: Any) -> str:
     return f"{value!r:.80}"

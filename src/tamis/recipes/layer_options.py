@@ -14,8 +14,9 @@ from tamis.artifact import Compressed, Masks, fingerprint_of_values, format
 from tamis.graph import Network
 from tamis.layerwise import CalibrationRun, Layer, LayerGrams, LayerOutcome, LayerRows, find_layers, transform_layers
 from tamis.progress import Listener
-from tamis.quantization import METHODS, MULTIPLES, LayerQuantizer, alphabet_of
+from tamis.quantization import LayerQuantizer, Plan
 from tamis.recipes.allocation import CHOICES, Choice, Option
+from tamis.settings import Quantization
 from tamis.training import Data, join_team
 
 PROBED = 200  # samples on which a layer's effect on the outputs is measured
@@ -77,20 +78,7 @@ class MixedQuantizer:
 
 def make_quantizer(reference: Network, masks: Mapping[str, Tensor], levels: int) -> LayerQuantizer:
     """Make the quantizer that `tamis.quantize` uses for so many levels."""
-    method = METHODS["optq"]
-    return LayerQuantizer(
-        original=reference.params,
-        masks=masks,
-        method=method,
-        alphabet=alphabet_of(levels, None, "median"),
-        per="channel",
-        order=method.order,
-        multiples=MULTIPLES,
-        fits_scales=True,
-        biases=False,
-        bias_correction=method.bias_correction,
-        team=join_team(reference.device),
-    )
+    return LayerQuantizer(reference.params, masks, Plan.of(Quantization(levels)), join_team(reference.device))
 
 
 def keep_largest(weight: Tensor, mask: Tensor | None, amount: float) -> Tensor:

@@ -31,12 +31,25 @@ def setting(
         choices: the names that it may be.
 
     Example:
-        >>> @dataclass(frozen=True)
+        >>> @dataclasses.dataclass(frozen=True)
         ... class Rounding:
         ...     digits: int = setting("How many digits stay.", 3, typed=int, metavar="N")
+        >>> Rounding().digits, help_of(Rounding, "digits")
+        (3, 'How many digits stay.')
     """
     metadata = {"help": help, "typed": typed, "metavar": metavar or "|".join(choices) or None, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def include_setting(do: str) -> Any:
+    """Declare the field `include`, which every method that goes through layers has; `do` is what it does to them."""
+    text = f"{do} only these parameters or modules: names or patterns, as layer1 or *.conv1.*."
+    return setting(text, None, typed=list, metavar="PATTERN")
+
+
+def exclude_setting(left: str = "as they are") -> Any:
+    """Declare the field `exclude`, which goes with `include`; `left` says how the method leaves what it is told to."""
+    return setting(f"Leave these parameters or modules {left}.", None, typed=list, metavar="PATTERN")
 
 
 def help_of(settings: type, name: str) -> str:
@@ -63,19 +76,29 @@ def documents(settings: type) -> Callable[[Documented], Documented]:
     """Put the help of every setting into the docstring of a call, in place of its line `<settings>`.
 
     Example:
-        >>> @documents(Pruning)
-        ... def prune(net, amount, by="phi"): ...
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Rounding:
+        ...     digits: int = setting("How many digits stay.", 3)
+        >>> @documents(Rounding)
+        ... def shorten(number, digits=3):
+        ...     '''Shorten a number.
+        ...
+        ...     <settings>
+        ...     '''
+        >>> print(shorten.__doc__.splitlines()[2].strip())
+        digits: How many digits stay.
     """
 
-    def documented(call: Documented) -> Documented:
+    def put_help_in(call: Documented) -> Documented:
         lines = (call.__doc__ or "").splitlines()
         place = next(number for number, line in enumerate(lines) if line.strip() == PLACE)
         indent = lines[place].partition(PLACE)[0]
+        # Field order is the order of the keywords, which a contract test compares with the call's signature.
         entries = [_entry(field, indent) for field in dataclasses.fields(settings)]
         call.__doc__ = "\n".join([*lines[:place], *entries, *lines[place + 1 :]])
         return call
 
-    return documented
+    return put_help_in
 
 
 def _entry(field: dataclasses.Field[Any], indent: str) -> str:

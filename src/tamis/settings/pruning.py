@@ -8,7 +8,7 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Literal
 
 from tamis.errors import InvalidInput
-from tamis.settings.field import setting
+from tamis.settings.field import exclude_setting, include_setting, setting
 
 if TYPE_CHECKING:  # for its help alone, a command must not wait for torch
     from typing import Any
@@ -42,15 +42,8 @@ class Pruning:
         "global",
         choices=SCOPES,
     )
-    include: str | Iterable[str] | None = setting(
-        "Prune only these parameters or modules: names or patterns, as layer1 or *.conv1.*.",
-        None,
-        typed=list,
-        metavar="PATTERN",
-    )
-    exclude: str | Iterable[str] | None = setting(
-        "Leave these parameters or modules whole.", None, typed=list, metavar="PATTERN"
-    )
+    include: str | Iterable[str] | None = include_setting("Prune")
+    exclude: str | Iterable[str] | None = exclude_setting("whole")
     biases: bool = setting("Prune biases of linear and convolution layers, too.", False, typed=bool)
     seed: int = setting("The seed of the random criterion.", 0, typed=int, metavar="N")
     halve_final: bool = setting(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tamis.errors import InvalidInput
-from tamis.settings.field import setting
+from tamis.settings.field import exclude_setting, include_setting, setting
 
 if TYPE_CHECKING:  # for its help alone, a command must not wait for torch
     from typing import Any
@@ -77,15 +77,8 @@ class Quantization:
         None,
         typed=bool,
     )
-    include: str | Iterable[str] | None = setting(
-        "Quantize only these parameters or modules: names or patterns, as layer1 or *.conv1.*.",
-        None,
-        typed=list,
-        metavar="PATTERN",
-    )
-    exclude: str | Iterable[str] | None = setting(
-        "Leave these parameters or modules as they are.", None, typed=list, metavar="PATTERN"
-    )
+    include: str | Iterable[str] | None = include_setting("Quantize")
+    exclude: str | Iterable[str] | None = exclude_setting()
 
     def __post_init__(self) -> None:
         if self.per not in ("layer", "channel"):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 
 from tamis.errors import InvalidInput
-from tamis.settings.field import setting
+from tamis.settings.field import exclude_setting, include_setting, setting
 
 
 @dataclass(frozen=True)
@@ -22,15 +22,8 @@ class Repair:
         metavar="FRACTION",
     )
     bias_correction: bool = setting("Fit biases, or batch-norm means, as well.", True, typed=bool)
-    include: str | Iterable[str] | None = setting(
-        "Refit only these parameters or modules: names or patterns, as layer1 or *.conv1.*.",
-        None,
-        typed=list,
-        metavar="PATTERN",
-    )
-    exclude: str | Iterable[str] | None = setting(
-        "Leave these parameters or modules as they are.", None, typed=list, metavar="PATTERN"
-    )
+    include: str | Iterable[str] | None = include_setting("Refit")
+    exclude: str | Iterable[str] | None = exclude_setting()
 
     def __post_init__(self) -> None:
         damping = self.damping

@@ -13,8 +13,11 @@ The rest is for other packages of tamis: checkpoints, and the processes that tra
 
 Example:
     >>> from tamis.training import Settings, evaluate, load_data, models, train
-    >>> trained = train(models.mlp(), load_data("digits:train"), Settings(epochs=10, batch=32))
-    >>> evaluate(trained.model, load_data("digits:test"))
+    >>> settings = Settings(epochs=2, batch=32)
+    >>> trained = train(models.mlp(), load_data("digits:train[:200]"), settings, progress=False)
+    >>> trained.history[-1].loss < trained.history[0].loss
+    True
+    >>> accuracy = evaluate(trained.model, load_data("digits:test"))
 """
 
 from tamis.training import models as models

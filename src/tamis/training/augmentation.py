@@ -22,9 +22,8 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) 
         padding: the largest shift, in pixels.
 
     Example:
-        >>> generator = torch.Generator().manual_seed(0)
-        >>> inputs, labels = data.batch(indices)
-        >>> loss(model(crop_and_flip(inputs, generator)), labels)
+        >>> crop_and_flip(torch.rand(8, 3, 32, 32), torch.Generator().manual_seed(0)).shape
+        torch.Size([8, 3, 32, 32])
 
     Reference: He, Zhang, Ren and Sun, "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2.
     """

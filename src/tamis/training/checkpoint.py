@@ -61,7 +61,8 @@ class Checkpoint:
             if self.origin.get(name) != origin.get(name)
         ]
         differences += [
-            f"the mask of '{name}' was {_pruned(self.masks.get(name))}, now it is another: {_pruned(masks.get(name))}"
+            f"the mask of '{name}' was {_describe_mask(self.masks.get(name))}, "
+            f"now it is another: {_describe_mask(masks.get(name))}"
             for name in dict.fromkeys([*self.masks, *masks])
             if not _same(self.masks.get(name), masks.get(name))
         ]
@@ -104,6 +105,7 @@ class RunDirectory:
         handle = os.open(self.directory, os.O_RDONLY)  # the directory itself: a file to hold would be left in it
         try:
             free = not self.team.leads or try_lock(handle) or _is_finished(self.directory)
+            # Every process must learn of it: those that went on alone would wait for the first one forever.
             if not all(self.team.extremes(int(free))):
                 raise InvalidInput(
                     f"another training is at work in '{self.directory}': wait for it, or train in another directory"
@@ -160,7 +162,7 @@ def read_checkpoint(directory: str | Path) -> Checkpoint | None:
         return None
     try:
         return Checkpoint(**load_archive(path))
-    except OSError:
+    except OSError:  # a disk that fails says nothing about the file, and deleting it would be the wrong advice
         raise
     except Exception as error:  # torch, pickle and zipfile each have their own, and a changed byte can meet any of them
         raise CorruptArtifact(
@@ -183,8 +185,11 @@ def load_epoch_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
         epoch: how many epochs had been trained; 0 for the weights that training began with.
 
     Example:
-        >>> train(model, data, settings, directory="runs/dense", keep=(5,))
-        >>> model.load_state_dict(load_epoch_weights("runs/dense", 5))  # rewound
+        >>> from tamis.training import Settings, load_data, train
+        >>> model, data = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), load_data("digits[:60]")
+        >>> dense = train(model, data, Settings(epochs=2), directory="runs/dense", keep=(1,), progress=False)
+        >>> model.load_state_dict(load_epoch_weights("runs/dense", 1))  # rewound
+        <All keys matched successfully>
     """
     path = _weights_path(Path(directory), epoch)
     if not path.is_file():
@@ -240,7 +245,7 @@ def _same(mask: Tensor | None, other: Tensor | None) -> bool:
     return mask is not None and other is not None and torch.equal(mask.cpu(), other.cpu())
 
 
-def _pruned(mask: Tensor | None) -> str:
+def _describe_mask(mask: Tensor | None) -> str:
     return "none" if mask is None else f"one with {int((~mask).sum())} of {mask.numel()} pruned"
 
 

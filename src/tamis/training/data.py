@@ -86,6 +86,7 @@ class Data:
             InvalidInput: nothing would be drawn, or nothing left.
 
         Example:
+            >>> from tamis.training import load_data
             >>> searched, certified = load_data("digits:test").set_aside(0.5, seed=0)
             >>> certified.name
             'digits:test@rest=0.5,0'

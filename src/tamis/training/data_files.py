@@ -127,6 +127,7 @@ def _read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
             raise InvalidInput(f"'{path}' is not an .npz file, as numpy.savez writes them; it must hold {NPZ_CONTENT}")
         file.seek(0)
         try:
+            # Before numpy allocates anything: a file of kilobytes can claim to hold terabytes of zeros.
             _check_inflated(path, zipfile.ZipFile(file), names)
             file.seek(0)
             stored = np.load(file, allow_pickle=False)
@@ -225,6 +226,7 @@ def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | 
             f"'{folder}' has no images: they go into one sub-folder per class, as '{folder}/CLASS/1.png'"
         )
     files, labels = zip(*labelled, strict=True)
+    # Two passes, the first over headers alone: the tensor is allocated once, in its final shape.
     mode, (width, height) = _common_format(files, resize)
     images = torch.empty(len(files), len(mode), height, width, dtype=torch.uint8)
     for row, file in enumerate(files):

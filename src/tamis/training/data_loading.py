@@ -62,8 +62,10 @@ def load_data(spec: str, labelled: bool = True) -> Data:
         InvalidInput: the spec or the file is malformed.
 
     Example:
-        >>> data = load_data("cifar10:test[:1000]")
-        >>> inputs, labels = data.batch(torch.arange(128))
+        >>> data = load_data("digits:test[:100]")  # or "cifar10:test", "images.npz", a folder
+        >>> inputs, labels = data.batch(torch.arange(32))
+        >>> tuple(inputs.shape), tuple(labels.shape)
+        ((32, 1, 8, 8), (32,))
     """
     named = parse_spec(spec)
     stored, statistics = _read_source(named, labelled)
@@ -72,6 +74,7 @@ def load_data(spec: str, labelled: bool = True) -> Data:
     data = _to_data(stored, spec, _choose_statistics(named, stored, statistics))
     if not named.cuts:
         return replace(data, inputs=data.inputs.contiguous())
+    # Slices are composed as ranges, and inputs are copied once, at the end; a random share has to see the samples.
     places = range(len(data))
     for cut in named.cuts:
         if isinstance(cut, slice):
@@ -90,7 +93,7 @@ def as_data(source: Any, called: str) -> Data:
         called: what to call it, where it has no name.
 
     Example:
-        >>> as_data((inputs, labels), "mine").has_labels
+        >>> as_data((torch.rand(5, 3), torch.arange(5)), "mine").has_labels
         True
     """
     if isinstance(source, Data):
@@ -126,6 +129,7 @@ def _read_source(spec: Spec, labelled: bool) -> tuple[RawData, Statistics]:
         _refuse_resizing(spec)
         inputs, labels = digits("test" if spec.split == "test" else "train")
         return RawData(inputs, labels, classes=10), ((), ())
+    # A dataset goes before a file of the same name, which ./NAME still reaches.
     if not is_path(source) and (source in list_datasets(data_folder()) or not os.path.exists(path)):
         _refuse_resizing(spec)
         if spec.in_module:
@@ -163,6 +167,7 @@ def _read_named(name: str, split: str) -> tuple[RawData, Statistics]:
 def _read_split(folder: Path, prefix: str, split: str) -> RawData:
     stored = read_npz(folder / f"{prefix}{split}.npz")
     train = folder / f"{prefix}train.npz"
+    # Test data is normalised as the network was trained: by the statistics of the training data.
     if split == "test" and not any(stored.statistics) and train.is_file():
         return stored._replace(statistics=read_statistics(train, stored.inputs))
     return stored

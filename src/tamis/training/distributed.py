@@ -49,6 +49,7 @@ class Team:
 
     def summed(self, figures: Tensor) -> Tensor:
         """Return the sum over the team, which is the same in every process."""
+        # A copy: all_reduce writes into its argument, and whoever asks may go on summing into theirs.
         total = figures.clone()
         if self.connected:
             dist.all_reduce(total)

@@ -21,7 +21,7 @@ from tamis.artifact import Masks
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.graph import SeenSamples, remember
 from tamis.progress import Listener, reporting
-from tamis.training.arguments import as_plain_int, as_plain_ints, is_int, require
+from tamis.settings import as_plain_int, as_plain_ints, is_int, require
 from tamis.training.augmentation import crop_and_flip
 from tamis.training.checkpoint import RunDirectory
 from tamis.training.constraint import Constraint
@@ -115,9 +115,11 @@ def train(
         progress: True, False, or a function of a `Progress` (see `tamis.progress`), called after each epoch.
 
     Example:
-        >>> dense = train(model, data, settings, directory="runs/dense", keep=(5,))
-        >>> model.load_state_dict(load_epoch_weights("runs/dense", 5))
-        >>> sparse = train(model, data, settings, masks=masks, first_epoch=5)  # rewound and retrained
+        >>> from tamis.training import load_data
+        >>> model, data = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), load_data("digits[:60]")
+        >>> trained = train(model, data, Settings(epochs=3, batch=30), first_epoch=1, progress=False)  # rewound
+        >>> [epoch.epoch for epoch in trained.history]
+        [2, 3]
     """
     first_epoch, keep = as_plain_int(first_epoch), as_plain_ints(keep)
     _check_arguments(model, settings, directory, first_epoch, keep)
@@ -169,6 +171,7 @@ class TrainingRun:
         self.model = _set_layout(copy.deepcopy(model).to(team.device), self.layout)
         self.autocast = torch.autocast(team.device.type, torch.bfloat16, enabled=settings.amp and on_cuda)
         self._check_fits()
+        # After the copy and the move: an optimizer holds the parameters themselves, and those of the caller are others.
         optimizer = _optimizer(self.model, settings)
         self.optimizer = optimizer if constraint is None else constraint.wrap(optimizer, self.model)
         self.parallel = team.wrap(self.model)  # after the optimizer: DDP hooks into the parameters that it steps
@@ -201,6 +204,7 @@ class TrainingRun:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             totals += self._step(batch, noise)
+        # Each process has normalised its own part of every batch: the running means of the first are those of all.
         team.broadcast_buffers(self.model)
         loss, accuracy = (team.summed(totals) / len(self.data)).tolist()
         rate = learning_rate_at(settings, epoch - 1)
@@ -215,6 +219,7 @@ class TrainingRun:
             inputs = crop_and_flip(inputs, noise)
         with self.autocast:
             scores = self.parallel(inputs.contiguous(memory_format=self.layout))
+            # A process without a share of the batch computes on a sample that counts 0: DDP waits for every process.
             loss = counts * F.cross_entropy(scores, labels, reduction="sum")
         self.optimizer.zero_grad()
         # DDP averages over processes, whose shares may differ: this way the average is the mean over the whole batch.

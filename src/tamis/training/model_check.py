@@ -20,7 +20,8 @@ def check_fits(model: nn.Module, data: Data, called: str = "") -> None:
         called: what messages call the model; its class if left out.
 
     Example:
-        >>> check_fits(mlp(), load_data("digits"))
+        >>> from tamis.training import load_data
+        >>> check_fits(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), load_data("digits"))
     """
     least, most = (int(label) for label in data.labels.aminmax())
     if least < 0 or most >= data.classes:
