@@ -28,6 +28,7 @@ from tamis.verification.claims import kinds_of
 from tamis.verification.claims.accuracy_change import AccuracyChange
 from tamis.verification.claims.boxes import Boxes
 from tamis.verification.measurement import gather_evidence
+from tamis.verification.samples import Samples
 from tamis.verification.schema import LARGEST_FLOAT, VERSION_2, check_form
 from tamis.verification.settings import Settings
 from tamis.verification.shares import share_out
@@ -508,7 +509,7 @@ def test_a_network_that_torch_cannot_run_is_named(which: str) -> None:
     with pytest.raises(
         InvalidInput, match=rf"^the {which} network cannot be run on inputs of shape \(4, 3\): .+$"
     ) as found:
-        gather_evidence(*networks, torch.zeros(4, 3))
+        gather_evidence(*networks, Samples(torch.zeros(4, 3)))
     assert "\n" not in str(found.value)
 
 
