@@ -104,8 +104,9 @@ def test_one_in_a_thousand_is_found_where_the_file_remembers_all(net: tamis.Netw
     refuse_seen(data.sample_digests[3:], {"'x'": seen})
 
 
-def test_verify_refuses_what_certify_would(net: tamis.Network, file: Path, tmp_path: Path) -> None:
+def test_verify_refuses_what_certify_would(wide: tuple[tamis.Network, Path], tmp_path: Path) -> None:
     """A certificate that was issued by something else than certify."""
+    net, file = wide
     small = tamis.load(file, net)
     path = tmp_path / "small.tamis"
     forgotten = Compressed(forgetful(small.network), small.masks, small.recipe, small.codes)

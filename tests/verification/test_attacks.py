@@ -779,10 +779,10 @@ def test_a_dead_chain_proves_no_equality(tmp_path: Path) -> None:
     file = tmp_path / "small.tamis"
     tamis.Compressed(other).save(file)
     inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(2))
-    cert = tamis.certify(net, file, inputs, radius=0.01, boxed=2)
+    cert = tamis.certify(net, file, inputs, radius=0.01, boxed=1)
     claims = {entry["claim"]: entry for entry in cert.content["claims"]}
     gaps = (net(inputs) - other(inputs)).abs()
-    apart = {"path_metric": float(gaps.sum(1).max()), "boxes": float(gaps[:2].max())}
+    apart = {"path_metric": float(gaps.sum(1).max()), "boxes": float(gaps[:1].max())}
     assert min(apart.values()) > 9
     for name, largest in apart.items():
         assert math.exp(claims[name]["measured"]["log_bound"]) >= largest
@@ -792,8 +792,9 @@ def test_a_dead_chain_proves_no_equality(tmp_path: Path) -> None:
         nothing = copy.deepcopy(cert.content)
         (entry,) = [each for each in nothing["claims"] if each["claim"] == name]
         entry["measured"]["log_bound"] = None
+        data = {} if name == "path_metric" else {"inputs": inputs}  # the networks alone show the first to be wrong
         with pytest.raises(VerificationFailed):
-            tamis.verify(rederived(nothing), file, net, inputs=inputs)
+            tamis.verify(rederived(nothing), file, net, **data)
 
 
 class Gated(nn.Module):
