@@ -109,7 +109,7 @@ def test_a_loader_may_use_its_memory_again(net: tamis.Network, file: Path, data:
     kept = tamis.certify(net, file, inputs, radius=0.01, boxed=4)  # more than a batch of the loader
     refilled = tamis.certify(net, file, Refilled(inputs, 3), radius=0.01, boxed=4)
     assert refilled.content["data"] == kept.content["data"] | {"name": "Refilled"}
-    assert refilled["boxes"].bound == kept["boxes"].bound
+    assert refilled["boxes"].bound.value == kept["boxes"].bound.value > 0  # of scores, batches may round the last bit
 
 
 def test_the_same_network_costs_nothing(net: tamis.Network, data: Data, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_too_few_inputs_are_said_to_be_too_few(net: tamis.Network, file: Path, d
 
 
 def test_all_claims_hold_together_as_often_as_they_say(tmp_path: Path) -> None:
-    """Two linear classifiers on a distribution of which everything is known: 100 certificates, δ = 0.2."""
+    """Two linear classifiers on a distribution of which everything is known: 60 certificates, δ = 0.2."""
     generator = torch.Generator().manual_seed(1)
     population = torch.randn(20_000, 4, generator=generator)
     model = nn.Linear(4, 3, bias=False)
@@ -158,11 +158,11 @@ def test_all_claims_hold_together_as_often_as_they_say(tmp_path: Path) -> None:
         "deviation": float((before - after).abs().amax(1).double().quantile(0.95, interpolation="lower")),
     }
     broken = 0
-    for _ in range(100):
+    for _ in range(60):
         drawn = torch.randint(0, len(population), (100,), generator=generator)
         cert = tamis.certify(net, path, population[drawn], truth[drawn], delta=0.2)
         broken += any(cert[name].bound.value < value for name, value in known.items())
-    assert broken <= 100 * 0.2
+    assert broken <= 60 * 0.2
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

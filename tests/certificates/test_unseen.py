@@ -25,6 +25,7 @@ from tamis.verification.evidence import Evidence
 from tamis.verification.facts import file_facts
 from tamis.verification.measurement import gather_evidence
 from tamis.verification.notes import notes_of
+from tamis.verification.samples import Samples
 from tamis.verification.unseen import CHANCE, recognition_note, refuse_seen, refuse_training
 
 TRAIN = load_data("digits:train[:600]")  # what the network of the fixtures was trained and calibrated on
@@ -103,8 +104,9 @@ def test_one_in_a_thousand_is_found_where_the_file_remembers_all(net: tamis.Netw
     refuse_seen(data.sample_digests[3:], {"'x'": seen})
 
 
-def test_verify_refuses_what_certify_would(net: tamis.Network, file: Path, tmp_path: Path) -> None:
+def test_verify_refuses_what_certify_would(wide: tuple[tamis.Network, Path], tmp_path: Path) -> None:
     """A certificate that was issued by something else than certify."""
+    net, file = wide
     small = tamis.load(file, net)
     path = tmp_path / "small.tamis"
     forgotten = Compressed(forgetful(small.network), small.masks, small.recipe, small.codes)
@@ -282,14 +284,14 @@ def test_bounds_from_copies_are_no_smaller_than_from_all_draws_or_from_distinct_
 def test_one_sample_with_two_labels_counts_once_and_as_wrong(net: tamis.Network, data: Data) -> None:
     right = net(data.normalised()).argmax(1)
     inputs, labels = data.normalised()[[0, 0, 1]], torch.stack([right[0], (right[0] + 1) % 10, right[1]])
-    seen = gather_evidence(net, net, inputs, labels)
+    seen = gather_evidence(net, net, Samples(inputs, labels))
     assert (seen.samples, seen.given, seen.errors(0), seen.worse(0), seen.better(0)) == (2, 3, 1, 0, 0)
 
 
 def test_samples_are_counted_the_same_however_they_come(net: tamis.Network, data: Data) -> None:
     inputs = data.normalised()[torch.arange(40) % 33]
-    whole = gather_evidence(net, net, inputs)
-    parts = gather_evidence(net, net, [inputs[i : i + 3] for i in range(0, 40, 3)])
+    whole = gather_evidence(net, net, Samples(inputs))
+    parts = gather_evidence(net, net, Samples([inputs[i : i + 3] for i in range(0, 40, 3)]))
     assert whole.samples == parts.samples == 33 and whole.given == parts.given == 40
 
 

@@ -1,4 +1,4 @@
-"""The demo as a user runs it, once; the other checks are made on what it left behind."""
+"""The demo as a user types it, once; the other checks are made on what it left behind."""
 
 import json
 import os
@@ -29,8 +29,10 @@ def run_tamis(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     directory = tmp_path_factory.mktemp("demo")
-    finished = run_tamis("demo", cwd=directory)
-    assert finished.returncode == 0, finished.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        finished = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["demo"])
+    assert finished.exit_code == 0, finished.stderr
     return directory, finished
 
 

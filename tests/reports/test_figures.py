@@ -80,8 +80,16 @@ def words_in(svg: Path) -> str:
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("figure", ["scatter", "curves", "panels"])
+@pytest.mark.parametrize(
+    ("figure", "kind"),
+    [
+        *(("curves", kind) for kind in KINDS),
+        ("scatter", "svg"),
+        ("scatter", "png"),
+        ("panels", "svg"),
+        ("panels", "pdf"),
+    ],
+)
 def test_files_of_each_kind_are_written_whole_and_twice_the_same(
     figure: str, kind: str, net: tamis.Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

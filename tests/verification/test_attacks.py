@@ -28,6 +28,7 @@ from tamis.verification.claims import kinds_of
 from tamis.verification.claims.accuracy_change import AccuracyChange
 from tamis.verification.claims.boxes import Boxes
 from tamis.verification.measurement import gather_evidence
+from tamis.verification.samples import Samples
 from tamis.verification.schema import LARGEST_FLOAT, VERSION_2, check_form
 from tamis.verification.settings import Settings
 from tamis.verification.shares import share_out
@@ -508,7 +509,7 @@ def test_a_network_that_torch_cannot_run_is_named(which: str) -> None:
     with pytest.raises(
         InvalidInput, match=rf"^the {which} network cannot be run on inputs of shape \(4, 3\): .+$"
     ) as found:
-        gather_evidence(*networks, torch.zeros(4, 3))
+        gather_evidence(*networks, Samples(torch.zeros(4, 3)))
     assert "\n" not in str(found.value)
 
 
@@ -778,10 +779,10 @@ def test_a_dead_chain_proves_no_equality(tmp_path: Path) -> None:
     file = tmp_path / "small.tamis"
     tamis.Compressed(other).save(file)
     inputs = torch.randn(60, 4, generator=torch.Generator().manual_seed(2))
-    cert = tamis.certify(net, file, inputs, radius=0.01, boxed=2)
+    cert = tamis.certify(net, file, inputs, radius=0.01, boxed=1)
     claims = {entry["claim"]: entry for entry in cert.content["claims"]}
     gaps = (net(inputs) - other(inputs)).abs()
-    apart = {"path_metric": float(gaps.sum(1).max()), "boxes": float(gaps[:2].max())}
+    apart = {"path_metric": float(gaps.sum(1).max()), "boxes": float(gaps[:1].max())}
     assert min(apart.values()) > 9
     for name, largest in apart.items():
         assert math.exp(claims[name]["measured"]["log_bound"]) >= largest
@@ -791,8 +792,9 @@ def test_a_dead_chain_proves_no_equality(tmp_path: Path) -> None:
         nothing = copy.deepcopy(cert.content)
         (entry,) = [each for each in nothing["claims"] if each["claim"] == name]
         entry["measured"]["log_bound"] = None
+        data = {} if name == "path_metric" else {"inputs": inputs}  # the networks alone show the first to be wrong
         with pytest.raises(VerificationFailed):
-            tamis.verify(rederived(nothing), file, net, inputs=inputs)
+            tamis.verify(rederived(nothing), file, net, **data)
 
 
 class Gated(nn.Module):

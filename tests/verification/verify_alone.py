@@ -41,16 +41,23 @@ import torch  # noqa: E402
 
 import tamis  # noqa: E402
 from tamis.artifact import File  # noqa: E402
-from tamis.training.models import digits_cnn  # noqa: E402
+
+
+def import_barred() -> str:
+    """Return what the import of a compressor is answered with."""
+    try:
+        import tamis.quantization  # noqa: F401
+    except ImportError as refusal:
+        return str(refusal)
+    return "nothing"
 
 
 def main(folder: Path) -> None:
     """Print what was found of each certificate, as JSON."""
-    model = digits_cnn(4)
-    model.load_state_dict(torch.load(folder / "model.pt", weights_only=True))
+    model = torch.load(folder / "model.pt", weights_only=False)  # the test's own
     net = tamis.trace(model, torch.zeros(1, 1, 8, 8))
     held_out, training = torch.load(folder / "data.pt", weights_only=True)
-    found = {}
+    found: dict[str, object] = {"barred": import_barred()}
     for path in sorted(folder.glob("*.json")):
         asked = tamis.Certificate.load(path).content
         kind = path.stem

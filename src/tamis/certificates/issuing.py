@@ -18,12 +18,14 @@ from tamis.certificates.signing import sign_digest
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.graph import Network, without_autocast
 from tamis.progress import Listener, reporting
+from tamis.settings import Certification, documents
 from tamis.verification import (
     VERSION,
     Case,
     Certificate,
     Evidence,
     Inputs,
+    Samples,
     Settings,
     Team,
     accuracy_facts,
@@ -55,6 +57,7 @@ from tamis.verification import (
 
 
 @without_autocast()
+@documents(Certification)
 def certify(
     original: Network | nn.Module,
     file: str | Path | File,
@@ -93,7 +96,7 @@ def certify(
         inputs: held-out data, which neither network was made with: a tensor or array (a tuple of them for several
             inputs), a DataLoader, a dataset or its name ("cifar10:test"). The last three bring their labels.
         labels: the class number of each input, if it is known.
-        delta: the probability that any of the claims may be wrong.
+        <settings>
         rebuilt: the module that `tamis.load` reads the file for, where the original is a traced network and layers of
             the file were rebuilt: made binary, or products of factors. Not needed where the original is a module. Of
             rebuilt layers, claims that compare weight with weight are not made.
@@ -101,17 +104,6 @@ def certify(
             brings its labels, or a pair of inputs and labels.
         prior: the network as it was known before any data, with seeded or analytic weights: what is still the same in
             the small network need not be described.
-        candidates: how many small networks were tried on the same data, this one among them. It pays for choosing the
-            best of networks that were made without that data, not for making new ones after a look at the result.
-        coverage: for which part of all inputs to bound how far outputs move.
-        radius: if given, bound how far outputs move for every input within this distance, in each entry, of one of the
-            first `boxed` inputs.
-        boxed: see `radius`.
-        sequential: make what is claimed of held-out data hold however often one looks as samples come in: certify the
-            first samples again and again, and stop whenever you like. Without it, one look is all there may be.
-        max_accuracy_drop, max_disagreement: what is required: so much accuracy may be lost, so many answers may differ,
-            as 0.01, "1%" or "1pt". `Certificate.passed` says whether the certified bounds, and not the rates that were
-            measured, are as small; the certificate is issued either way.
         sign: a PEM file with an Ed25519 private key to sign the certificate with.
         example: an input to trace a module with; by default the first of the inputs.
         called, data_called: what the certificate calls the original and the data; by default the class of the module
@@ -148,12 +140,9 @@ def certify(
             raise InvalidInput(f"radius = {radius} bounds networks of one graph, and '{file}' has another one")
         check_boxes(net)
     _check_prior(prior, net, small)
-    team = _team(net)
-    said = {
-        "called": quote_name(inputs, "inputs", data_called),
-        "needs_labels": requirement_of_labels(max_accuracy_drop),
-    }
-    held_out, trained = _evidence(net, small.network, inputs, labels, training, settings, said, team, progress)
+    said = quote_name(inputs, "inputs", data_called)
+    samples = Samples(inputs, labels, said, requirement_of_labels(max_accuracy_drop))
+    held_out, trained = _gather_evidence(net, small.network, samples, training, settings, progress)
     check_unseen(held_out, trained, net, small, stored.path)
     seen = data_facts(held_out)
     case = Case(net, small, settings, seen["largest_input"], held_out, trained, prior)
@@ -190,26 +179,16 @@ def _issue(content: Mapping[str, Any], sign: str | Path | None) -> Certificate:
     return Certificate({**whole, "signature": sign_digest(whole["digest"], sign)})
 
 
-def _evidence(
-    net: Network,
-    small: Network,
-    inputs: Inputs,
-    labels: Any,
-    training: Any,
-    settings: Settings,
-    said: Mapping[str, Any],
-    team: Team | None,
-    progress: Listener,
+def _gather_evidence(
+    net: Network, small: Network, samples: Samples, training: Any, settings: Settings, progress: Listener
 ) -> tuple[Evidence, Evidence | None]:
-    """Run both networks on the held-out data and on the training data, with a report of how far it is.
-
-    `said` is what `gather_evidence` needs to say what is wrong with the held-out data.
-    """
-    total = _length(inputs) + _length(training[0] if isinstance(training, tuple) and training else training)
+    """Run both networks on the held-out samples and on the training data, with a report of how far it is."""
+    team = _join_team(net)
+    total = _length(samples.inputs) + _length(training[0] if isinstance(training, tuple) and training else training)
     leads = team is None or team.rank == 0
     with reporting(progress if leads and total else False, "certify", total) as report:
         keep = settings.boxed if settings.radius is not None else 1
-        held_out = gather_evidence(net, small, inputs, labels, keep=keep, team=team, report=report, **said)
+        held_out = gather_evidence(net, small, samples, keep, team, report)
         done = held_out.given
         return held_out, gather_training_evidence(net, small, training, team, lambda samples: report(done + samples))
 
@@ -250,7 +229,7 @@ def _length(inputs: Any) -> int:
     return len(inputs) if hasattr(inputs, "batch") and hasattr(inputs, "labels") else 0
 
 
-def _team(net: Network) -> Team | None:
+def _join_team(net: Network) -> Team | None:
     """Join the processes that share the work, where torchrun started several."""
     if "WORLD_SIZE" not in os.environ and not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return None

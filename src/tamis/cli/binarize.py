@@ -17,51 +17,44 @@ from tamis.binary import binarize as binarize_module
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule
+from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.train import described, load_trainable, parse_settings
+from tamis.cli.train import describe_training, load_trainable, load_training_data, parse_settings
 from tamis.cli.training_directory import WRITTEN, training_directory
 from tamis.errors import InvalidInput
 from tamis.graph import trace
-from tamis.training import Settings, check_fits, join_team, load_data, read_checkpoint
+from tamis.training import Settings, join_team, read_checkpoint
 
 STAGES = {BOTH: "with both binary", ACTIVATIONS: "with binary activations"}  # the last one first
 
 
 def binarize(
-    model: str,
-    weights: Path | None,
-    data: str,
-    test: str | None,
-    keep: str,
-    activation_epochs: int | None,
-    directory: Path | None,
-    out: Path,
-    device: str,
-    as_json: bool,
+    model: ModelChoice,
+    data: TrainingDataChoice,
     options: Mapping[str, Any],
-    **how: str,
+    choices: Mapping[str, Any],
+    directory: Path | None,
+    output: Output,
 ) -> None:
-    """Run the command; arguments as on the command line, `how` the scale and the estimator."""
+    """Run the command; `options` are those of `Settings` that are given, and `choices` those of `Binarization`."""
     settings = parse_settings(options)
-    first = _first_stage(settings, activation_epochs)
-    team = join_team(parse_device(device))
-    prepare_output(out, ".tamis")
-    loaded = load_trainable("binarize", model, weights, settings.seed)
+    how = {name: choices[name] for name in ("scale", "estimator")}
+    first = _first_stage(settings, choices["activation_epochs"])
+    team = join_team(parse_device(output.device))
+    prepare_output(output.out, ".tamis")
+    loaded = load_trainable("binarize", model, settings.seed)
     if loaded.compressed is not None and loaded.compressed.masks:
-        raise InvalidInput(f"'{weights}' has pruned weights, which would come back: a binary weight is +1 or −1")
-    examples, test_examples = load_data(data), None if test is None else load_data(test)
-    for each in (examples, test_examples):
-        if each is not None:
-            check_fits(loaded.module, each, called=model)
-    kept = parse_keep(keep)
+        raise InvalidInput(f"'{model.weights}' has pruned weights, which would come back: a binary weight is +1 or −1")
+    examples, test_examples = load_training_data(data, loaded.module, model.model)
+    kept = parse_keep(choices["keep"])
     binary = binarize_module(loaded.module, kept, examples.example, **how)
     network = trace(binary, examples.example)  # now: what cannot be written need not be trained
-    with training_directory(directory, out, team) as folder:
-        origin = {"model": model, "weights": _origin_of_weights(loaded, folder), "device": str(team.device)}
-        origin |= {"keep": keep, **how}
-        if team.leads and not as_json:
+    with training_directory(directory, output.out, team) as folder:
+        origin = {"model": model.model, "weights": _origin_of_weights(loaded, folder), "device": str(team.device)}
+        origin |= {"keep": choices["keep"], **how}
+        if team.leads and not output.as_json:
             stages = {"stages": f"{first.epochs if first else 0} and {settings.epochs} epochs"}
-            console().print(facts(origin | described(examples, test_examples, settings) | stages))
+            console().print(facts(origin | describe_training(examples, test_examples, settings) | stages))
         trained = train_binary(
             binary, examples, settings, first=first, test=test_examples, directory=folder, device=team.device
         )
@@ -69,13 +62,13 @@ def binarize(
         step |= {"data": examples.name, **settings.in_effect}
         if team.leads:
             small = pack_traced(network, trained.model, [step])
-            small.save(out)
+            small.save(output.out)
         team.wait()  # until all of them have read what they need
         if team.leads and directory is None:
             _clear_stages(folder)
     if team.leads:
-        asked = {"data": examples.name, "test": test, "recipe": [step], "file": str(out)}
-        _report(small, trained, {**origin, **asked}, as_json)
+        asked = {"data": examples.name, "test": data.test, "recipe": [step], "file": str(output.out)}
+        _report(small, trained, {**origin, **asked}, output.as_json)
 
 
 def parse_keep(text: str) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tamis.cli.command_line import as_written, command_line
 from tamis.cli.device_argument import join_team_exactly
 from tamis.cli.display import console
 from tamis.cli.model_argument import draws_weights, open_network, warn_of_drawn_weights
-from tamis.cli.options import ModelChoice
+from tamis.cli.options import CertifiedDataChoice, ModelChoice, Output
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.training import load_data
@@ -24,33 +25,41 @@ from tamis.verification import first_input
 def certify(
     original: ModelChoice,
     small: Path,
-    data: str,
-    training: str | None,
-    device: str,
-    out: Path,
-    as_json: bool,
-    max_accuracy_drop: str | None,
-    max_disagreement: str | None,
-    **options: Any,
+    data: CertifiedDataChoice,
+    choices: Mapping[str, Any],
+    sign: Path | None,
+    output: Output,
 ) -> None:
-    """Run the command; arguments as on the command line, `options` as `tamis.certify` takes them."""
+    """Run the command; arguments as on the command line, `choices` the settings as `tamis.certify` takes them."""
+    out = output.out
     prepare_output(out, ".json")
-    team = join_team_exactly(device)
-    options |= check_requirements(max_accuracy_drop=max_accuracy_drop, max_disagreement=max_disagreement)
+    team = join_team_exactly(output.device)
+    check_requirements(choices)
     with Console(stderr=True).status(Text(f"tracing {original.model}")):
-        inputs = load_data(data, labelled=False)
+        inputs = load_data(data.data, labelled=False)
         loaded = open_network(original, team.device, first_input(inputs))
-        examples = None if training is None else load_data(training)
-    options |= {"rebuilt": loaded.module, "training": examples}
-    options |= {"just_initialised": draws_weights(original.model, original.weights)}
-    if options["just_initialised"]:
+        examples = None if data.training is None else load_data(data.training)
+    drawn = draws_weights(original.model, original.weights)
+    if drawn:
         warn_of_drawn_weights(original.model)
-    options |= {"called": as_written(original), "data_called": data, "command": command_line()}
-    cert = certify_network(loaded.network, small, inputs, progress=True, **options)
+    cert = certify_network(
+        loaded.network,
+        small,
+        inputs,
+        **choices,
+        rebuilt=loaded.module,
+        training=examples,
+        sign=sign,
+        called=as_written(original),
+        data_called=data.data,
+        command=command_line(),
+        just_initialised=drawn,
+        progress=True,
+    )
     if team.leads:
         written = f"written to {out}{replaced(out)}"
         cert.save(out)
-        if as_json:
+        if output.as_json:
             print(json.dumps(cert.content, indent=2, allow_nan=False))
         else:
             shown = console()

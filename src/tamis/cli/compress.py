@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +19,7 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import draws_weights, load_module, open_network, warn_of_drawn_weights
-from tamis.cli.options import ModelChoice
+from tamis.cli.options import Budget, ModelChoice, Output, SplitsChoice
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
 from tamis.graph import Network
@@ -29,25 +28,16 @@ from tamis.recipes import compress as compress_model
 
 
 def compress(
-    original: ModelChoice,
-    recipe: str | None,
-    data: str | None,
-    test: str | None,
-    out: Path,
-    force: bool,
-    device: str,
-    as_json: bool,
-    target_bytes: str | None,
-    max_disagreement: str | None,
-    max_accuracy_drop: str | None,
+    original: ModelChoice, recipe: str | None, data: SplitsChoice, budget: Budget, force: bool, output: Output
 ) -> None:
     """Run the command; arguments as on the command line."""
-    required = check_requirements(max_disagreement=max_disagreement, max_accuracy_drop=max_accuracy_drop)
-    if recipe is None and target_bytes is None and max_disagreement is None:
+    out, target_bytes = output.out, budget.target_bytes
+    required = check_requirements(asdict(budget))
+    if recipe is None and target_bytes is None and budget.max_disagreement is None:
         raise InvalidInput("compress needs --recipe, --target-bytes or --max-disagreement; `tamis recipes` lists some")
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
-    where = parse_device(device)
+    where = parse_device(output.device)
     with Console(stderr=True).status(Text(f"reading {original.model}")):
         given, example = model_of(original)
     drawn = draws_weights(original.model, original.weights)
@@ -56,11 +46,11 @@ def compress(
     places |= {"called": as_written(original), "command": command_line()}
     places |= {"just_initialised": drawn}
     done = compress_model(
-        given, recipe, data, out, test=test, target_bytes=target_bytes, **required, **places, progress=True
+        given, recipe, data.data, out, test=data.test, target_bytes=target_bytes, **required, **places, progress=True
     )
     if drawn:
         warn_of_drawn_weights(original.model)
-    if as_json:
+    if output.as_json:
         print(json.dumps(as_plain_data(done), indent=2, allow_nan=False))
     else:
         show(done, console())

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.option_groups import parameters_of
+from tamis.cli.option_groups import parameters_of, with_groups
 from tamis.errors import InvalidInput
 
 DATA = ("calibration", "data", "test", "training")  # what commands call their datasets
@@ -50,6 +50,9 @@ def with_images(command: Callable[..., None]) -> Callable[..., None]:
         ... @with_images
         ... def quantize(model: Model, calibration: Calibration, data: TestData = None) -> None: ...
     """
+    command = with_groups(
+        command
+    )  # first: datasets may be in groups, and are known by their own names only outside them
     shared, own = parameters_of(given_settings), parameters_of(command)
 
     @functools.wraps(command)

@@ -19,6 +19,7 @@ from torch import Tensor
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, table
 from tamis.cli.kronecker_patterns import parse_pattern
+from tamis.cli.options import Multiplication
 from tamis.errors import InvalidInput
 from tamis.kernels import NOT_MEASURED, Energy, measure_energy, time_in_turns
 from tamis.kronecker import BACKENDS, BATCH_FIRST, DENSE, Pattern, check_layout, multiply
@@ -41,32 +42,23 @@ class Measured:
     energy: dict[str, Energy]
 
 
-def bench(
-    patterns: Sequence[str],
-    batch: int,
-    dtype: str,
-    layout: str,
-    device: str,
-    tune: bool,
-    energy: bool,
-    as_json: bool,
-) -> None:
+def bench(patterns: Sequence[str], how: Multiplication, tune: bool, energy: bool, as_json: bool) -> None:
     """Run the command; arguments as on the command line."""
     wanted = [parse_pattern(text) for text in patterns]
-    check_layout(layout)
-    if dtype not in DTYPES:
-        raise InvalidInput(f"--dtype must be one of {', '.join(DTYPES)}, got '{dtype}'")
-    if batch < 1:
-        raise InvalidInput(f"--batch must be at least 1, got {batch}")
-    place = parse_device(device)
+    check_layout(how.layout)
+    if how.dtype not in DTYPES:
+        raise InvalidInput(f"--dtype must be one of {', '.join(DTYPES)}, got '{how.dtype}'")
+    if how.batch < 1:
+        raise InvalidInput(f"--batch must be at least 1, got {how.batch}")
+    place, dtype = parse_device(how.device), getattr(torch, how.dtype)
     measured: list[Measured] = []
     for pattern in wanted:
         with Console(stderr=True).status(Text(f"measuring {pattern}")):
             if tune:
-                _tune(pattern, batch, getattr(torch, dtype), place, layout)
-            measured.append(_measured(pattern, batch, getattr(torch, dtype), layout, place, energy))
+                _tune(pattern, how.batch, dtype, place, how.layout)
+            measured.append(_measure(pattern, how.batch, dtype, how.layout, place, energy))
     if as_json:
-        asked = {"batch": batch, "dtype": dtype, "layout": layout, "device": str(place), "tuned": tune}
+        asked = {"batch": how.batch, "dtype": how.dtype, "layout": how.layout, "device": str(place), "tuned": tune}
         print(json.dumps({**asked, "patterns": [_plain(each) for each in measured]}, indent=2))
         return
     screen = console()
@@ -74,8 +66,8 @@ def bench(
         if number:
             screen.print()
         sizes = f"{each.pattern.rows} × {each.pattern.columns}, {each.pattern.nonzeros:,} weights"
-        screen.print(f"{each.pattern}: {sizes}; batch {batch}, {dtype}, {layout}, {place}", soft_wrap=True)
-        screen.print(_table(each, batch))
+        screen.print(f"{each.pattern}: {sizes}; batch {how.batch}, {how.dtype}, {how.layout}, {place}", soft_wrap=True)
+        screen.print(_table(each, how.batch))
         for name, reason in each.refused.items():
             screen.print(f"{name} is not run: {reason}", soft_wrap=True)
         for reason in dict.fromkeys(energy.reason for energy in each.energy.values()):
@@ -83,10 +75,10 @@ def bench(
         screen.print(Text.assemble("runs ", (each.why, "bold")), soft_wrap=True)
 
 
-def _measured(
+def _measure(
     pattern: Pattern, batch: int, dtype: torch.dtype, layout: str, device: torch.device, energy: bool
 ) -> Measured:
-    x, weight = _drawn(pattern, batch, dtype, layout, device)
+    x, weight = _draw_operands(pattern, batch, dtype, layout, device)
     refused = {name: backend.accepts(x, weight, pattern, layout) for name, backend in BACKENDS.items()}
     if pattern.rows * pattern.columns > LARGEST_DENSE:
         refused[DENSE.name] = f"the whole matrix has {pattern.rows * pattern.columns:,} entries"
@@ -103,7 +95,7 @@ def _measured(
     return Measured(pattern, seconds, refusals, why.partition(":")[0], why, drawn)
 
 
-def _drawn(
+def _draw_operands(
     pattern: Pattern, batch: int, dtype: torch.dtype, layout: str, device: torch.device
 ) -> tuple[Tensor, Tensor]:
     """Draw inputs and a weight, as in appendix D.2.1 of the thesis."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from tamis.artifact import Compressed, Masks, example_inputs, save_weights
 from tamis.cli.binarize import parse_keep
 from tamis.cli.display import console, facts, table
 from tamis.cli.kronecker_patterns import Chooser, parse_chains, parse_family
-from tamis.cli.model_argument import LoadedModule, load_network
+from tamis.cli.model_argument import LoadedModule, open_network
+from tamis.cli.options import ModelChoice, Output, Products
 from tamis.cli.output_argument import prepare_output
 from tamis.cli.train import load_trainable
 from tamis.errors import InvalidInput
@@ -37,29 +38,19 @@ class Replaced:
     relative_error: float | None
 
 
-def replace(
-    model: str,
-    weights: Path | None,
-    shape: str | None,
-    patterns: Sequence[str],
-    family: str | None,
-    keep: str,
-    out: Path,
-    as_json: bool,
-    **how: Any,
-) -> None:
-    """Run the command; arguments as on the command line, `how` as `tamis.kronecker.replace` takes it."""
-    choose = _chooser(patterns, family)
+def replace(original: ModelChoice, products: Products, choices: Mapping[str, Any], output: Output) -> None:
+    """Run the command; arguments as on the command line, `choices` as `tamis.kronecker.replace` takes them."""
+    out = output.out
+    choose = _choose_products(products.patterns or [], products.family)
     prepare_output(out, ".tamis", ".safetensors")
-    loaded = load_trainable("kronecker replace", model, weights, how["seed"])
-    _refuse_what_would_be_lost(loaded, weights)
-    made = replace_layers(loaded.module, choose, parse_keep(keep), **how)
-    layers = _compared(loaded.module, made, factorized=how["begin"] == "factorized")
-    step = {"step": "kronecker", "layers": patterns_of(made)}
-    step |= {name: how[name] for name in ("begin", "convolutions", "refine", "seed")}
-    _write(made, loaded, step, model, weights, shape, out)
-    origin = {"model": model, "weights": loaded.weights, "file": str(out)}
-    if as_json:
+    loaded = load_trainable("kronecker replace", original, choices["seed"])
+    _refuse_what_would_be_lost(loaded, original.weights)
+    made = replace_layers(loaded.module, choose, parse_keep(products.keep), **choices)
+    layers = _compare_layers(loaded.module, made, factorized=choices["begin"] == "factorized")
+    step = {"step": "kronecker", "layers": patterns_of(made), **choices}
+    _write(made, original, [*(loaded.compressed.recipe if loaded.compressed else ()), step], out)
+    origin = {"model": original.model, "weights": loaded.weights, "file": str(out)}
+    if output.as_json:
         print(json.dumps({**origin, **_plain(layers), "recipe": step, "bytes": out.stat().st_size}, indent=2))
         return
     screen = console()
@@ -70,7 +61,7 @@ def replace(
     screen.print(f"saved {out}, {out.stat().st_size:,} bytes", soft_wrap=True)
 
 
-def _chooser(patterns: Sequence[str], family: str | None) -> Chooser:
+def _choose_products(patterns: Sequence[str], family: str | None) -> Chooser:
     if bool(patterns) == (family is not None):
         raise InvalidInput("give the products with --patterns, or with --family, and not with both")
     return parse_chains(patterns) if family is None else parse_family(family)
@@ -82,7 +73,7 @@ def _refuse_what_would_be_lost(loaded: LoadedModule, weights: Path | None) -> No
         raise InvalidInput(f"'{weights}' has pruned or quantized weights, which factors would not be")
 
 
-def _compared(before: nn.Module, after: nn.Module, factorized: bool) -> list[Replaced]:
+def _compare_layers(before: nn.Module, after: nn.Module, factorized: bool) -> list[Replaced]:
     found: list[Replaced] = []
     for name, layer in after.named_modules():
         if not isinstance(layer, KroneckerLayer):
@@ -96,21 +87,12 @@ def _compared(before: nn.Module, after: nn.Module, factorized: bool) -> list[Rep
     return found
 
 
-def _write(
-    made: nn.Module,
-    loaded: LoadedModule,
-    step: dict[str, Any],
-    model: str,
-    weights: Path | None,
-    shape: str | None,
-    out: Path,
-) -> None:
+def _write(made: nn.Module, original: ModelChoice, recipe: list[dict[str, Any]], out: Path) -> None:
     """Write the weights alone, or a `.tamis` file."""
     if out.suffix == ".safetensors":
         save_weights(made, out)
         return
-    example = example_inputs(load_network(model, weights, shape).network, 2)
-    recipe = [*(loaded.compressed.recipe if loaded.compressed else ()), step]
+    example = example_inputs(open_network(original).network, 2)
     Compressed(trace(made, example), Masks({}), recipe).save(out)
 
 

@@ -49,12 +49,12 @@ BAR = 24  # characters
 KINDS = {"jumps": "jumps", "steps": "Langevin steps", "flips": "flips"}  # of moves
 
 
-def online(out: Path, device: str, as_json: bool, **options: Any) -> None:
-    """Run the command; options as on the command line, the others those of `RunSettings`."""
-    asked, place = _asked(options), parse_device(device)
+def online(choices: Mapping[str, Any], out: Path, device: str, as_json: bool) -> None:
+    """Run the command; arguments as on the command line, `choices` those of `settings.OnlineLearning`."""
+    asked, place = _parse_choices(choices), parse_device(device)
     torch.set_num_threads(1)  # sums come out alike on any number of cores, and networks this small lose by more
     if not as_json:
-        console().print(facts(_described(asked, out)))
+        console().print(facts(_describe_run(asked, out)))
     resumes_from(out, JOURNAL)
     with _telling(asked.rounds) as tell:
         run = run_online(asked, out, listen=tell, device=place)
@@ -71,12 +71,12 @@ def online(out: Path, device: str, as_json: bool, **options: Any) -> None:
 # -- arguments ---------------------------------------------------------------------------------------------------------
 
 
-def _asked(options: Mapping[str, Any]) -> RunSettings:
-    unions = {name: parse_numbers(name, options[name]) for name in ("layers", "filters", "sizes")}
-    subsample = options["subsample"] or None
-    if options["particles"] < 2:
-        raise InvalidInput(f"--particles must be at least 2, got {options['particles']}")
-    return RunSettings(**{**options, **unions, "subsample": subsample})
+def _parse_choices(choices: Mapping[str, Any]) -> RunSettings:
+    unions = {name: parse_numbers(name, choices[name]) for name in ("layers", "filters", "sizes")}
+    subsample = choices["subsample"] or None
+    if choices["particles"] < 2:
+        raise InvalidInput(f"--particles must be at least 2, got {choices['particles']}")
+    return RunSettings(**{**choices, **unions, "subsample": subsample})
 
 
 def parse_numbers(name: str, text: str | None) -> tuple[int, ...]:
@@ -94,7 +94,7 @@ def parse_numbers(name: str, text: str | None) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers)
 
 
-def _described(asked: RunSettings, out: Path) -> dict[str, str]:
+def _describe_run(asked: RunSettings, out: Path) -> dict[str, str]:
     space, stream = build_space(
         load_stream(asked.data, asked.pool), asked.space, asked.layers, asked.filters, asked.sizes
     )

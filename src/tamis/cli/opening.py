@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tamis.cli.data_argument import check_calibration, load_test
 from tamis.cli.model_argument import LoadedModel, open_network
-from tamis.cli.options import ModelChoice
+from tamis.cli.options import CalibrationChoice, ModelChoice
 from tamis.training import Data, load_data
 
 
@@ -22,13 +22,11 @@ class ModelWithData(LoadedModel):
     test: Data | None = None
 
 
-def open_with_data(
-    original: ModelChoice, calibration: str, data: str | None = None, device: torch.device | str = "cpu"
-) -> ModelWithData:
+def open_with_data(original: ModelChoice, data: CalibrationChoice, device: torch.device | str = "cpu") -> ModelWithData:
     """Read a model and its data, and refuse data that does not fit it before the long work begins."""
     with Console(stderr=True).status(Text(f"tracing {original.model}")):
-        examples = load_data(calibration, labelled=False)
+        examples = load_data(data.calibration, labelled=False)
         loaded = open_network(original, device, (examples.example,))
         check_calibration(examples, loaded.network, original.model)
-        test = load_test(data, loaded.network, original.model)
+        test = load_test(data.data, loaded.network, original.model)
     return ModelWithData(loaded.network, loaded.weights, loaded.compressed, loaded.module, examples, test)

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
@@ -52,7 +52,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
         }
         command(**options, **taken)
 
-    spliced = sorted(_spliced(own, groups), key=lambda each: each.default is not inspect.Parameter.empty)
+    spliced = sorted(_splice(own, groups), key=lambda each: each.default is not inspect.Parameter.empty)
     with_options.__signature__ = inspect.Signature(spliced)  # type: ignore[attr-defined]
     with_options.__annotations__ = {each.name: each.annotation for each in spliced}
     return with_options
@@ -71,7 +71,7 @@ def _group_of(parameter: inspect.Parameter) -> Group | None:
     return next((each for each in getattr(parameter.annotation, "__metadata__", ()) if isinstance(each, Group)), None)
 
 
-def _spliced(own: dict[str, inspect.Parameter], groups: dict[str, Group]) -> Iterator[inspect.Parameter]:
+def _splice(own: dict[str, inspect.Parameter], groups: dict[str, Group]) -> Iterator[inspect.Parameter]:
     for name, each in own.items():
         yield from groups[name].parameters.values() if name in groups else [each]
 
@@ -79,14 +79,20 @@ def _spliced(own: dict[str, inspect.Parameter], groups: dict[str, Group]) -> Ite
 # -- the settings of a method ------------------------------------------------------------------------------------------
 
 
-def settings_group(settings: type) -> Group:
-    """Make the options of a method from its settings object; the command gets them as keywords of the Python call."""
-    names = [field.name for field in dataclasses.fields(settings)]
+def settings_group(settings: type, only: Collection[str] = ()) -> Group:
+    """Make the options of a method from its settings object; the command gets them as keywords of the Python call.
+
+    Args:
+        settings: the settings object.
+        only: the settings that the command has, where it has some of them and not all.
+    """
+    fields = [field for field in dataclasses.fields(settings) if not only or field.name in only]
+    names = [field.name for field in fields]
 
     def keywords(**options: Any) -> dict[str, Any]:
         return {name: _value(name, given) for name, given in options.items()}
 
-    return Group(keywords, {field.name: _parameter(field, names) for field in dataclasses.fields(settings)})
+    return Group(keywords, {field.name: _parameter(field, names) for field in fields})
 
 
 def _value(name: str, given: Any) -> Any:

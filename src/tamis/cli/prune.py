@@ -18,7 +18,7 @@ from tamis.artifact import NOTHING, Compressed, errors_of, sentences
 from tamis.cli.display import console, facts, from_logarithm, table
 from tamis.cli.model_argument import open_network
 from tamis.cli.opening import open_with_data
-from tamis.cli.options import ModelChoice
+from tamis.cli.options import CalibrationChoice, ModelChoice
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
 from tamis.errors import UnsupportedOp
@@ -72,7 +72,7 @@ def prune(original: ModelChoice, calibration: str | None, out: Path, as_json: bo
                 status.update(Text(f"pruning {original.model}"))
                 small = prune_network(loaded.compressed or loaded.network, **choices)
         else:
-            loaded = opened = open_with_data(original, calibration)
+            loaded = opened = open_with_data(original, CalibrationChoice(calibration))
             given = loaded.compressed or loaded.network
             small = prune_network(given, **choices, calibration=opened.calibration, directory=directory)
         if not team.leads:

@@ -10,7 +10,7 @@ import torch
 from tamis.artifact import load
 from tamis.cli.layer_report import report
 from tamis.cli.opening import open_with_data
-from tamis.cli.options import ModelChoice
+from tamis.cli.options import CalibrationChoice, ModelChoice, Output
 from tamis.cli.output_argument import prepare_output, replaced
 from tamis.cli.unfinished import unfinished
 from tamis.layerwise import repair as repair_network
@@ -18,19 +18,14 @@ from tamis.training import join_team
 
 
 def repair(
-    original: ModelChoice,
-    small: Path,
-    calibration: str,
-    data: str | None,
-    out: Path,
-    as_json: bool,
-    choices: dict[str, Any],
+    original: ModelChoice, small: Path, data: CalibrationChoice, choices: dict[str, Any], output: Output
 ) -> None:
     """Run the command; arguments as on the command line, `choices` the settings as `tamis.repair` takes them."""
+    out = output.out
     prepare_output(out, ".tamis")
     team = join_team(torch.device("cpu"))
     with unfinished(out, team) as directory:
-        opened = open_with_data(original, calibration, data, team.device)
+        opened = open_with_data(original, data, team.device)
         before = load(small, opened.network)
         repaired = repair_network(opened.network, before, opened.calibration, **choices, directory=directory)
         in_place = replaced(out)
@@ -39,4 +34,4 @@ def repair(
     if team.leads:
         networks = {"original": opened.network, "before": before.network, "after": repaired.network}
         origin = {"model": original.model, "weights": opened.weights, "small": str(small), "file": str(out)}
-        report(repaired, networks, opened.test, origin, in_place, as_json)
+        report(repaired, networks, opened.test, origin, in_place, output.as_json)

@@ -17,38 +17,40 @@ from tamis.architecture import search as search_architecture
 from tamis.cli.connection_report import as_plain_data, connection_table
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
+from tamis.cli.options import ModelChoice, Output
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.train import described, load_trainable, origin_of_weights, parse_settings
+from tamis.cli.train import describe_training, load_trainable, origin_of_weights, parse_settings
 from tamis.cli.training_directory import training_directory
 from tamis.training import check_fits, join_team, load_data
 
 
 def search(
-    model: str,
-    weights: Path | None,
+    model: ModelChoice,
     data: str,
-    sparsity: float,
-    directory: Path | None,
-    out: Path,
-    device: str,
-    as_json: bool,
     options: Mapping[str, Any],
-    **how: Any,
+    choices: Mapping[str, Any],
+    directory: Path | None,
+    output: Output,
 ) -> None:
-    """Run the command; arguments as on the command line, `how` as `tamis.architecture.search` takes it."""
+    """Run the command; `options` are those of `Settings` that are given, and `choices` those of `settings.Search`."""
+    # What is left out has its default in one place, which is the call.
+    how = {name: value for name, value in choices.items() if value is not None}
+    out, as_json = output.out, output.as_json
     settings = parse_settings(options)
-    team = join_team(parse_device(device))
+    team = join_team(parse_device(output.device))
     prepare_output(out, ".architecture")
-    loaded = load_trainable("search", model, weights, settings.seed)
+    loaded = load_trainable("search", model, settings.seed)
     examples = load_data(data)
-    check_fits(loaded.module, examples, called=model)
+    check_fits(loaded.module, examples, called=model.model)
     with training_directory(directory, out, team) as folder:
-        origin = {"model": model, "weights": origin_of_weights(loaded, folder), "device": str(team.device)}
+        origin = {"model": model.model, "weights": origin_of_weights(loaded, folder), "device": str(team.device)}
         if team.leads and not as_json:
-            console().print(facts(origin | described(examples, None, settings) | {"sparsity": f"{sparsity:g}"}))
+            console().print(
+                facts(origin | describe_training(examples, None, settings) | {"sparsity": f"{how['sparsity']:g}"})
+            )
         with _warnings_as_lines():
             found = search_architecture(
-                loaded.module, examples, sparsity, settings, directory=folder, device=team.device, **how
+                loaded.module, examples, settings=settings, directory=folder, device=team.device, **how
             )
         if team.leads:
             found.save(out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts, table
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import draws_weights, warn_of_drawn_weights
-from tamis.cli.options import ModelChoice
+from tamis.cli.options import ModelChoice, Output
 from tamis.cli.requirement_options import check_requirements, end_with
 from tamis.errors import InvalidInput
 from tamis.sweeps import (
@@ -38,19 +39,17 @@ from tamis.verification import format_rate
 MOST_ROWS = 40
 
 
-def run(
-    spec: Path, out: Path, storage: str | None, device: str, trust: bool, as_json: bool, **required: str | None
-) -> None:
-    """The command; arguments as on the command line."""
-    asked = check_requirements(**required)
+def run(spec: Path, required: Mapping[str, Any], storage: str | None, trust: bool, output: Output) -> None:
+    """Run `tamis sweep run`; arguments as on the command line."""
+    asked = check_requirements(required)
     command = command_line() if storage is None else command_line(storage, hide_password(storage))
-    arguments = _arguments(spec, out, storage, device, trust)
+    arguments = _arguments(spec, storage, trust, output)
     model, weights = _original(arguments["spec"])
     drawn = draws_weights(model, weights)
     found = sweep(**arguments, **asked, command=command, just_initialised=drawn)
     if drawn:
         warn_of_drawn_weights(model)
-    if as_json:
+    if output.as_json:
         print(json.dumps(as_plain_data(found), indent=2, allow_nan=False))
     else:
         show(found, console())
@@ -59,19 +58,22 @@ def run(
         raise typer.Exit(1)
 
 
-def worker(spec: Path, out: Path, storage: str | None, device: str, trust: bool, as_json: bool) -> None:
-    """The command; arguments as on the command line."""
-    tried = work(**_arguments(spec, out, storage, device, trust))
-    if as_json:
-        print(json.dumps({"folder": str(out), "tried here": [describe_point(point) for point in tried]}, indent=2))
+def worker(spec: Path, storage: str | None, trust: bool, output: Output) -> None:
+    """Run `tamis sweep worker`; arguments as on the command line."""
+    tried = work(**_arguments(spec, storage, trust, output))
+    if output.as_json:
+        print(
+            json.dumps({"folder": str(output.out), "tried here": [describe_point(point) for point in tried]}, indent=2)
+        )
 
 
-def _arguments(path: Path, out: Path, storage: str | None, device: str, trust: bool) -> dict[str, Any]:
+def _arguments(path: Path, storage: str | None, trust: bool, output: Output) -> dict[str, Any]:
     """Make the arguments that `sweep` and `work` take."""
+    out = output.out
     import_optuna()
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"-o must be a folder, and '{out}' is a file")
-    where, spec = parse_device(device), read_sweep(path)
+    where, spec = parse_device(output.device), read_sweep(path)
     if spec.spec.model is None:
         raise InvalidInput(f"{path}: 'model' is missing: a .pt2 file, or package.module:factory")
     original = ModelChoice(*_original(spec), spec.spec.shape, trust)

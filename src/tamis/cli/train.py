@@ -19,6 +19,7 @@ from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
 from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import LoadedModule, load_module
+from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
 from tamis.errors import InvalidInput, listed
 from tamis.graph import Network, trace
@@ -30,34 +31,28 @@ RADII = "a number ≥ 0 (0.1), or NAME= and one for each layer (linear1=0.1)"
 
 
 def train(
-    model: str,
-    weights: Path | None,
-    data: str,
-    test: str | None,
+    model: ModelChoice,
+    data: TrainingDataChoice,
     directory: Path,
-    out: Path,
-    device: str,
-    l1inf: Sequence[str],
-    as_json: bool,
     options: Mapping[str, Any],
+    l1inf: Sequence[str],
+    output: Output,
 ) -> None:
     """Run the command; arguments as on the command line, `options` those of `Settings` that are given."""
+    out = output.out
     settings = parse_settings(options)
     constraint = L1InfConstraint(parse_radii(l1inf)) if l1inf else None
-    team = join_team(parse_device(device))
+    team = join_team(parse_device(output.device))
     prepare_output(out, ".safetensors", ".tamis")
     resumes_from(directory, CHECKPOINT)
-    loaded = _load(model, weights, settings.seed, out)
+    loaded = _load(model, settings.seed, out)
     bounds = {} if constraint is None else {"l1inf": _bounds(constraint, loaded.module)}
-    examples, test_examples = load_data(data), None if test is None else load_data(test)
-    for each in (examples, test_examples):
-        if each is not None:
-            check_fits(loaded.module, each, called=model)
+    examples, test_examples = load_training_data(data, loaded.module, model.model)
     # Now: what cannot be traced is better refused before training than after it.
-    network = _traced(loaded, examples) if out.suffix == ".tamis" else None
-    origin = {"model": model, "weights": origin_of_weights(loaded, directory), "device": str(team.device)}
-    if team.leads and not as_json:
-        console().print(facts(origin | described(examples, test_examples, settings) | bounds))
+    network = _trace_loaded(loaded, examples) if out.suffix == ".tamis" else None
+    origin = {"model": model.model, "weights": origin_of_weights(loaded, directory), "device": str(team.device)}
+    if team.leads and not output.as_json:
+        console().print(facts(origin | describe_training(examples, test_examples, settings) | bounds))
     trained = train_module(
         loaded.module,
         examples,
@@ -74,16 +69,16 @@ def train(
         masks = _masks(loaded) if network is None else _masks(loaded) & _zeros(constraint, trained.model, network)
         _write(trained.model, network, masks, [*_recipe(loaded), step], out)
         reached = None if constraint is None else constraint.statistics(trained.model)
-        if as_json:
+        if output.as_json:
             last = trained.history[-1]
             figures = {"accuracy": {"training": last.accuracy, "test": last.test_accuracy}, "bytes": out.stat().st_size}
             figures |= {} if reached is None else {"l1inf": {"sparsity": reached.sparsity, "c": reached.c}}
-            asked = {"data": examples.name, "test": test, "recipe": [*_recipe(loaded), step], "file": str(out)}
+            asked = {"data": examples.name, "test": data.test, "recipe": [*_recipe(loaded), step], "file": str(out)}
             print(json.dumps({**origin, **asked, **figures}, indent=2, allow_nan=False))
             return
         if reached is not None:
-            console().print(_reached(reached), soft_wrap=True)
-        console().print(result(trained, out), soft_wrap=True)
+            console().print(_describe_norms(reached), soft_wrap=True)
+        console().print(describe_result(trained, out), soft_wrap=True)
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------------
@@ -130,17 +125,27 @@ def _radius(text: str, entry: str) -> float:
     return number
 
 
-def load_trainable(command: str, model: str, weights: Path | None, seed: int) -> LoadedModule:
+def load_trainable(command: str, original: ModelChoice, seed: int) -> LoadedModule:
     """Load the module that a factory makes; refuse a program, and name the `command` that needs a module."""
-    if model.endswith(".pt2"):
-        raise InvalidInput(f"{command} needs package.module:factory; '{model}' is a program, which cannot be trained")
-    return load_module(model, weights, seed)
+    if original.model.endswith(".pt2"):
+        program = f"'{original.model}' is a program, which cannot be trained"
+        raise InvalidInput(f"{command} needs package.module:factory; {program}")
+    return load_module(original.model, original.weights, seed)
 
 
-def _load(model: str, weights: Path | None, seed: int, out: Path) -> LoadedModule:
-    loaded = load_trainable("train", model, weights, seed)
+def load_training_data(given: TrainingDataChoice, module: nn.Module, called: str) -> tuple[Data, Data | None]:
+    """Read what to train on, and what to measure on, and refuse what does not fit the module before any training."""
+    examples, test = load_data(given.data), None if given.test is None else load_data(given.test)
+    for each in (examples, test):
+        if each is not None:
+            check_fits(module, each, called=called)
+    return examples, test
+
+
+def _load(original: ModelChoice, seed: int, out: Path) -> LoadedModule:
+    loaded = load_trainable("train", original, seed)
     if _masks(loaded) and out.suffix != ".tamis":
-        raise InvalidInput(f"-o must end in .tamis, to remember what is pruned in '{weights}', got '{out}'")
+        raise InvalidInput(f"-o must end in .tamis, to remember what is pruned in '{original.weights}', got '{out}'")
     return loaded
 
 
@@ -155,7 +160,7 @@ def _recipe(loaded: LoadedModule) -> tuple[dict[str, Any], ...]:
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def _traced(loaded: LoadedModule, data: Data) -> Network:
+def _trace_loaded(loaded: LoadedModule, data: Data) -> Network:
     return loaded.compressed.network if loaded.compressed else trace(loaded.module, data.example)
 
 
@@ -184,7 +189,7 @@ def origin_of_weights(loaded: LoadedModule, directory: Path) -> str:
     return loaded.weights if begun is None else f"of {directory}, after epoch {begun.epoch}"
 
 
-def described(data: Data, test: Data | None, settings: Settings) -> dict[str, str]:
+def describe_training(data: Data, test: Data | None, settings: Settings) -> dict[str, str]:
     """Describe the data and the settings of a training."""
     lines = {"data": f"{data.name}, {len(data):,} examples"}
     if test is not None:
@@ -201,7 +206,7 @@ def _bounds(constraint: L1InfConstraint, model: nn.Module) -> str:
     return f"‖T_l‖₁,∞ ≤ {constraint.c:g} in {listed(layers)}"
 
 
-def _reached(found: Statistics) -> Text:
+def _describe_norms(found: Statistics) -> Text:
     weights = sum(layer.weights for layer in found.layers)
     return Text.assemble(
         (f"{found.sparsity:.1%}", "bold green"),
@@ -210,7 +215,7 @@ def _reached(found: Statistics) -> Text:
     )
 
 
-def result(trained: Trained, out: Path) -> Text:
+def describe_result(trained: Trained, out: Path) -> Text:
     """Say how accurate the trained network is, and where it is saved."""
     last = trained.history[-1]
     return Text.assemble(

@@ -13,41 +13,37 @@ from tamis.artifact import Compressed
 from tamis.cli.connection_report import as_plain_data, connection_table
 from tamis.cli.device_argument import parse_device
 from tamis.cli.display import console, facts
+from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.train import described, load_trainable, parse_settings, result
+from tamis.cli.train import describe_result, describe_training, load_trainable, load_training_data, parse_settings
 from tamis.cli.training_directory import training_directory
 from tamis.graph import trace
-from tamis.training import check_fits, join_team, load_data, read_checkpoint
+from tamis.training import join_team, read_checkpoint
 
 
 def transfer(
     model: str,
     architecture: Path,
-    data: str,
-    test: str | None,
-    directory: Path | None,
-    out: Path,
-    device: str,
-    as_json: bool,
+    data: TrainingDataChoice,
     options: Mapping[str, Any],
+    directory: Path | None,
+    output: Output,
 ) -> None:
-    """Run the command; arguments as on the command line."""
+    """Run the command; arguments as on the command line, `options` those of `Settings` that are given."""
+    out = output.out
     settings = parse_settings(options)
-    team = join_team(parse_device(device))
+    team = join_team(parse_device(output.device))
     prepare_output(out, ".tamis")
-    loaded = load_trainable("transfer", model, None, settings.seed)
+    loaded = load_trainable("transfer", ModelChoice(model), settings.seed)
     kept = Architecture.load(architecture)
     kept.check_fits(loaded.module)
-    examples, test_examples = load_data(data), None if test is None else load_data(test)
-    for each in (examples, test_examples):
-        if each is not None:
-            check_fits(loaded.module, each, called=model)
+    examples, test_examples = load_training_data(data, loaded.module, model)
     network = trace(loaded.module, examples.example)  # now: what cannot be written need not be trained
     with training_directory(directory, out, team) as folder:
         origin = {"model": model, "architecture": str(architecture), "weights": _origin_of_weights(folder)}
         origin["device"] = str(team.device)
-        if team.leads and not as_json:
-            console().print(facts(origin | described(examples, test_examples, settings)))
+        if team.leads and not output.as_json:
+            console().print(facts(origin | describe_training(examples, test_examples, settings)))
         trained = transfer_architecture(
             loaded.module, kept, examples, settings, test=test_examples, directory=folder, device=team.device
         )
@@ -56,17 +52,17 @@ def transfer(
         step = {"step": "transfer", "architecture": architecture.name, "data": examples.name, **settings.in_effect}
         small = Compressed(network.with_weights_of(trained.model), kept.masks, [step])
         small.save(out)
-    if as_json:
+    if output.as_json:
         last = trained.history[-1]
         figures = {"accuracy": {"training": last.accuracy, "test": last.test_accuracy}, "bytes": small.nbytes}
-        asked = {"data": examples.name, "test": test, "recipe": [step], "file": str(out)}
+        asked = {"data": examples.name, "test": data.test, "recipe": [step], "file": str(out)}
         print(json.dumps({**origin, **asked, **as_plain_data(kept), **figures}, indent=2, allow_nan=False))
     else:
         screen = console()
         screen.print()
         screen.print(connection_table(kept))
         screen.print()
-        screen.print(result(trained, out), soft_wrap=True)
+        screen.print(describe_result(trained, out), soft_wrap=True)
 
 
 def _origin_of_weights(directory: Path) -> str:

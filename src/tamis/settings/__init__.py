@@ -9,6 +9,9 @@ from tamis.settings.arguments import as_plain_ints as as_plain_ints
 from tamis.settings.arguments import check_batch as check_batch
 from tamis.settings.arguments import is_int as is_int
 from tamis.settings.arguments import require as require
+from tamis.settings.binarization import Binarization as Binarization
+from tamis.settings.certification import Certification as Certification
+from tamis.settings.factorization import Factorization as Factorization
 from tamis.settings.field import choices_of as choices_of
 from tamis.settings.field import default_of as default_of
 from tamis.settings.field import documents as documents
@@ -16,15 +19,22 @@ from tamis.settings.field import exclude_setting as exclude_setting
 from tamis.settings.field import help_of as help_of
 from tamis.settings.field import include_setting as include_setting
 from tamis.settings.field import setting as setting
+from tamis.settings.online import OnlineLearning as OnlineLearning
 from tamis.settings.pruning import Pruning as Pruning
 from tamis.settings.quantization import Quantization as Quantization
 from tamis.settings.repair import Repair as Repair
+from tamis.settings.search import Search as Search
 from tamis.settings.training import Training as Training
 
 __all__ = [
+    "Binarization",
+    "Certification",
+    "Factorization",
+    "OnlineLearning",
     "Pruning",
     "Quantization",
     "Repair",
+    "Search",
     "Training",
     "as_plain_int",
     "as_plain_ints",

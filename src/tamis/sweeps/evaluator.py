@@ -33,7 +33,7 @@ from tamis.recipes import (
 )
 from tamis.reports import latencies
 from tamis.sweeps.workers import hold_lock
-from tamis.verification import classes_of, gather_evidence
+from tamis.verification import Samples, classes_of, gather_evidence
 
 FIGURES, RECIPE_FILE, BUSY = "figures.json", "recipe.yaml", ".lock"
 
@@ -155,7 +155,7 @@ class Evaluator:
 
     def _compare(self, state: State) -> dict[str, Any]:
         data = self.searched if self.has_labels else self.searched.normalised()
-        seen = gather_evidence(self.model.net, state.small.network, data)
+        seen = gather_evidence(self.model.net, state.small.network, Samples(data))
         different = seen.different(0)
         bound = disagreement(different, seen.samples, DELTA).value
         found: dict[str, Any] = {"samples": seen.samples, "different": different, "disagreement": bound}

@@ -32,6 +32,7 @@ from tamis.verification.requirements import required_bounds as required_bounds
 from tamis.verification.requirements import requirement_of_labels as requirement_of_labels
 from tamis.verification.requirements import verdict as verdict
 from tamis.verification.samples import Inputs as Inputs
+from tamis.verification.samples import Samples as Samples
 from tamis.verification.samples import first_input as first_input
 from tamis.verification.samples import name_of as name_of
 from tamis.verification.samples import quote_name as quote_name
@@ -59,6 +60,7 @@ __all__ = [
     "Certificate",
     "Evidence",
     "Inputs",
+    "Samples",
     "Settings",
     "Team",
     "Verification",

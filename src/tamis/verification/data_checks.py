@@ -12,7 +12,7 @@ from tamis.verification.claim import Case
 from tamis.verification.evidence import Evidence
 from tamis.verification.facts import data_facts
 from tamis.verification.measurement import gather_evidence, gather_training_evidence
-from tamis.verification.samples import Inputs, quote_name
+from tamis.verification.samples import Inputs, Samples, quote_name
 from tamis.verification.unseen import check_unseen
 
 
@@ -49,7 +49,7 @@ def add_evidence(
     held_out, trained = None, None
     if inputs is not None:
         keep = case.settings.boxed if case.settings.radius is not None else 1
-        held_out = gather_evidence(net, small, inputs, labels, quote_name(inputs, "inputs"), keep)
+        held_out = gather_evidence(net, small, Samples(inputs, labels, quote_name(inputs, "inputs")), keep)
         _check_copies(held_out, content)
         _check_same_data("data", content["data"], held_out)
     if training is not None:

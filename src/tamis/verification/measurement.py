@@ -13,7 +13,7 @@ from torch import Tensor
 from tamis.errors import InvalidInput
 from tamis.graph import Array, Network, sample_digests
 from tamis.verification.evidence import Evidence
-from tamis.verification.samples import Batch, Fingerprint, Inputs, batches_of, quote_name
+from tamis.verification.samples import Batch, Fingerprint, Samples, batches_of, quote_name
 from tamis.verification.schema import LARGEST_FLOAT
 
 LARGEST_OUTPUT = LARGEST_FLOAT / 10  # so that a certificate can hold how far two outputs are apart, too
@@ -60,57 +60,55 @@ class _Measured(NamedTuple):
 def gather_evidence(
     original: Network,
     small: Network,
-    inputs: Inputs,
-    labels: Any = None,
-    called: str = "inputs",
+    samples: Samples,
     keep: int = 1,
     team: Team | None = None,
-    report: Callable[[int], None] = lambda samples: None,
-    needs_labels: str | None = None,
+    report: Callable[[int], None] = lambda done: None,
 ) -> Evidence:
     """Run both networks on all samples.
 
     Args:
         original: before.
         small: after; the same graph.
-        inputs, labels, called: as `batches_of` takes them.
+        samples: the inputs, with their labels if there are any.
         keep: how many of the first inputs to keep.
         team: if given, each process runs its share of the batches; all of them must be given the same data.
         report: called with the number of samples that are done.
-        needs_labels: what labels are needed for, as messages say it; None: they are not.
 
     Raises:
         InvalidInput: something is wrong with the data, or an output is not finite.
     """
-    team = team or SingleProcess()
+    team, called = team or SingleProcess(), samples.called
     fingerprint, measured, known, first = Fingerprint(), [], [], []
     digests: list[Array] = []
-    samples, rounding = 0, 0.0
-    for number, batch in enumerate(batches_of(inputs, labels, original, called)):
+    done, rounding = 0, 0.0
+    for number, batch in enumerate(batches_of(samples.inputs, samples.labels, original, called)):
         if batch.labels is not None:
             _check_labels(batch.labels, original, called)
-        elif needs_labels is not None:
-            raise InvalidInput(f"{called} has no labels, which {needs_labels} needs")
-        if samples < keep:
+        elif samples.needs_labels is not None:
+            raise InvalidInput(f"{called} has no labels, which {samples.needs_labels} needs")
+        if done < keep:
             # Copies: a loader may fill the same tensor with the next batch.
-            first.append(tuple(value[: keep - samples].clone() for value in batch.inputs))
+            first.append(tuple(value[: keep - done].clone() for value in batch.inputs))
+        # Every process reads, counts and hashes all batches, so that each can say what the data is; only the networks,
+        # which take the time, are run by one of them for each batch.
         if number % team.size == team.rank:
-            found, rounding = _measure(original, small, batch, f"{called}: sample {samples:,}")
+            found, rounding = _measure(original, small, batch, f"{called}: sample {done:,}")
         else:
-            found = _left_to_another(batch.samples)
+            found = _leave_to_another(batch.samples)
         measured.append(found)
         fingerprint.add(batch)
         digests.append(sample_digests(batch.inputs, original.input_dtypes))
         known.append(batch.labels)
-        samples += batch.samples
-        report(samples)
+        done += batch.samples
+        report(done)
     every = _all_labels(known, called)
-    _check_same_data(team, samples, fingerprint, called)
+    _check_same_data(team, done, fingerprint, called)
     whole = (torch.cat(parts, 1).to(team.device) for parts in zip(*measured, strict=True))
     figures, answers = (team.summed(part).cpu() for part in whole)
     return Evidence(
         samples=len(np.unique(np.concatenate(digests))),
-        given=samples,
+        given=done,
         digests=np.concatenate(digests),
         inputs=fingerprint.inputs,
         labels=None if every is None else fingerprint.labels,
@@ -181,7 +179,7 @@ def _rounding(net: Network) -> float:
     return max((ROUNDING.get(dtype, 2**-5) for dtype in floats), default=ROUNDING[torch.float32])
 
 
-def _left_to_another(samples: int) -> _Measured:
+def _leave_to_another(samples: int) -> _Measured:
     return _Measured(torch.zeros(5, samples, dtype=torch.float64), torch.zeros(2, samples, dtype=torch.int64))
 
 
@@ -233,4 +231,5 @@ def gather_training_evidence(
         raise InvalidInput(f"training must be data with labels, or a pair of inputs and labels; got {training!r:.80}")
     inputs, labels = training if pair else (training, None)
     called, why = quote_name(inputs, "training"), "the bound from the code length"
-    return gather_evidence(original, small, inputs, labels, called, team=team, report=report, needs_labels=why)
+    samples = Samples(inputs, labels, called, needs_labels=why)
+    return gather_evidence(original, small, samples, team=team, report=report)

@@ -78,7 +78,7 @@ def describe_requirement(requirement: Mapping[str, Any], claims: Sequence[Mappin
 
     Example:
         >>> requirement = {"claim": "disagreement", "at_most": 0.02, "holds": True}
-        >>> describe_requirement(requirement, [{"claim": "disagreement", "value": 0.0123, ...}])
+        >>> describe_requirement(requirement, [{"claim": "disagreement", "value": 0.01234}])
         'different answers: at most 2% required, at most 1.24% certified'
     """
     bound = next(claim["value"] for claim in claims if claim["claim"] == requirement["claim"])

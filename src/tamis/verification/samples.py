@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,22 @@ class Batch(NamedTuple):
     def samples(self) -> int:
         """Return how many samples there are."""
         return len(self.inputs[0])
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples to run networks on, as a user gave them.
+
+    Attributes:
+        inputs, labels: as `batches_of` takes them.
+        called: how messages call the inputs.
+        needs_labels: what labels are needed for, as messages say it; None: they are not.
+    """
+
+    inputs: Inputs
+    labels: Any = None
+    called: str = "inputs"
+    needs_labels: str | None = None
 
 
 def batches_of(inputs: Inputs, labels: Any, net: Network, called: str = "inputs") -> Iterator[Batch]:

@@ -2,53 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
+from typing import Annotated, Any
 
 from tamis.cli.image_options import with_images
-from tamis.cli.options import Checkpoints, Device, Factory, Json, MeasuredData, OutTamis, TrainingData, Weights
+from tamis.cli.option_groups import settings_group
+from tamis.cli.options import TAMIS_FILE, Checkpoints, Device, FactoryGroup, Output, TrainingDataGroup, output_group
 from tamis.cli.registration import command
 from tamis.cli.training_options import TrainingGroup
+from tamis.settings import Binarization
 
 
 @command
 @with_images
 def binarize(
-    model: Factory,
-    data: TrainingData,
-    out: OutTamis,
+    model: FactoryGroup,
+    data: TrainingDataGroup,
+    output: Annotated[Output, output_group(TAMIS_FILE, device=Device)],
     settings: TrainingGroup,
-    test: MeasuredData = None,
-    scale: Annotated[
-        str,
-        typer.Option(
-            metavar="rank_one|spatial|full|channel|analytic",
-            help="What an output of a binary layer is multiplied with: learnt for channels, rows and columns, and how "
-            "these go together, or the mean size of the weights.",
-        ),
-    ] = "rank_one",
-    estimator: Annotated[
-        str, typer.Option(metavar="clipped|approx_sign|rsign", help="What stands for the gradient of a sign.")
-    ] = "clipped",
-    keep: Annotated[
-        str,
-        typer.Option(
-            metavar="LAYERS", help="Which layers stay real: first, last, and names or patterns, with commas between."
-        ),
-    ] = "first,last",
-    activation_epochs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Epochs of the first stage, with binary activations and real weights; 0 leaves it out. Default: as "
-            "--epochs, which are those of the second stage.",
-        ),
-    ] = None,
+    choices: Annotated[dict[str, Any], settings_group(Binarization)],
     directory: Checkpoints = None,
-    device: Device = "cpu",
-    weights: Weights = None,
-    as_json: Json = False,
 ) -> None:
     """Make most layers of a network binary, +1 or -1 for weights and activations, and train it in two stages.
 
@@ -57,5 +29,4 @@ def binarize(
     """
     from tamis.cli.binarize import binarize
 
-    how = {"scale": scale, "estimator": estimator}
-    binarize(model, weights, data, test, keep, activation_epochs, directory, out, device, as_json, settings, **how)
+    binarize(model, data, settings, choices, directory, output)

@@ -8,50 +8,36 @@ from typing import Annotated, Any
 import typer
 
 from tamis.cli.image_options import with_images
-from tamis.cli.options import Computed, Json, MaxAccuracyDrop, MaxDisagreement, ModelGroup
+from tamis.cli.option_groups import Group, settings_group
+from tamis.cli.options import CertifiedDataChoice, Computed, ModelGroup, Output, Small, output_group
 from tamis.cli.registration import command
+from tamis.settings import Certification
+
+
+def choose_data(
+    data: Annotated[
+        str, typer.Option(metavar="DATA", help="Held-out data, which neither network was made with, as cifar10:test.")
+    ],
+    training: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Training data: says how often SMALL is wrong from how short its code is."),
+    ] = None,
+) -> CertifiedDataChoice:
+    """Return the data to certify on."""
+    return CertifiedDataChoice(data, training)
 
 
 @command
 @with_images
 def certify(
     model: ModelGroup,
-    small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
-    data: Annotated[
-        str, typer.Option(metavar="DATA", help="Held-out data, which neither network was made with, as cifar10:test.")
-    ],
-    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="The certificate to write, a .json file.")],
-    delta: Annotated[
-        float, typer.Option(metavar="DELTA", help="The probability that any of the claims may be wrong.")
-    ] = 0.05,
-    training: Annotated[
-        str | None,
-        typer.Option(metavar="DATA", help="Training data: says how often SMALL is wrong from how short its code is."),
-    ] = None,
-    candidates: Annotated[
-        int, typer.Option(metavar="N", help="If SMALL was chosen by DATA: among how many networks. It is paid for.")
-    ] = 1,
-    coverage: Annotated[
-        float, typer.Option(metavar="PART", help="How far outputs move is said for this part of all inputs.")
-    ] = 0.95,
-    radius: Annotated[
-        float | None,
-        typer.Option(
-            metavar="R", help="Also prove how far outputs move when inputs change by at most R in each entry."
-        ),
-    ] = None,
-    boxed: Annotated[int, typer.Option(metavar="N", help="With --radius: for how many inputs of DATA.")] = 8,
-    max_accuracy_drop: MaxAccuracyDrop = None,
-    max_disagreement: MaxDisagreement = None,
-    sequential: Annotated[
-        bool,
-        typer.Option("--sequential", help="The claims shall hold however often you look again as samples come in."),
-    ] = False,
+    small: Small,
+    data: Annotated[CertifiedDataChoice, Group(choose_data)],
+    output: Annotated[Output, output_group("The certificate to write, a .json file.", device=Computed)],
+    choices: Annotated[dict[str, Any], settings_group(Certification)],
     sign: Annotated[
         Path | None, typer.Option(metavar="KEY", help="Sign it with the Ed25519 private key in this PEM file.")
     ] = None,
-    device: Computed = "cpu",
-    as_json: Json = False,
 ) -> None:
     """Compare a small network with the original on held-out data, and write down how they differ, as a certificate.
 
@@ -62,7 +48,4 @@ def certify(
     """
     from tamis.cli.certify import certify
 
-    asked: dict[str, Any] = {"delta": delta, "candidates": candidates, "coverage": coverage, "radius": radius}
-    asked |= {"boxed": boxed, "sequential": sequential, "sign": sign}
-    required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
-    certify(model, small, data, training, device, out, as_json, **required, **asked)
+    certify(model, small, data, choices, sign, output)

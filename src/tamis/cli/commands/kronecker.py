@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.options import Factory, Json, Shape, Weights
+from tamis.cli.option_groups import Group, settings_group, with_groups
+from tamis.cli.options import Json, Multiplication, Output, Products, ShapedFactoryGroup, output_group
 from tamis.cli.registration import ListedCommands, new_group
+from tamis.settings import Factorization
 
 kronecker = new_group(
     name="kronecker",
@@ -38,17 +39,13 @@ def kronecker_suggest(
 
 
 @kronecker.command("bench")
+@with_groups
 def kronecker_bench(
     patterns: Annotated[
         list[str],
         typer.Argument(metavar="PATTERN...", help="Patterns a,b,c,d, such as 1,192,48,2, one after the other."),
     ],
-    batch: Annotated[int, typer.Option(metavar="B", help="Vectors to multiply.")] = 512,
-    dtype: Annotated[str, typer.Option(metavar="float32|float16|bfloat16|float64")] = "float32",
-    layout: Annotated[
-        str, typer.Option(metavar="batch_first|batch_last", help="Vectors as rows, as torch has them, or as columns.")
-    ] = "batch_first",
-    device: Annotated[str, typer.Option(metavar="cpu|cuda", help="Where to multiply.")] = "cpu",
+    how: Annotated[Multiplication, Group(Multiplication)],
     tune: Annotated[
         bool, typer.Option("--tune", help="First measure what is fastest, and have it chosen from now on.")
     ] = False,
@@ -58,46 +55,16 @@ def kronecker_bench(
     """Time every way to multiply by these Kronecker-sparse matrices, and say which one runs, and why."""
     from tamis.cli.kronecker_bench import bench
 
-    bench(patterns, batch, dtype, layout, device, tune, energy, as_json)
+    bench(patterns, how, tune, energy, as_json)
 
 
 @kronecker.command("replace")
+@with_groups
 def kronecker_replace(
-    model: Factory,
-    out: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--out", metavar="FILE", help="The file to write: a network (.tamis) or weights (.safetensors)."
-        ),
-    ],
-    patterns: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PRODUCT",
-            help="Patterns with / between, such as 1,192,48,2/2,48,192,1, for all layers of its size; may be repeated.",
-        ),
-    ] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FAMILY",
-            help="Instead of --patterns: monarch:P, low_rank:R, butterfly, block_butterfly:T, kaleidoscope, or "
-            "suggest:BUDGET.",
-        ),
-    ] = None,
-    keep: Annotated[
-        str, typer.Option(metavar="LAYERS", help="Which layers stay: names or patterns, with commas between.")
-    ] = "",
-    begin: Annotated[
-        str,
-        typer.Option(metavar="factorized|scratch", help="Products nearest to the weights, or drawn anew for training."),
-    ] = "factorized",
-    convolutions: Annotated[bool, typer.Option("--convolutions", help="Replace convolutions, too.")] = False,
-    refine: Annotated[int, typer.Option(metavar="N", help="Steps of L-BFGS after a factorization.")] = 0,
-    seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn.")] = 0,
-    weights: Weights = None,
-    shape: Shape = None,
-    as_json: Json = False,
+    model: ShapedFactoryGroup,
+    output: Annotated[Output, output_group("The file to write: a network (.tamis) or weights (.safetensors).")],
+    products: Annotated[Products, Group(Products)],
+    choices: Annotated[dict[str, Any], settings_group(Factorization)],
 ) -> None:
     """Replace linear layers by products of Kronecker-sparse factors, and say how far each is from what it was.
 
@@ -106,5 +73,4 @@ def kronecker_replace(
     """
     from tamis.cli.kronecker_replace import replace
 
-    how = {"begin": begin, "convolutions": convolutions, "refine": refine, "seed": seed}
-    replace(model, weights, shape, patterns or [], family, keep, out, as_json, **how)
+    replace(model, products, choices, output)

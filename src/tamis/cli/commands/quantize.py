@@ -8,7 +8,7 @@ import typer
 
 from tamis.cli.image_options import with_images
 from tamis.cli.option_groups import settings_group
-from tamis.cli.options import Calibration, Computed, Json, ModelGroup, OutTamis, TestData
+from tamis.cli.options import TAMIS_FILE, CalibrationGroup, Computed, ModelGroup, Output, output_group
 from tamis.cli.registration import command
 from tamis.settings import Quantization
 
@@ -17,8 +17,8 @@ from tamis.settings import Quantization
 @with_images
 def quantize(
     model: ModelGroup,
-    calibration: Calibration,
-    out: OutTamis,
+    data: CalibrationGroup,
+    output: Annotated[Output, output_group(TAMIS_FILE, device=Computed)],
     choices: Annotated[dict[str, Any], settings_group(Quantization)],
     prune: Annotated[
         list[str] | None,
@@ -27,9 +27,6 @@ def quantize(
             help="First prune so much by magnitude, as `tamis prune` takes it, and fit what is left to the original.",
         ),
     ] = None,
-    data: TestData = None,
-    device: Computed = "cpu",
-    as_json: Json = False,
 ) -> None:
     """Put the weights of every layer on a few levels, without training.
 
@@ -38,4 +35,4 @@ def quantize(
     """
     from tamis.cli.quantize import quantize
 
-    quantize(model, calibration, data, prune or [], device, out, as_json, choices)
+    quantize(model, data, prune or [], choices, output)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
-
-import typer
 
 from tamis.cli.image_options import with_images
 from tamis.cli.option_groups import settings_group
-from tamis.cli.options import Calibration, Json, ModelGroup, OutTamis, TestData
+from tamis.cli.options import TAMIS_FILE, CalibrationGroup, ModelGroup, Output, Small, output_group
 from tamis.cli.registration import command
 from tamis.settings import Repair
 
@@ -18,12 +15,10 @@ from tamis.settings import Repair
 @with_images
 def repair(
     model: ModelGroup,
-    small: Annotated[Path, typer.Argument(metavar="SMALL", help="A .tamis file of the model.")],
-    calibration: Calibration,
-    out: OutTamis,
+    small: Small,
+    data: CalibrationGroup,
+    output: Annotated[Output, output_group(TAMIS_FILE)],
     choices: Annotated[dict[str, Any], settings_group(Repair)],
-    data: TestData = None,
-    as_json: Json = False,
 ) -> None:
     """Refit what pruning and quantization left to the original network, without training.
 
@@ -32,4 +27,4 @@ def repair(
     """
     from tamis.cli.repair import repair
 
-    repair(model, small, calibration, data, out, as_json, choices)
+    repair(model, small, data, choices, output)

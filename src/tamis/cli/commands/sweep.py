@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tamis.cli.options import Device, Json, MaxAccuracyDrop, MaxDisagreement, Trust
+from tamis.cli.option_groups import with_groups
+from tamis.cli.options import Device, Output, RequirementsGroup, Trust, output_group
 from tamis.cli.registration import ListedCommands, new_group
 
 
@@ -26,7 +27,7 @@ sweep = new_group(
     no_args_is_help=True,
 )
 SweepSpec = Annotated[Path, typer.Argument(metavar="SPEC", help="A .yaml file that says what to try, and on what.")]
-SweepFolder = Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="The folder to write to.")]
+SweepOutput = Annotated[Output, output_group("The folder to write to.", "DIR", Device)]
 Storage = Annotated[
     str | None,
     typer.Option(metavar="URL", help="The database, as postgresql://user@host/name. Default: DIR/sweep.db, by SQLite."),
@@ -34,15 +35,13 @@ Storage = Annotated[
 
 
 @sweep.command("run")
+@with_groups
 def sweep_run(
     spec: SweepSpec,
-    out: SweepFolder,
+    output: SweepOutput,
+    required: RequirementsGroup,
     storage: Storage = None,
-    max_accuracy_drop: MaxAccuracyDrop = None,
-    max_disagreement: MaxDisagreement = None,
-    device: Device = "cpu",
     trust: Trust = False,
-    as_json: Json = False,
 ) -> None:
     """Make what SPEC asks for, together with all workers, and certify the best.
 
@@ -52,20 +51,18 @@ def sweep_run(
     """
     from tamis.cli.sweep import run
 
-    required = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
-    run(spec, out, storage, device, trust, as_json, **required)
+    run(spec, required, storage, trust, output)
 
 
 @sweep.command("worker")
+@with_groups
 def sweep_worker(
     spec: SweepSpec,
-    out: SweepFolder,
+    output: SweepOutput,
     storage: Storage = None,
-    device: Device = "cpu",
     trust: Trust = False,
-    as_json: Json = False,
 ) -> None:
     """Help with the sweep of SPEC, here or on another machine, until all networks are made."""
     from tamis.cli.sweep import worker
 
-    worker(spec, out, storage, device, trust, as_json)
+    worker(spec, storage, trust, output)

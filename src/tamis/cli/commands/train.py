@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tamis.cli.image_options import with_images
-from tamis.cli.options import Device, Factory, Json, MeasuredData, TrainingData, Weights
+from tamis.cli.options import Device, FactoryGroup, Output, TrainingDataGroup, output_group
 from tamis.cli.registration import command
 from tamis.cli.training_options import TrainingGroup
 
@@ -16,22 +16,18 @@ from tamis.cli.training_options import TrainingGroup
 @command
 @with_images
 def train(
-    model: Factory,
-    data: TrainingData,
+    model: FactoryGroup,
+    data: TrainingDataGroup,
     directory: Annotated[
         Path,
         typer.Option(
             metavar="DIR", help="Where each epoch leaves a checkpoint; the same command goes on from the last one."
         ),
     ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            "-o", "--out", metavar="FILE", help="The file to write: weights (.safetensors) or a network (.tamis)."
-        ),
+    output: Annotated[
+        Output, output_group("The file to write: weights (.safetensors) or a network (.tamis).", device=Device)
     ],
     settings: TrainingGroup,
-    test: MeasuredData = None,
     l1inf: Annotated[
         list[str] | None,
         typer.Option(
@@ -41,9 +37,6 @@ def train(
             "others being free.",
         ),
     ] = None,
-    device: Device = "cpu",
-    weights: Weights = None,
-    as_json: Json = False,
 ) -> None:
     """Train a network to classify; what a .tamis file has pruned stays pruned.
 
@@ -52,4 +45,4 @@ def train(
     """
     from tamis.cli.train import train
 
-    train(model, weights, data, test, directory, out, device, l1inf or [], as_json, settings)
+    train(model, data, directory, settings, l1inf or [], output)

@@ -8,7 +8,15 @@ from typing import Annotated
 import typer
 
 from tamis.cli.image_options import with_images
-from tamis.cli.options import Checkpoints, Device, Factory, Json, MeasuredData, OutTamis, TrainingData
+from tamis.cli.options import (
+    TAMIS_FILE,
+    Checkpoints,
+    Device,
+    Factory,
+    Output,
+    TrainingDataGroup,
+    output_group,
+)
 from tamis.cli.registration import command
 from tamis.cli.training_options import TrainingGroup
 
@@ -20,13 +28,10 @@ def transfer(
     architecture: Annotated[
         Path, typer.Argument(metavar="ARCHITECTURE", help="An .architecture file of `tamis search` for the model.")
     ],
-    data: TrainingData,
-    out: OutTamis,
+    data: TrainingDataGroup,
+    output: Annotated[Output, output_group(TAMIS_FILE, device=Device)],
     settings: TrainingGroup,
-    test: MeasuredData = None,
     directory: Checkpoints = None,
-    device: Device = "cpu",
-    as_json: Json = False,
 ) -> None:
     """Train the connections of an architecture from fresh weights; all others are zero.
 
@@ -34,4 +39,4 @@ def transfer(
     """
     from tamis.cli.transfer import transfer
 
-    transfer(model, architecture, data, test, directory, out, device, as_json, settings)
+    transfer(model, architecture, data, settings, directory, output)
