@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -83,6 +84,7 @@ HOMOGENEOUS = [
 ]
 
 
+@cache
 def traced(name: str) -> tuple[tamis.Network, Tensor]:
     model = Awkward(AWKWARD[name]).double().eval()
     x = torch.randn(5, 3, dtype=torch.float64)

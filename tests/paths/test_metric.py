@@ -72,7 +72,7 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.pool(F.relu(self.norm(self.conv(x))))
-        return self.last(F.relu(h + self.skipped(h)).flatten(1))
+        return self.last(F.relu(h + self.skipped(h)).view(-1, 12))
 
 
 @cache
@@ -169,14 +169,14 @@ def test_never_below_the_enumerated_distance_nor_above_max_minus_min(dag: Dag, s
 @pytest.mark.parametrize("change", CHANGES)
 def test_never_looser_than_max_minus_min(change: Any) -> None:
     tighter = 0
-    for seed in range(15):
+    for seed in range(8):
         for plain in (traced_mlp(3, 5, 4, 2), traced_mlp(2, 2, 2, 2, 2, 1, bias=False), traced(Residual)):
             net = drawn(plain, seed)
             other = changed(net, change, seed + 1)
             distance, bound = tamis.path_metric(net, other), max_minus_min(net, other)
             assert distance <= bound * (1 + 1e-9)
             tighter += distance < 0.99 * bound
-    assert tighter > 7 or change is all_flips
+    assert tighter > 4 or change is all_flips
 
 
 @slow_tracing
@@ -345,10 +345,13 @@ def test_logarithms(name: str) -> None:
 # -- beyond float64 ------------------------------------------------------------------------------------------------
 
 
+LARGE = 1e12  # what each layer multiplies by, about
+
+
 @pytest.fixture(scope="module")
 def huge() -> tamis.Network:
-    net = mlp(*[4] * 120, 2)  # deep enough to leave float64: 10^308 is passed at about layer 100
-    return net.with_params({name: 1e3 * value for name, value in net.params.items()})
+    net = mlp(*[4] * 36, 2)  # deep enough to leave float64: 10^308 is passed at about layer 26
+    return net.with_params({name: LARGE * value for name, value in net.params.items()})
 
 
 def log_products(net: tamis.Network, other: tamis.Network) -> float:
@@ -380,9 +383,9 @@ def test_a_huge_network_where_neither_dominates(huge: tamis.Network, change: Any
     assert math.isfinite(tamis.path_metric(huge, changed(huge, change, 0), log=True))
 
 
-@pytest.mark.parametrize("factor", [1e3, 1e-3])
+@pytest.mark.parametrize("factor", [LARGE, 1 / LARGE])
 def test_a_rescaled_copy_of_a_deep_network_is_no_distance_away(huge: tamis.Network, factor: float) -> None:
-    net = huge.with_params({n: v * (factor / 1e3 if n.endswith("weight") else 0) for n, v in huge.params.items()})
+    net = huge.with_params({n: v * (factor / LARGE if n.endswith("weight") else 0) for n, v in huge.params.items()})
     away = tamis.path_metric(net, tamis.rescale(net, 1), log=True)
     assert away <= tamis.path_norm(net, log=True) + math.log(1e-9)
 
