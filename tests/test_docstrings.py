@@ -20,7 +20,7 @@ import torch
 
 import tamis
 
-RUN = ("recipes", "sweeps", "reports")  # add a package once its examples run
+RUN = ("graph", "paths", "recipes", "sweeps", "reports")  # add a package once its examples run
 MODULES = [each.name for each in pkgutil.walk_packages(tamis.__path__, "tamis.") if each.name.split(".")[1] in RUN]
 GIVEN = {"tamis": tamis, "torch": torch, "np": numpy, "nn": torch.nn}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from pretrained import pretrained
 from torch import nn
 
 import tamis
@@ -37,3 +38,8 @@ def traced_from_the_zoo(name: str) -> tuple[nn.Module, dict[str, Any], tamis.Net
     model = MODELS[name]().train()
     before = snapshot(model)
     return model, before, tamis.trace(model, example_input(name, 1))
+
+
+@cache
+def traced_pretrained(name: str) -> tamis.Network:
+    return tamis.trace(pretrained(name), torch.zeros(1, 3, 32, 32))

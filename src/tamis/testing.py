@@ -114,7 +114,7 @@ def _check_norms(net: Network, x: Tensor) -> None:
     """Check path-norms (`magnitude`) and product norms (`reach`) against the enumerated paths."""
     x = _one_sample(net, x)
     # Powers other than 1 show a `magnitude` that raises |θ|^q once more, or forgets a number of the call.
-    for q in (0.5, 1, 2, 4):
+    for q in (0.5, 1, 4):
         lifted = lifting(net, x, q=q)
         torch.testing.assert_close(lifted.realization(x), net(x).flatten(), rtol=CLOSE, atol=CLOSE)
         norms = path_norms(net, q)  # one pass for all r, which only says how outputs are put together

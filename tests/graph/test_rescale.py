@@ -120,7 +120,7 @@ def test_every_operation_ties_the_scales_it_must(part: int) -> None:
     assert plain.batched
     x = normal(torch.Generator().manual_seed(part), 8, 3)
     touched: set[str] = set()
-    for seed in range(4):
+    for seed in range(2):
         net = drawn(plain, seed)
         rescaled = tamis.rescale(net, seed)
         for other in (rescaled, tamis.normalize(net, 1), tamis.normalize(net, 2)):
@@ -330,7 +330,7 @@ def test_tricky_architectures(name: str) -> None:
     shape, build = TRICKY[name]
     torch.manual_seed(0)
     plain = tamis.trace(build().double(), torch.zeros(1, *shape, dtype=torch.float64))
-    for seed in range(5):
+    for seed in range(3):
         net, x = drawn(plain, seed), normal(torch.Generator().manual_seed(seed), 6, *shape)
         for other in (tamis.rescale(net, seed), *(tamis.normalize(net, q) for q in (0.5, 1, 2))):
             assert_same_function(net, other, x)
@@ -399,7 +399,7 @@ PLAIN: dict[str, tuple[Callable[[], nn.Sequential], tuple[int, ...]]] = {
     "mlp": (lambda: mlp(3, 5, 4, 2), (3,)),
     "mlp without biases": (lambda: mlp(3, 5, 4, 2, bias=False), (3,)),
     "mlp with batch-norm": (lambda: mlp(3, 5, 4, 2, batch_norm=True), (3,)),
-    "deep mlp": (lambda: mlp(2, *[3] * 6, 1), (2,)),
+    "deep mlp": (lambda: mlp(2, *[3] * 4, 1), (2,)),
     "convolutions": (convolutions, (1, 4, 4)),
 }
 
@@ -435,7 +435,7 @@ def incoming(net: tamis.Network, q: float) -> list[Tensor]:
 @pytest.mark.parametrize("name", PLAIN)
 def test_hidden_neurons_of_normalized_networks_have_norm_one(name: str, q: float) -> None:
     """Definition 3.2.1, and Theorem 3.3.2 at the outputs."""
-    for seed in range(5):
+    for seed in range(3):
         net = tamis.normalize(drawn(traced(name), seed), q)
         *hidden, last = incoming(net, q)
         for norms in hidden:
@@ -454,7 +454,7 @@ def test_hidden_neurons_of_normalized_networks_have_norm_one(name: str, q: float
 @pytest.mark.parametrize("q", [0.5, 1, 2])
 def test_the_product_of_layers_is_smallest_where_normalized(q: float) -> None:
     """Theorem 3.3.2: the path-norm is the least Π over all scalings."""
-    for seed in range(10):
+    for seed in range(5):
         net = drawn(traced("mlp"), seed)
         for r in (1, math.inf):
             least = tamis.product_norm(tamis.normalize(net, q), q, r)
@@ -512,7 +512,7 @@ def test_padding_leaves_norms_of_at_most_one() -> None:
     torch.manual_seed(0)
     layers = [nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 3, padding=1)]
     shape = torch.zeros(1, 1, 4, 4, dtype=torch.float64)
-    whole = tamis.trace(nn.Sequential(*layers, nn.ReLU(), nn.Flatten(), nn.Linear(32, 1)).double(), shape)
+    whole = tamis.trace(nn.Sequential(*layers, nn.ReLU(), Packed(32), nn.Linear(32, 1)).double(), shape)
     part = tamis.trace(nn.Sequential(*layers).double(), shape)
     unit = tamis.normalize(drawn(whole, 0))
     norms = tamis.path_norms(part.with_params({n: unit.params[n] for n in part.params})).values.view(2, 4, 4)
@@ -534,7 +534,7 @@ def test_parameters_that_are_not_finite_are_refused_by_name() -> None:
 
 def test_normalizing_what_float64_cannot_hold_is_refused() -> None:
     net = drawn(traced("deep mlp"), 0)
-    net = net.with_params({name: 1e60 * value for name, value in net.params.items()})
+    net = net.with_params({name: 1e90 * value for name, value in net.params.items()})
     with pytest.raises((OverflowError, InvalidParameters)):
         tamis.normalize(net)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from functools import cache
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from pretrained import pretrained
 from torch import Tensor, nn
+from zoo import traced_from_the_zoo, traced_pretrained
 
 import tamis
 from tamis.training.models import MODELS, example_input
@@ -51,7 +53,7 @@ def plain_path_norm(model: nn.Module, shape: tuple[int, ...]) -> float:
 
 @pytest.mark.parametrize("name", ["resnet20", pytest.param("resnet32", marks=pytest.mark.slow)])
 def test_pretrained_resnets(name: str) -> None:
-    net = tamis.trace(pretrained(name), torch.zeros(1, 3, 32, 32))
+    net = traced_pretrained(name)
     folded, unfolded = tamis.path_norm(net), tamis.path_norm(net, fold=False)
     assert unfolded == pytest.approx(plain_path_norm(pretrained(name), (3, 32, 32)), rel=1e-9)
     assert 0 < folded <= unfolded * (1 + 1e-12)
@@ -67,11 +69,9 @@ def test_pretrained_resnets(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["resnet18", pytest.param("resnet34", marks=pytest.mark.slow)])
 def test_imagenet_resnets_equal_a_plain_evaluation(name: str) -> None:
-    torch.manual_seed(0)
-    model = MODELS[name]()
-    x = example_input(name, 1)
-    net = tamis.trace(model, x)
-    assert torch.equal(net(x), model.eval()(x))
+    model, _, net = traced_from_the_zoo(name)
+    model, x = deepcopy(model).eval(), example_input(name, 1)
+    assert torch.equal(net(x), model(x))
     value = tamis.path_norm(net, fold=False)
     assert value == pytest.approx(plain_path_norm(model, (3, 224, 224)), rel=1e-9)
     expected = {"resnet18": 30.8, "resnet34": 57.4}[name]  # log₁₀, default initialization: the order of magnitude

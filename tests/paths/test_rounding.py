@@ -148,7 +148,7 @@ def close(computed_log: float, exact_value: Fraction, tolerance: float = 1e-9) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_bound_is_below_the_exact_value(kind: str) -> None:
-    for seed in range(KINDS.index(kind), 25, 3):
+    for seed in range(KINDS.index(kind), 25, 4):  # all scales, and all changes
         case(kind, seed)
 
 
