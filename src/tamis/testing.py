@@ -94,7 +94,7 @@ def _check_same_function(net: Network, x: Tensor) -> None:
 def _check_metric(net: Network, x: Tensor) -> None:
     """Check that the path-metric is at least the distance of outputs (`magnitude`), near and far."""
     generator = torch.Generator().manual_seed(7)
-    for spread in (0.01, 0.5, 5.0):
+    for spread in (0.01, 5.0):
         other = _moved(net, spread, generator)
         distance = (net(x) - other(x)).abs()
         distance = distance.flatten(1).sum(1) if net.batched else distance.sum()
