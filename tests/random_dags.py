@@ -1,4 +1,8 @@
-"""Random small networks over all kinds of homogeneous operations, drawn by Hypothesis so that failures shrink."""
+"""Random small networks over all kinds of homogeneous operations, drawn by Hypothesis so that failures shrink.
+
+Shapes are changed by `packed` and by plain views: `flatten` and its like would send every one of these networks through
+torch's own pass, which takes several times as long as the rest of tracing.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,13 @@ from torch import Tensor, nn
 Shape = tuple[int, ...]
 
 
+def packed(x: Tensor, *shape: int) -> Tensor:
+    """The entries of each sample in their order, in another shape."""
+    return x.clone(memory_format=torch.contiguous_format).view(-1, *shape)
+
+
 class Dag(nn.Module):
-    """Steps that each read one or two earlier tensors and append a new one; the last is flattened and returned."""
+    """Steps that each read one or two earlier tensors and append a new one; the last is returned."""
 
     def __init__(self, shape: Shape, steps: list[tuple[nn.Module, tuple[int, ...]]]) -> None:
         super().__init__()
@@ -26,7 +35,7 @@ class Dag(nn.Module):
         values = [x]
         for step, reads in zip(self.steps, self.reads, strict=True):
             values.append(step(*(values[i] for i in reads)))
-        return values[-1].flatten(1)
+        return values[-1]
 
     def example(self, batch: int = 2, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -55,6 +64,11 @@ class Between(nn.Module):
         return self.after(self.layer(self.before(x)))
 
 
+def in_a_line(x: Tensor) -> Tensor:
+    """An image of several channels as a line of pixels."""
+    return packed(x, x.shape[1], x.shape[2] * x.shape[3])
+
+
 UNARY_IMAGE: dict[str, Callable[[int], nn.Module]] = {
     "conv": lambda c: nn.Conv2d(c, 2, 3, padding=1),
     "conv valid": lambda c: nn.Conv2d(c, 2, 2, padding="valid", bias=False),
@@ -75,7 +89,7 @@ UNARY_IMAGE: dict[str, Callable[[int], nn.Module]] = {
     "shift": lambda c: Apply(lambda x: x - 0.25),
     "sort": lambda c: Apply(lambda x: x.sort(dim=2)[0]),
     "top 2": lambda c: Apply(lambda x: x.topk(min(2, x.shape[1]), dim=1)[0]),
-    "kth": lambda c: Apply(lambda x: x.kthvalue(1, dim=3, keepdim=True)[0].expand_as(x)),
+    "kth": lambda c: Apply(lambda x: x.kthvalue(1, dim=3, keepdim=True)[0].expand(-1, -1, -1, x.shape[3])),
     "pad": lambda c: Apply(lambda x: F.pad(x, (1, 0, 0, 1))),
     "crop": lambda c: Apply(lambda x: x[:, :, : max(1, x.shape[2] - 1), ::2]),
     "channels": lambda c: Apply(lambda x: x.flip(1)),
@@ -83,22 +97,22 @@ UNARY_IMAGE: dict[str, Callable[[int], nn.Module]] = {
     "bilinear": lambda c: nn.Upsample(scale_factor=1.5, mode="bilinear"),
     "mean": lambda c: Apply(lambda x: x.mean(2, keepdim=True)),
     "dropout": lambda c: nn.Dropout(0.5),
-    "conv 1d": lambda c: Between(nn.Conv1d(c, 2, 2, padding=1), lambda x: x.flatten(2), lambda y: y.unsqueeze(2)),
+    "conv 1d": lambda c: Between(nn.Conv1d(c, 2, 2, padding=1), in_a_line, lambda y: y.unsqueeze(2)),
     "conv 3d": lambda c: Between(
-        nn.Conv3d(1, 2, 2, padding=1, bias=False), lambda x: x[:, None], lambda y: y.flatten(1, 2)
+        nn.Conv3d(1, 2, 2, padding=1, bias=False),
+        lambda x: x[:, None],
+        lambda y: packed(y, y.shape[1] * y.shape[2], *y.shape[3:]),
     ),
-    "max-pool 1d": lambda c: Between(nn.MaxPool1d(2, 1, 1), lambda x: x.flatten(2), lambda y: y.unsqueeze(3)),
+    "max-pool 1d": lambda c: Between(nn.MaxPool1d(2, 1, 1), in_a_line, lambda y: y.unsqueeze(3)),
     "avg-pool 3d": lambda c: Between(nn.AvgPool3d(2, 1, 1), lambda x: x[:, None], lambda y: y.squeeze(1)),
-    "transposed 1d": lambda c: Between(
-        nn.ConvTranspose1d(c, 1, 2, stride=2), lambda x: x.flatten(2), lambda y: y.unsqueeze(2)
-    ),
-    "linear": lambda c: Between(nn.Linear(c, 2), lambda x: x.movedim(1, 3), lambda y: y.movedim(3, 1)),
-    "adjacency": lambda c: Apply(lambda x: ADJACENCY[: x.shape[2], : x.shape[2]].to(x) @ x),
+    "transposed 1d": lambda c: Between(nn.ConvTranspose1d(c, 1, 2, stride=2), in_a_line, lambda y: y.unsqueeze(2)),
+    "linear": lambda c: Between(nn.Linear(c, 2), lambda x: x.permute(0, 2, 3, 1), lambda y: y.permute(0, 3, 1, 2)),
+    "adjacency": lambda c: Apply(lambda x: ADJACENCY[x.dtype][: x.shape[2], : x.shape[2]] @ x),
     "abs": lambda c: Apply(torch.abs),
     "negative": lambda c: Apply(torch.neg),
     "pixel shuffle": lambda c: Apply(lambda x: F.pixel_shuffle(torch.cat([x] * 4, 1), 2)),
-    "stack": lambda c: Apply(lambda x: torch.stack([x, -x], 2).flatten(1, 2)),
-    "split": lambda c: Apply(lambda x: torch.cat(x.chunk(2, dim=2)[::-1], 2)),
+    "stack": lambda c: Apply(lambda x: packed(torch.stack([x, -x], 2), 2 * x.shape[1], *x.shape[2:])),
+    "split": lambda c: Apply(lambda x: torch.cat(x.split((x.shape[2] + 1) // 2, 2)[::-1], 2)),
     "select": lambda c: Apply(lambda x: x.select(1, 0).unsqueeze(1)),
     "index": lambda c: Apply(lambda x: x[:, [0] * x.shape[1]]),
     "smallest": lambda c: Apply(lambda x: x.amin(2, keepdim=True)),
@@ -106,7 +120,10 @@ UNARY_IMAGE: dict[str, Callable[[int], nn.Module]] = {
     "permute": lambda c: Apply(lambda x: x.permute(0, 2, 3, 1)),
     "leaky steep": lambda c: nn.LeakyReLU(-1.7),
 }
-ADJACENCY = torch.tensor([[0.5, 0.25, -1.0], [1.0, 0.5, 0.5], [-0.25, 2.0, 1.0]], dtype=torch.float64)
+ADJACENCY = {  # networks are drawn in float32 and then converted
+    dtype: torch.tensor([[0.5, 0.25, -1.0], [1.0, 0.5, 0.5], [-0.25, 2.0, 1.0]], dtype=dtype)
+    for dtype in (torch.float32, torch.float64)
+}
 BINARY: dict[str, Callable[..., Tensor]] = {
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - 2 * y,
@@ -134,7 +151,8 @@ def dags(draw: Any, most_steps: int = 5) -> Dag:
         if readable and 0 < result.numel() <= LARGEST:
             steps.append((module, reads))
             values.append(result)
-    head = nn.Sequential(nn.Flatten(), nn.Linear(values[-1].numel(), draw(st.integers(1, 2))))
+    size = values[-1].numel()
+    head = nn.Sequential(Apply(lambda x: packed(x, size)), nn.Linear(size, draw(st.integers(1, 2))))
     return randomized(Dag(shape, [*steps, (head, (len(values) - 1,))]), torch_seed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -83,6 +84,7 @@ HOMOGENEOUS = [
 ]
 
 
+@cache
 def traced(name: str) -> tuple[tamis.Network, Tensor]:
     model = Awkward(AWKWARD[name]).double().eval()
     x = torch.randn(5, 3, dtype=torch.float64)
@@ -106,7 +108,7 @@ def test_rescaling_and_normalizing_keep_the_function(name: str) -> None:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_the_metric_bounds_or_refuses(name: str) -> None:
     net, x = traced(name)
-    for seed in range(5):
+    for seed in range(2):
         generator = torch.Generator().manual_seed(seed)
         noise = {
             n: v + 0.1 * torch.randn(v.shape, generator=generator) for n, v in net.params.items() if n in net.trainable
@@ -130,7 +132,7 @@ def test_norms_and_costs_equal_enumeration(name: str) -> None:
     assert norm == pytest.approx(lifted.norm(1, 1), rel=1e-9)
     assert tamis.path_norm(net, q=2) == pytest.approx(lifted.norm(2, 1), rel=1e-9)
     for key, values in tamis.path_costs(net).values.items():
-        for i in range(values.numel()):
+        for i in range(0, values.numel(), max(1, values.numel() // 4)):  # the corners of a small tensor, and between
             without = net.params[key].clone()
             without.view(-1)[i] = 0
             lost = norm - tamis.lifting(net.with_params({key: without})).norm(1, 1)

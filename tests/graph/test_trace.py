@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import weight_norm
+from zoo import assert_unchanged, snapshot, traced_from_the_zoo
 
 import tamis
 from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters, TraceError, UnsupportedOp
@@ -20,34 +22,14 @@ from tamis.graph.ops import Capability, capability
 from tamis.graph.trace import network_from_program
 from tamis.training.models import MODELS, example_input
 
-HUGE = ("resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "vit_s16")
+HUGE = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "vit_s16")
 DEEPER = ("resnet32", "resnet44", "resnet56")  # the same blocks as resnet20, more of them
 SMALL = [pytest.param(name, marks=pytest.mark.slow) if name in DEEPER else name for name in MODELS if name not in HUGE]
 
 
-def snapshot(model: nn.Module) -> dict[str, Any]:
-    """Everything about a model that tracing could disturb."""
-    return {
-        "training": [m.training for m in model.modules()],
-        "attributes": [{k: id(v) for k, v in m.__dict__.items()} for m in model.modules()],
-        "hooks": [len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules()],
-        "places": {n: (id(p), p.data_ptr(), p.requires_grad) for n, p in model.named_parameters()},
-        "values": {n: v.clone() for n, v in model.state_dict().items()},
-    }
-
-
-def assert_unchanged(model: nn.Module, before: dict[str, Any]) -> None:
-    after = snapshot(model)
-    for what in ("training", "attributes", "hooks", "places"):
-        assert after[what] == before[what], what
-    assert all(torch.equal(after["values"][n], v) for n, v in before["values"].items())
-
-
 @pytest.mark.parametrize("name", SMALL)
 def test_zoo_models_give_equal_outputs_and_are_left_untouched(name: str) -> None:
-    model = MODELS[name]().train()
-    before = snapshot(model)
-    net = tamis.trace(model, example_input(name, 1))
+    model, before, net = traced_from_the_zoo(name)
     assert_unchanged(model, before)
     assert net.batched
     for batch in (1, 3):
@@ -72,7 +54,7 @@ def test_capabilities() -> None:
 
 
 def test_vit_traces_and_path_norm_refuses_it_by_name() -> None:
-    net = tamis.trace(MODELS["vit_tiny_test"](), example_input("vit_tiny_test"))
+    _, _, net = traced_from_the_zoo("vit_tiny_test")
     assert min(capability(net, node) for node in net.data_nodes) is Capability.OPAQUE
     with pytest.raises(UnsupportedOp, match=r"path_norm needs a homogeneous network: 'aten\.layer_norm' at blocks"):
         tamis.path_norm(net)
@@ -154,9 +136,10 @@ def test_pruning_hooks_are_seen_through() -> None:
     plain.load_state_dict(
         {**model.last.state_dict(prefix="last."), "first.weight": model.first.weight, "first.bias": model.first.bias}
     )
-    assert tamis.path_norm(net) == pytest.approx(tamis.path_norm(tamis.trace(plain, x)), rel=1e-12)
+    without = tamis.trace(plain, x)
+    assert tamis.path_norm(net) == pytest.approx(tamis.path_norm(without), rel=1e-12)
     costs = tamis.path_costs(net).values["first.weight_orig"]
-    torch.testing.assert_close(costs, tamis.path_costs(tamis.trace(plain, x)).values["first.weight"])
+    torch.testing.assert_close(costs, tamis.path_costs(without).values["first.weight"])
     rescaled = tamis.rescale(net, seed=3)
     assert not torch.equal(rescaled.params["first.weight_orig"], net.params["first.weight_orig"])
     assert torch.equal(rescaled(x), net(x))
@@ -349,19 +332,24 @@ def test_the_identity_is_a_network() -> None:
     assert tamis.path_costs(net).values == {}
 
 
+@cache
+def linear() -> tamis.Network:
+    return tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+
+
 @pytest.mark.parametrize("call", [tamis.path_norm, tamis.path_costs, tamis.normalize, tamis.lifting])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite(call: Any, value: float) -> None:
-    model = nn.Linear(2, 2)
-    with torch.no_grad():
-        model.weight[1, 0] = value
-    net = tamis.trace(model, torch.zeros(1, 2))
+    net = linear()
+    weight = net.params["weight"].clone()
+    weight[1, 0] = value
+    net = net.with_params({"weight": weight})
     with pytest.raises(InvalidParameters, match=r"'weight' of shape \(2, 2\) has 1 entries .* first at \(1, 0\)"):
         call(net)
 
 
 def test_wrong_input_shape_or_number() -> None:
-    net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+    net = linear()
     with pytest.raises(InvalidInput, match=r"must have shape \(batch, 2\), got \(1, 3\)"):
         net(torch.zeros(1, 3))
     with pytest.raises(InvalidInput, match=r"takes 1 input\(s\) \['input'\], got 2"):
@@ -370,9 +358,8 @@ def test_wrong_input_shape_or_number() -> None:
 
 @pytest.mark.parametrize(("q", "r"), [(0, 1), (-1, 1), (float("inf"), 1), (float("nan"), 1), (1, 0), (1, -2)])
 def test_exponents_out_of_range(q: float, r: float) -> None:
-    net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
     with pytest.raises(InvalidInput, match=r"must be in \(0, ∞"):
-        tamis.path_norm(net, q, r)
+        tamis.path_norm(linear(), q, r)
 
 
 def test_a_model_instead_of_a_network() -> None:

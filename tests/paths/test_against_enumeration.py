@@ -65,7 +65,7 @@ def check_all(dag: Dag, seed: int) -> None:
     check_realization(net, dag.example(1, seed))
 
 
-@settings(slow_tracing, max_examples=25)
+@settings(slow_tracing, max_examples=16)
 @given(dags(), st.integers(0, 1000))
 def test_norms_products_and_outputs_equal_the_enumerated_ones(dag: Dag, seed: int) -> None:
     check_all(dag, seed)
@@ -78,7 +78,7 @@ def test_many_networks_equal_the_enumeration(dag: Dag, seed: int) -> None:
     check_all(dag, seed)
 
 
-@settings(slow_tracing, max_examples=15)
+@settings(slow_tracing, max_examples=10)
 @given(dags(most_steps=4))
 def test_costs_are_the_norm_with_and_without_each_coordinate(dag: Dag) -> None:
     net = traced(dag)

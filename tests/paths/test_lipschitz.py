@@ -15,8 +15,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from draws import normal
-from pretrained import pretrained
 from torch import Tensor, nn
+from zoo import traced_pretrained
 
 import tamis
 from tamis.errors import UnsupportedOp
@@ -67,7 +67,7 @@ def residual(net: Any, x: Tensor) -> Tensor:
 def convolutional(net: Any, x: Tensor) -> Tensor:
     h = F.max_pool2d(F.leaky_relu(net.bn(net.conv(x)), 0.2), 2, 1, 1)
     h = torch.maximum(h, net.depthwise(h)) + net.late(F.relu(h))
-    return net.head(F.avg_pool2d(h, 2).flatten(1))
+    return net.head(F.avg_pool2d(h, 2).view(-1, 12))
 
 
 def selections(net: Any, x: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ def check_in_x(net: tamis.Network, x: tuple[Tensor, ...], y: tuple[Tensor, ...])
 
 @pytest.mark.parametrize("name", HOMOGENEOUS)
 def test_in_x_for_random_networks_and_pairs(name: str) -> None:
-    for seed in range(15):  # three of each kind of parameters
+    for seed in range(5):  # one of each kind of parameters
         net, generator = drawn(traced(name), seed), torch.Generator().manual_seed(1000 + seed)
         x = inputs(net, generator, 40)
         far = inputs(net, generator, 40)
@@ -256,7 +256,7 @@ def climbed_pairs(net: tamis.Network, seed: int, steps: int = 60) -> tuple[tuple
 def test_in_x_under_gradient_ascent(name: str) -> None:
     """Non-negative weights (seed 3) meet the bound, unless branches are subtracted or selected among."""
     closest = {}
-    for seed in range(6):
+    for seed in range(4):
         net = drawn(traced(name), seed)
         closest[seed] = check_in_x(net, *climbed_pairs(net, seed))
     assert closest[3] > (0.04 if name in ("residual", "convolutional", "selections", "two inputs") else 0.95)
@@ -347,7 +347,7 @@ def test_in_theta_for_random_networks_and_changes(name: str) -> None:
     for seed in range(5):  # one of each kind of parameters
         net, generator = drawn(traced(name), seed), torch.Generator().manual_seed(2000 + seed)
         has_statistics = any(name.endswith("running_mean") for name in net.params)
-        for change in CHANGES if has_statistics else CHANGES[:-1]:
+        for change in (CHANGES if has_statistics else CHANGES[:-1])[seed % 3 :: 3]:  # each with one kind or two
             check_in_theta(net, change(net, generator), inputs(net, generator, 24))
 
 
@@ -445,11 +445,12 @@ def test_opposite_signs_are_covered() -> None:
 
 
 def test_two_neurons_of_all_signs_and_sizes() -> None:
-    """All pairs of two-weight networks over a grid, zeros included."""
+    """All pairs of two-weight networks over a grid, zeros included; the first with x and output turned to be ≥ 0."""
     plain = tamis.trace(mlp(1, 1, 1, bias=False).double(), torch.zeros(1, 1, dtype=torch.float64))
+    positive = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
     grid = torch.tensor([-2.0, -1.0, 0.0, 0.5, 1.0], dtype=torch.float64)
     x = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
-    for a, b, c, d in torch.cartesian_prod(grid, grid, grid, grid).view(-1, 4, 1, 1):
+    for a, b, c, d in torch.cartesian_prod(positive, positive, grid, grid).view(-1, 4, 1, 1):
         net, other = (plain.with_params({"0.weight": v, "2.weight": w}) for v, w in ((a, b), (c, d)))
         difference, bound = (net(x) - other(x)).abs().sum(1), tamis.path_metric(net, other, x)
         assert bool((difference <= bound * (1 + ROUNDING)).all()), (a, b, c, d)
@@ -487,7 +488,7 @@ def test_tiny_samples_beside_huge_ones() -> None:
 
 
 def test_a_pretrained_resnet_and_its_pruned_copy() -> None:
-    net = tamis.trace(pretrained("resnet20"), torch.zeros(1, 3, 32, 32)).to(torch.float64)
+    net = traced_pretrained("resnet20").to(torch.float64)
     weights = [n for n in net.trainable if net.params[n].dim() > 1]
     threshold = torch.cat([net.params[n].abs().flatten() for n in weights]).quantile(0.3)
     small = net.with_params({n: net.params[n] * (net.params[n].abs() > threshold) for n in weights})

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 import tamis
 from tamis.errors import InvalidInput, InvalidParameters, UnsupportedOp
 
-slow_tracing = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+slow_tracing = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 Params = dict[str, Tensor]
 
 
@@ -72,7 +72,7 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.pool(F.relu(self.norm(self.conv(x))))
-        return self.last(F.relu(h + self.skipped(h)).flatten(1))
+        return self.last(F.relu(h + self.skipped(h)).view(-1, 12))
 
 
 @cache
@@ -169,14 +169,14 @@ def test_never_below_the_enumerated_distance_nor_above_max_minus_min(dag: Dag, s
 @pytest.mark.parametrize("change", CHANGES)
 def test_never_looser_than_max_minus_min(change: Any) -> None:
     tighter = 0
-    for seed in range(15):
+    for seed in range(5):
         for plain in (traced_mlp(3, 5, 4, 2), traced_mlp(2, 2, 2, 2, 2, 1, bias=False), traced(Residual)):
             net = drawn(plain, seed)
             other = changed(net, change, seed + 1)
             distance, bound = tamis.path_metric(net, other), max_minus_min(net, other)
             assert distance <= bound * (1 + 1e-9)
             tighter += distance < 0.99 * bound
-    assert tighter > 7 or change is all_flips
+    assert tighter > 2 or change is all_flips
 
 
 @slow_tracing
@@ -216,7 +216,7 @@ def exact_distance(net: tamis.Network, other: tamis.Network) -> Fraction:
 @pytest.mark.parametrize("relative", [1e-3, 1e-9, 1e-12, 1e-15])
 def test_one_weight_barely_changed(relative: float) -> None:
     """The norms agree to a dozen digits or more, their difference must not be taken."""
-    for seed in range(8):
+    for seed in range(4):
         net = drawn(traced_mlp(2, 3, 3, 1), seed)
         for name, value in trainable(net).items():
             for sign in (1, -1):
@@ -239,7 +239,7 @@ def two_weights_moved(net: tamis.Network, relative: float) -> tamis.Network:
 @pytest.mark.parametrize("relative", [1e-6, 1e-12, 1e-15])
 def test_never_below_when_two_weights_barely_change(relative: float) -> None:
     """The smaller of two bounds is returned, and each is rounded in its own way."""
-    for seed in range(25):
+    for seed in range(12):
         net = drawn(traced_mlp(2, 3, 3, 1), seed)
         other = two_weights_moved(net, relative)
         assert tamis.path_metric(net, other) >= exact_distance(net, other) * (1 - Fraction(1, 10**9))
@@ -247,7 +247,7 @@ def test_never_below_when_two_weights_barely_change(relative: float) -> None:
 
 def test_zeros_on_both_sides() -> None:
     """Pruned to different supports, some signs flipped: rational arithmetic needs no common support."""
-    for seed in range(25):
+    for seed in range(12):
         net = pruned(drawn(traced_mlp(2, 3, 3, 2), seed), seed, keep=0.7)
         other = pruned(changed(net, some_flips if seed % 2 else same_signs, seed + 1), seed + 2, keep=0.7)
         assert tamis.path_metric(net, other) >= exact_distance(net, other) * (1 - Fraction(1, 10**9))
@@ -277,7 +277,7 @@ def lively(net: tamis.Network, seed: int) -> tamis.Network:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_same_rescaling_of_both_changes_nothing(name: str) -> None:
-    for seed in range(5):
+    for seed in range(3):
         net = drawn(NETWORKS[name](), seed)
         other = lively(net, seed + 1)
         expected = tamis.path_metric(net, other)
@@ -287,7 +287,7 @@ def test_the_same_rescaling_of_both_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_pruning_is_measured_the_same_under_independent_rescalings(name: str) -> None:
-    for seed in range(5):
+    for seed in range(3):
         net = drawn(NETWORKS[name](), seed)
         other = lively(net, seed + 1)
         expected = tamis.path_metric(net, other)
@@ -324,7 +324,7 @@ def test_independent_rescalings_where_pruning_kills_a_channel_of_a_skip_connecti
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_rescaled_copy_is_no_distance_away(name: str) -> None:
-    for seed in range(6):
+    for seed in range(3):
         net = drawn(NETWORKS[name](), seed)
         norm = tamis.path_norm(net)
         for same in (tamis.rescale(net, seed), tamis.normalize(net), tamis.normalize(net, 2)):
@@ -345,10 +345,13 @@ def test_logarithms(name: str) -> None:
 # -- beyond float64 ------------------------------------------------------------------------------------------------
 
 
+LARGE = 1e12  # what each layer multiplies by, about
+
+
 @pytest.fixture(scope="module")
 def huge() -> tamis.Network:
-    net = mlp(*[4] * 120, 2)  # deep enough to leave float64: 10^308 is passed at about layer 100
-    return net.with_params({name: 1e3 * value for name, value in net.params.items()})
+    net = mlp(*[4] * 36, 2)  # deep enough to leave float64: 10^308 is passed at about layer 26
+    return net.with_params({name: LARGE * value for name, value in net.params.items()})
 
 
 def log_products(net: tamis.Network, other: tamis.Network) -> float:
@@ -380,9 +383,9 @@ def test_a_huge_network_where_neither_dominates(huge: tamis.Network, change: Any
     assert math.isfinite(tamis.path_metric(huge, changed(huge, change, 0), log=True))
 
 
-@pytest.mark.parametrize("factor", [1e3, 1e-3])
+@pytest.mark.parametrize("factor", [LARGE, 1 / LARGE])
 def test_a_rescaled_copy_of_a_deep_network_is_no_distance_away(huge: tamis.Network, factor: float) -> None:
-    net = huge.with_params({n: v * (factor / 1e3 if n.endswith("weight") else 0) for n, v in huge.params.items()})
+    net = huge.with_params({n: v * (factor / LARGE if n.endswith("weight") else 0) for n, v in huge.params.items()})
     away = tamis.path_metric(net, tamis.rescale(net, 1), log=True)
     assert away <= tamis.path_norm(net, log=True) + math.log(1e-9)
 
@@ -415,7 +418,7 @@ def leaky(slope: float) -> nn.Module:
 
 
 def strided(stride: int) -> nn.Module:
-    return nn.Sequential(nn.Conv1d(1, 2, 3, stride), nn.AdaptiveAvgPool1d(1), nn.Flatten())
+    return nn.Sequential(nn.Conv1d(1, 2, 3, stride), nn.AdaptiveAvgPool1d(1))
 
 
 @pytest.mark.parametrize(("build", "shape"), [(leaky, (1, 3)), (strided, (1, 1, 9))])

@@ -148,7 +148,7 @@ def close(computed_log: float, exact_value: Fraction, tolerance: float = 1e-9) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_bound_is_below_the_exact_value(kind: str) -> None:
-    for seed in range(KINDS.index(kind), 25, 3):
+    for seed in range(KINDS.index(kind), 25, 4):  # all scales, and all changes
         case(kind, seed)
 
 
@@ -189,12 +189,16 @@ def test_every_operation_gives_the_same_in_parts(dag: Dag, reach: int) -> None:
 # -- what was once wrong -------------------------------------------------------------------------------------------
 
 
+@cache
+def two_neurons() -> tamis.Network:
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False)).double()
+    return tamis.trace(model, torch.zeros(1, 1, dtype=torch.float64))
+
+
 @pytest.mark.parametrize("power", [5, 160, 200, 300, 308])
 def test_a_tiny_weight_before_a_huge_one(power: int) -> None:
-    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False)).double()
-    net = tamis.trace(model, torch.zeros(1, 1, dtype=torch.float64))
     small, large = (torch.tensor([[10.0**p]], dtype=torch.float64) for p in (-power, power))
-    net = net.with_params({"0.weight": small, "2.weight": large})
+    net = two_neurons().with_params({"0.weight": small, "2.weight": large})
     for q in (0.5, 1, 2, 4):
         assert tamis.path_norm(net, q) == pytest.approx(1, rel=1e-9)
         assert tamis.product_norm(net, q) == pytest.approx(1, rel=1e-9)
@@ -296,6 +300,7 @@ def test_no_pass_goes_on_with_what_is_not_finite(wrong: float, count: int) -> No
         scaled.split_into_parts([(torch.tensor([1.0, wrong], dtype=torch.float64), 0)] * count, 0)
 
 
+@cache
 def two_outputs() -> tamis.Network:
     layer = nn.Linear(1, 2, bias=False).double()
     layer.weight.data[:, 0] = torch.tensor([1.0, 0.99], dtype=torch.float64)

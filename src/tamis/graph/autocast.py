@@ -13,8 +13,9 @@ def without_autocast() -> Iterator[None]:
     """Switch `torch.autocast` off meanwhile, since what is measured of a network must not depend on who measures it.
 
     Example:
+        >>> layer = torch.nn.Linear(2, 2)
         >>> with torch.autocast("cpu", torch.bfloat16), without_autocast():
-        ...     net(x).dtype
+        ...     layer(torch.zeros(1, 2)).dtype
         torch.float32
     """
     accelerator = torch.accelerator.current_accelerator()

@@ -39,8 +39,8 @@ def split_batch(batch: Any, names: Sequence[str], called: str) -> tuple[tuple[Te
         InvalidInput: the inputs cannot be told from the rest.
 
     Example:
-        >>> split_batch({"image": x, "label": y}, ("input",), "data")
-        ((x,), (y,))
+        >>> split_batch({"image": torch.zeros(1, 2), "label": torch.tensor([7])}, ("input",), "data")
+        ((tensor([[0., 0.]]),), (tensor([7]),))
     """
     if isinstance(batch, Mapping):
         return _of_mapping(batch, names, called)

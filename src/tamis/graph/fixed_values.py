@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tamis.graph.network import Network, Node, is_shape_arithmetic, references_in, resolve
+from tamis.graph.network import SIZE, Network, Node, is_shape_arithmetic, references_in, resolve
 from tamis.graph.ops import Entrywise, describe
-
-SIZE = torch.ops.aten.sym_size.int
 
 
 class FixedValues(Mapping[str, Any]):
@@ -40,21 +38,21 @@ class FixedValues(Mapping[str, Any]):
         return len(self._names)
 
     def __getitem__(self, name: str) -> Any:
-        return self.evaluated(name)
+        return self.evaluate(name)
 
-    def evaluated(self, name: str, zeroed: str | None = None) -> Any:
+    def evaluate(self, name: str, zeroed: str | None = None) -> Any:
         """Return a value, as if the parameter `zeroed` were zero."""
-        value = self._computed(name, zeroed, {})
+        value = self._compute(name, zeroed, {})
         if self.dtype and name in self._arithmetic and not value.is_floating_point():
             return value.to(self.dtype)  # a mask of booleans, say
         return value
 
-    def _computed(self, name: str, zeroed: str | None, known: dict[str, Any]) -> Any:
+    def _compute(self, name: str, zeroed: str | None, known: dict[str, Any]) -> Any:
         """Return a value that may be changed; meanwhile `known` keeps the values that are read more than once."""
 
         def lookup(source: str) -> Any:
             if source not in known:
-                value = self._computed(source, zeroed, known)
+                value = self._compute(source, zeroed, known)
                 if len(self.net.users[source]) == 1 or not isinstance(value, Tensor):
                     return value
                 known[source] = value

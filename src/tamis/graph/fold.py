@@ -84,21 +84,21 @@ class _Folder:
         last = {layer: bn for bn, layer in self.pairs.items()}
         for node in self.net.nodes:
             if node.name in layers:
-                self.folded[node.name] = self._renamed(node)
+                self.folded[node.name] = self._rename_references(node)
             elif node.name in self.pairs:
                 layer = self.pairs[node.name]
-                self.folded[layer] = self._fold(self._renamed(node), self.folded[layer])
+                self.folded[layer] = self._fold(self._rename_references(node), self.folded[layer])
                 self.renamed[node.name] = layer  # whoever read the batch-norm reads the layer from here on
                 if last[layer] == node.name:
                     self.nodes.append(self.folded[layer])
             elif is_affine_batch_norm(self.net, node):
-                self._write_out(self._renamed(node))
+                self._write_out(self._rename_references(node))
             else:
-                self.nodes.append(self._renamed(node))
+                self.nodes.append(self._rename_references(node))
         outputs = resolve(self.net.outputs, lambda name: Ref(self.renamed.get(name, name)))
         return self.net.replace(nodes=tuple(self.nodes), outputs=outputs)
 
-    def _renamed(self, node: Node) -> Node:
+    def _rename_references(self, node: Node) -> Node:
         def lookup(name: str) -> Ref:
             return Ref(self.renamed.get(name, name))
 

@@ -28,7 +28,11 @@ def check_same_graph(net: Network, other: Network, needed_by: str, interchangeab
             walked side by side, name by name, and constants may differ as parameters may.
 
     Example:
-        >>> check_same_graph(net, net.with_params({"fc.bias": torch.zeros(10)}), "path_metric")
+        >>> net = tamis.trace(torch.nn.Linear(3, 2), torch.zeros(1, 3))
+        >>> check_same_graph(net, net.with_params({"bias": torch.zeros(2)}), "path_metric")
+        >>> check_same_graph(net, net.to(torch.float64), "path_metric", interchangeable=True)
+        Traceback (most recent call last):
+        tamis.errors.InvalidInput: ... 'weight' has the dtype torch.float32 in the first and torch.float64...
     """
     for place, value in (("first", net), ("second", other)):
         if not isinstance(value, Network):
@@ -46,7 +50,7 @@ def _first_difference(net: Network, other: Network, interchangeable: bool) -> st
     lines = [graph_lines(each) if interchangeable else _named_lines(each) for each in (net, other)]
     for mine, theirs in zip_longest(*lines):
         if mine != theirs:
-            return f"the first has '{_shortened(mine)}' where the second has '{_shortened(theirs)}'"
+            return f"the first has '{_shorten(mine)}' where the second has '{_shorten(theirs)}'"
     for name, value in net.params.items() if interchangeable else ():
         for kind in ("dtype", "device"):
             if getattr(value, kind) != getattr(other.params[name], kind):
@@ -55,7 +59,7 @@ def _first_difference(net: Network, other: Network, interchangeable: bool) -> st
     return None
 
 
-def _shortened(line: str | None) -> str:
+def _shorten(line: str | None) -> str:
     return "nothing" if line is None else line if len(line) <= 120 else f"{line[:117]}..."
 
 

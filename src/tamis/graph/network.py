@@ -19,6 +19,8 @@ from torch.utils import _pytree as pytree
 from tamis.errors import InvalidInput, InvalidParameters, listed
 from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples, seen_by
 
+SIZE = torch.ops.aten.sym_size.int  # reads one size of a tensor: the one operation that turns data into a number
+
 
 @dataclass(frozen=True)
 class Ref:
@@ -121,7 +123,7 @@ def resolve(value: Any, lookup: Callable[[str], Any]) -> Any:
 
 def is_shape_arithmetic(target: Callable[..., Any]) -> bool:
     """Return whether an operation computes integers from sizes, and so depends on shapes but not on values."""
-    if target is torch.ops.aten.sym_size.int:
+    if target is SIZE:
         return True
     return target is not operator.getitem and op_name(target).startswith(("operator.", "sym_"))
 
@@ -215,6 +217,7 @@ class Network:
 
     def run(self, values: dict[str, Any]) -> dict[str, Any]:
         """Evaluate the nodes that the outputs need from the inputs in `values`, and free results on the way."""
+        # The values that are given come last, so that a caller can also put other tensors in the place of parameters.
         values = {**self.params, **self.constants, **values}
         for node, finished in zip(self.nodes, self.finished_after, strict=True):
             values[node.name] = node.target(
@@ -282,6 +285,7 @@ class Network:
         """Return the names whose value depends on the values of an input, not only on parameters and sizes."""
         carrying = set(self.inputs)
         for node in self.nodes:
+            # A size of the data is the same for all inputs of that shape: what is computed from it alone is fixed.
             if not is_shape_arithmetic(node.target) and any(name in carrying for name in node.references):
                 carrying.add(node.name)
         return frozenset(carrying)
@@ -334,6 +338,7 @@ class Network:
     def size_of(self, node: Node, batch: int) -> int:
         """Return the value of a `sym_size` node for a given batch size."""
         shape, dim = self.shape_of(node.args[0].name), node.args[1]
+        # Shapes are stored for a batch of one. The first size is a multiple of the batch: views may fold axes into it.
         return batch * shape[dim] if self.batched and dim == 0 else shape[dim]
 
     @property
@@ -351,7 +356,10 @@ class Network:
             changes: new tensors by state_dict name (any of the names of a tied one). Shapes must match.
 
         Example:
-            >>> half = net.with_params({"fc.weight": net.params["fc.weight"] / 2})
+            >>> net = tamis.trace(torch.nn.Linear(2, 1, bias=False), torch.zeros(1, 2))
+            >>> ones = net.with_params({"weight": torch.ones(1, 2)})
+            >>> ones(torch.tensor([[2.0, 3.0]]))
+            tensor([[5.]])
         """
         params = dict(self.params)
         for name, value in changes.items():
@@ -361,7 +369,7 @@ class Network:
             if tuple(value.shape) != tuple(params[known].shape):
                 expected = tuple(params[known].shape)
                 raise InvalidParameters(f"parameter '{name}' has shape {expected}, got {tuple(value.shape)}")
-            params[known] = value.detach().clone()
+            params[known] = value.detach().clone()  # a copy: the caller may go on changing what was passed
         return self.replace(params=params)
 
     def with_weights_of(self, model: nn.Module) -> Network:
@@ -394,6 +402,8 @@ class Network:
     def check_finite(self) -> None:
         """Raise InvalidParameters where a parameter is NaN or infinite, naming it and the first such entry."""
         for name, value in {**self.params, **self.constants}.items():
+            # A sum is NaN or infinite if an entry is, and is found in one pass without a mask. Large finite entries may
+            # overflow it as well, so the entries themselves have the last word.
             if value.is_floating_point() and not math.isfinite(float(value.sum())):
                 wrong = (~torch.isfinite(value)).nonzero()
                 if len(wrong):

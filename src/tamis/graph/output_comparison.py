@@ -33,8 +33,11 @@ def compare_outputs(net: Network, other: Network, batches: Iterable[tuple[Tensor
     """Compare two networks on batches of inputs, which are moved to the first network's device.
 
     Example:
-        >>> compare_outputs(net, net, [(torch.zeros(2, 3),)]).different
-        0
+        >>> net = tamis.trace(torch.nn.Linear(2, 2, bias=False), torch.zeros(1, 2))
+        >>> net = net.with_params({"weight": torch.eye(2)})
+        >>> swapped = net.with_params({"weight": torch.eye(2).flip(0)})
+        >>> compare_outputs(net, swapped, [(torch.tensor([[1.0, 0.0], [2.0, 2.0]]),)])
+        OutputComparison(squared_change=2.0, squared_size=9.0, different=1, samples=2)
     """
     change, size, different, samples = 0.0, 0.0, 0, 0
     for batch in batches:

@@ -63,7 +63,9 @@ def load_program(path: Path, trust: bool = False) -> Network:
         InvalidInput: it is no such file.
 
     Example:
+        >>> torch.export.save(torch.export.export(torch.nn.Linear(2, 1), (torch.zeros(1, 2),)), "model.pt2")
         >>> load_program(Path("model.pt2"))
+        Network(1 nodes, 3 parameters, inputs [(1, 2)])
     """
     content = path.read_bytes()
     source = io.BytesIO(content if trust else _rebuild_archive(path, content))

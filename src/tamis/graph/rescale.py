@@ -54,8 +54,11 @@ def rescale(net: Network, seed: int = 0) -> Network:
         seed: same seed and same graph, same powers.
 
     Example:
-        >>> torch.equal(tamis.rescale(net, seed=1)(x), net(x))
-        True
+        >>> x = torch.randn(5, 3)
+        >>> net = tamis.trace(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)), x)
+        >>> other = tamis.rescale(net, seed=1)
+        >>> torch.equal(other(x), net(x)), torch.equal(other.params["0.weight"], net.params["0.weight"])
+        (True, False)
     """
     scales = symmetries(net)
     generator = torch.Generator().manual_seed(seed)
@@ -81,8 +84,13 @@ def normalize(net: Network, q: float = 1) -> Network:
         With 3 or 4, Theorem 3.3.2's equality of path-norm and Π_{q,r} does not hold, and Π_{q,r} may even grow.
 
     Example:
-        >>> unit = tamis.normalize(tamis.trace(mlp, x))
-        >>> tamis.path_norm(unit) == tamis.path_norm(tamis.trace(mlp, x))  # up to rounding
+        >>> mlp = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).double()
+        >>> net = tamis.trace(mlp, torch.zeros(1, 3, dtype=torch.float64))
+        >>> unit = tamis.normalize(net)
+        >>> abs(tamis.path_norm(unit) / tamis.path_norm(net) - 1) < 1e-9  # the paths are those of before
+        True
+        >>> abs(tamis.product_norm(unit) / tamis.path_norm(net) - 1) < 1e-9  # and now the layers' norms say it all
+        True
     """
     if not 0 < q < float("inf"):
         raise InvalidInput(f"normalize needs 0 < q < ∞, got q = {q}")
@@ -120,7 +128,7 @@ def choose_scales(scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None],
     chosen = torch.ones(scales.count, dtype=torch.float64)
     decided = torch.zeros(scales.count, dtype=torch.bool)
     decided[: int(ONE) + 1] = True
-    fed = scales.marked(scales.fed, groups)
+    fed = scales.mark_representatives(scales.fed, groups)
     # Layers are in the order of the graph, so λ of what a layer reads is chosen before the layer is reached.
     for layer in scales.layers:
         incoming, outgoing = groups[layer.incoming.long()], groups[layer.outgoing.long()]
@@ -134,7 +142,7 @@ def choose_scales(scales: Scales, rule: Callable[[Layer, Tensor, Tensor | None],
         new = torch.isfinite(shared) & ~decided
         chosen[new] = shared[new]
         decided |= new
-    dead = ~decided & ~fed & ~scales.marked(scales.kept, groups)
+    dead = ~decided & ~fed & ~scales.mark_representatives(scales.kept, groups)
     return chosen[groups], dead[groups]
 
 

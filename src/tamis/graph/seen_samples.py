@@ -79,8 +79,9 @@ class SeenSamples:
         purposes: what they were seen for.
 
     Example:
-        >>> seen = SeenSamples.of(sample_digests((images,), net.input_dtypes), "calibration")
-        >>> seen.count(sample_digests((images[:7],), net.input_dtypes))
+        >>> images = torch.arange(30.0).reshape(10, 3)
+        >>> seen = SeenSamples.of(sample_digests((images,), (torch.float32,)), "calibration")
+        >>> seen.count(sample_digests((images[:7],), (torch.float32,)))
         7
     """
 

@@ -11,15 +11,12 @@ Variables are numbers in float64 tensors, so that any operation that moves neuro
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tamis.graph.network import Network, Node, Ref, references_in
-
-if TYPE_CHECKING:
-    from tamis.graph.ops.base import Call
 
 ZERO = 0.0  # the variable of a neuron that is always zero (padding): any scale will do
 ONE = 1.0  # the variable of a neuron whose scale is fixed to 1
@@ -52,13 +49,13 @@ class Layer:
 
     def over_outputs(self, values: Tensor, weight_dim: int) -> Tensor:
         """Arrange one value per output channel to broadcast with the weight."""
-        return self._arranged(values, self.output_axis, len(self.incoming), weight_dim)
+        return self._arrange(values, self.output_axis, len(self.incoming), weight_dim)
 
     def over_inputs(self, values: Tensor, weight_dim: int) -> Tensor:
         """Arrange one value per input channel to broadcast with the weight."""
-        return self._arranged(values, self.input_axis, len(self.outgoing), weight_dim)
+        return self._arrange(values, self.input_axis, len(self.outgoing), weight_dim)
 
-    def _arranged(self, values: Tensor, axis: int, across: int, weight_dim: int) -> Tensor:
+    def _arrange(self, values: Tensor, axis: int, across: int, weight_dim: int) -> Tensor:
         if axis == 0 or self.groups == 1:
             shape = [1] * weight_dim
             shape[axis] = -1
@@ -104,16 +101,12 @@ class Scales:
         return None if node.shape is None else torch.tensor(ONE, dtype=torch.float64).expand(node.shape)
 
     def fix(self, variables: Any) -> None:
-        """Fix the scale of these neurons to 1."""
+        """Fix the scale of these neurons to 1, those inside tuples and lists too."""
         if isinstance(variables, Tensor):
             self._tie(_compact(variables), torch.tensor(ONE, dtype=torch.float64))
         elif isinstance(variables, (tuple, list)):
             for item in variables:
                 self.fix(item)
-
-    def fix_all(self, call: Call) -> None:
-        """Fix the scale of every neuron that a call reads to 1."""
-        self.fix(call.data())
 
     def same(self, a: Tensor, b: Tensor) -> Tensor:
         """Tie two tensors of variables entry by entry, and return the tied variables."""
@@ -239,7 +232,7 @@ class Scales:
                 parent[high] = low
         return torch.tensor([root(i) for i in range(self.count)])
 
-    def marked(self, variables: list[Tensor], groups: Tensor) -> Tensor:
+    def mark_representatives(self, variables: list[Tensor], groups: Tensor) -> Tensor:
         """Mark the representatives of these variables."""
         mask = torch.zeros(self.count, dtype=torch.bool)
         for each in variables:

@@ -22,6 +22,7 @@ def find_mismatch(program: ExportedProgram) -> str | None:
 
 def _find_stored_mismatches(program: ExportedProgram) -> Iterator[str]:
     """Yield the tensors that differ from what the graph says, on which all its other shapes depend."""
+    # Torch reads the graph's shapes from the file's text, and the tensors from other members of the same archive.
     said = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     stored = {**program.state_dict, **program.constants}
     for spec in program.graph_signature.input_specs:
@@ -62,17 +63,19 @@ def _fit_in_attention(query: Any, key: Any, value: Any, *others: Any, **named: A
     return bool(key[:-1] == value[:-1])
 
 
-def _fit_in_lstm(
-    x: Any, states: Any, weights: Any, biased: bool, layers: int, dropout: float, train: bool, both: bool, first: bool
-) -> bool:
+def _fit_in_lstm(x: Any, states: Any, weights: Any, *options: Any) -> bool:
     """Check that the weights are those of PyTorch's LSTM without projections, for these sizes of input and states."""
+    # In the order of the schema; dropout and training change no shape.
+    biased, layers, _, _, both, first = options
     directions, hidden = 2 if both else 1, states[0][2]
+    # An LSTM with projections has one weight more in each direction, and states of two different widths.
     if len(weights) != layers * directions * (4 if biased else 2):
         return False
-    gates = str(4 * int(hidden))
+    gates = str(4 * int(hidden))  # input, forget, cell and output gate lie below one another
     state = (str(layers * directions), x[0 if first else 1], hidden)
     wanted: list[tuple[str, ...]] = []
     for layer in range(layers):
+        # From the second layer on, a layer reads the outputs of both directions side by side.
         inputs = str(directions * int(hidden)) if layer else x[2]
         wanted += [(gates, inputs), (gates, hidden), *[(gates,)] * (2 * biased)] * directions
     return list(states) == [state, state] and list(weights) == wanted

@@ -44,8 +44,10 @@ def path_costs(net: Network) -> PathCosts:
     downstream of the other, is refused by name.
 
     Example:
-        >>> costs = tamis.path_costs(net)
-        >>> costs.values["fc.weight"].argmin()   # the weight whose removal changes the path-norm least
+        >>> net = tamis.trace(torch.nn.Linear(2, 1), torch.zeros(1, 2))
+        >>> net = net.with_params({"weight": torch.tensor([[3.0, -1.0]]), "bias": torch.tensor([2.0])})
+        >>> tamis.path_costs(net).values["weight"]   # the second one's removal changes the path-norm least
+        tensor([[3., 1.]], dtype=torch.float64)
 
     Reference: gonon2024thesis.
     """
@@ -139,6 +141,8 @@ class _Backward:
     def run(self, finished: Callable[[str], None]) -> float:
         """Fill `derivatives`, calling `finished` with a name once its own is complete; the logarithm of their scale."""
         self.finished = finished
+        # The path-norm is multilinear in |θ| as long as no path meets a weight twice, so that its derivative by |θ_i|
+        # times |θ_i| is exactly what the paths through i contribute: one backward pass gives every cost.
         # No weight requires a gradient itself: autograd would keep all of them, and their gradients until the very end.
         token = torch.zeros((), dtype=torch.float64, requires_grad=True)  # what makes autograd follow the weights
         adding = adding_nodes(self.net, self.weights)
@@ -151,7 +155,9 @@ class _Backward:
             def watch(name: str, value: Tensor, exponent: int | None) -> Tensor:
                 if name in left_out:
                     return value
-                self.unfinished[name] += 1
+                self.unfinished[name] += 1  # one gradient will come back for each time a weight is handed out
+                # Whole weights are recognised by their address when autograd saves them, and are then computed again.
+                # Parts are tensors of their own, and are kept.
                 if exponent is None:
                     places[value.data_ptr()] = name
                 place = None if exponent is None else (exponent, name not in begun)
@@ -297,6 +303,9 @@ class _Routes:
 
     def visit_known(self, name: str, recorded: Iterable[str], visit: Callable[[str, Tensor], None]) -> None:
         """Visit the parameters whose costs are known now that one of the derivatives is; forget what nobody needs."""
+        # A parameter may reach data through several tensors (a folded weight and a folded bias, say): its costs wait
+        # for the derivatives by all of them. Once visited, nothing of them is kept, so memory stays that of a few
+        # layers.
         if not self.missing:  # the first to be known
             self.missing.update(param for other in recorded for param in self._sources_of(other))
         for param in self._sources_of(name):
@@ -321,8 +330,10 @@ class _Routes:
 
     def _flow(self, param: str, name: str) -> Tensor:
         """Return what the path-norm loses at each entry of a tensor when the parameter is set to zero."""
+        # E is affine in the parameter. Where E = c · θ it vanishes with θ, and the loss is all of |E|; where something
+        # is added, as β − s μ is, setting θ to zero leaves that behind, and the two magnitudes are compared.
         if not self._is_product(param, name):
-            lost = self.fixed[name].abs_() - self.fixed.evaluated(name, zeroed=param).abs_()
+            lost = self.fixed[name].abs_() - self.fixed.evaluate(name, zeroed=param).abs_()
             return lost * (self.derivatives[name] + self.derivatives_of_parts.get(name, 0.0))
         if name not in self.shares:
             self.shares[name] = self._share(name)
@@ -380,10 +391,12 @@ class _Routes:
             source = self.net.params[name].shape if name in self.net.params else self.net.node[name].shape
             assert source is not None
             moved = _moves(node)
-            flow = self._moved_back(node, name, torch.Size(source), flow) if moved else flow.sum_to_size(source)
+            flow = self._move_back(node, name, torch.Size(source), flow) if moved else flow.sum_to_size(source)
         return flow
 
-    def _moved_back(self, node: Node, name: str, shape: torch.Size, flow: Tensor) -> Tensor:
+    def _move_back(self, node: Node, name: str, shape: torch.Size, flow: Tensor) -> Tensor:
+        # Moving entries is linear, and its transpose, which brings costs back, is what autograd computes: entries that
+        # were copied several times add up, and those that were left out get nothing.
         with torch.enable_grad():
             origin = torch.zeros(shape, dtype=torch.float64, device=flow.device, requires_grad=True)
             moved = node.target(*resolve(node.args, lambda ref: origin if ref == name else self.fixed[ref]))

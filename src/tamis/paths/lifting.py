@@ -78,8 +78,14 @@ def lifting(net: Network, x: Tensor | None = None, fold: bool = True, q: float =
         limit: the most paths that are enumerated.
 
     Example:
+        >>> x = torch.tensor([[1.0, 1.0]])
+        >>> net = tamis.trace(torch.nn.Linear(2, 1), x)
+        >>> net = net.with_params({"weight": torch.tensor([[3.0, -1.0]]), "bias": torch.tensor([2.0])})
         >>> lifted = tamis.lifting(net, x)
+        >>> lifted.phi   # one path from the bias, and one from each input
+        tensor([ 2.,  3., -1.], dtype=torch.float64)
         >>> lifted.realization(x)   # equals net(x), flattened
+        tensor([4.], dtype=torch.float64)
     """
     require(net, Capability.HOMOGENEOUS, "lifting")
     net.check_finite()
@@ -139,47 +145,49 @@ class _Enumerator:
                 continue
             for index, result in enumerate(_as_list(self.values[node.name])):
                 if result.is_floating_point():
-                    self.paths[node.name, index] = self._through(node, call, index, result)
-        return self._collected()
+                    self.paths[node.name, index] = self._find_paths_to(node, call, index, result)
+        return self._collect_outputs()
 
     def _value(self, name: str) -> Any:
         return self.values[name] if name in self.values else self.fixed[name]
 
-    def _collected(self) -> Lifting:
+    def _collect_outputs(self) -> Lifting:
         tables, offset = [], 0
         for name in self.net.output_names:
             table = self.paths[name, 0]
             tables.append(replace(table, end=table.end + offset))
             offset += self.values[name].numel()
-        joined = _joined(tables)
+        joined = _join_tables(tables)
         active = joined.active if self.given else None
         return Lifting(joined.phi, joined.end, joined.start, active, joined.product, self.x.numel(), offset, self.q)
 
-    def _through(self, node: Node, call: Call, index: int, result: Tensor) -> _Paths:
+    def _find_paths_to(self, node: Node, call: Call, index: int, result: Tensor) -> _Paths:
         """Return the paths to a node's neurons: those of its antecedents, continued, and those from its biases."""
         op = describe(node)
         bias = torch.zeros(result.numel(), dtype=torch.float64)
         function = op.function(call)
         if op.selects:
-            edges = self._selected(node, index, result)
+            edges = self._find_selection_edges(node, index, result)
         elif isinstance(function, PiecewiseLinear):
-            edges = [self._activated(node, function)]
+            edges = [self._find_activation_edges(node, function)]
         else:
-            edges, bias = self._affine(node, index)
+            edges, bias = self._find_affine_edges(node, index)
         # Π needs the norm of all incoming weights at once, so it is summed before any path is continued.
         incoming = torch.zeros_like(bias)  # ‖θ^{→v}‖_q^q
         for each in edges:
             incoming.index_add_(0, each.v, each.weight.abs() ** self.q)
-        joined = _joined([self._started(bias), *(self._continued(each, bias, incoming) for each in edges)])
+        joined = _join_tables(
+            [self._start_at_biases(bias), *(self._continue_paths(each, bias, incoming) for each in edges)]
+        )
         if len(joined.phi) > self.limit:
             raise InvalidInput(f"more than {self.limit:,} paths: {len(joined.phi):,} end at '{node.name}' alone")
         return joined
 
     # -- the three kinds of neurons --------------------------------------------------------------------------------
 
-    def _affine(self, node: Node, index: int) -> tuple[list[_Edges], Tensor]:
+    def _find_affine_edges(self, node: Node, index: int) -> tuple[list[_Edges], Tensor]:
         """Find edges by unit vectors, biases by zero; a tensor that is read twice has two edges (x + x is not 2x)."""
-        carried = self._carried(node)
+        carried = self._list_data_reads(node)
         zeros = [torch.zeros(self.values[name].shape, dtype=torch.float64) for name in carried]
 
         bias = self._run(node, index, zeros)
@@ -195,13 +203,13 @@ class _Enumerator:
             edges.append(_Edges(name, v, u, weights[v, u], torch.ones(len(v), dtype=torch.float64)))
         return edges, bias
 
-    def _carried(self, node: Node) -> list[str]:
+    def _list_data_reads(self, node: Node) -> list[str]:
         """Return the data that a node reads, once for every time it reads it."""
         return [name for name in references_in(node.arguments) if name in self.net.carries_data]
 
-    def _activated(self, node: Node, function: PiecewiseLinear) -> _Edges:
+    def _find_activation_edges(self, node: Node, function: PiecewiseLinear) -> _Edges:
         """Return one edge for each neuron, of the steepest slope; its activation says on which side of zero it is."""
-        (name,) = self._carried(node)
+        (name,) = self._list_data_reads(node)
         x = self.values[name].flatten()
         below, above = function.slopes[0], function.slopes[-1]  # a homogeneous one has no kink but at zero
         weight = max(abs(below), abs(above))
@@ -209,29 +217,32 @@ class _Enumerator:
         every = torch.arange(len(x))
         return _Edges(name, every, every, torch.full((len(x),), weight, dtype=torch.float64), active.double())
 
-    def _selected(self, node: Node, index: int, result: Tensor) -> list[_Edges]:
+    def _find_selection_edges(self, node: Node, index: int, result: Tensor) -> list[_Edges]:
         """Return an edge of weight one from every candidate; active from the first whose value was selected."""
         # Ties need a rule: two active edges would count the selected value twice.
-        members = self._candidates(node, index, result)
+        members = self._find_candidates(node, index, result)
         taken = torch.zeros(result.numel(), dtype=torch.bool)
         edges = []
         for name, v, u in members:
-            hit = self.values[name].flatten()[u] == result.flatten()[v]
+            hit = (self.values[name].flatten()[u] == result.flatten()[v]) & ~taken[v]
+            # Pairs are in lexicographic order, v before u, so the first hit of each v is the one that differs in v from
+            # the hit before it.
+            hits = hit.nonzero().flatten()
+            winners = hits[torch.cat([v.new_ones(1), v[hits].diff()])[: len(hits)] != 0]
             active = torch.zeros(len(v), dtype=torch.float64)
-            for k in range(len(v)):  # lexicographic order: v, then u
-                if hit[k] and not taken[v[k]]:
-                    active[k], taken[v[k]] = 1.0, True
+            active[winners] = 1.0
+            taken[v[winners]] = True
             edges.append(_Edges(name, v, u, torch.ones(len(v), dtype=torch.float64), active))
         return edges
 
-    def _candidates(self, node: Node, index: int, result: Tensor) -> list[tuple[str, Tensor, Tensor]]:
+    def _find_candidates(self, node: Node, index: int, result: Tensor) -> list[tuple[str, Tensor, Tensor]]:
         """Return pairs (v, u) for each tensor that is read: neuron v selects among neurons u of that tensor.
 
         All n neurons get values of their own, 1 to n, and what v gives tells which of them it has selected. Handing the
         values on in a circle, n times, changes the order of any set of neurons by a rotation at a time, so that each
         of them is once the largest, once the second largest, and so on: whatever v selects by, each is selected once.
         """
-        carried = self._carried(node)
+        carried = self._list_data_reads(node)
         shapes = [self.values[name].shape for name in carried]
         sizes = [math.prod(shape) for shape in shapes]
         total = sum(sizes)
@@ -251,7 +262,7 @@ class _Enumerator:
 
     def _run(self, node: Node, index: int, inputs: list[Tensor]) -> Tensor:
         """Compute one result of a node, flattened, from one tensor for every time that it reads data."""
-        # References are resolved in the order of `_carried`, so each time data is read the next tensor is handed out.
+        # References are resolved in the order of `_list_data_reads`: each time data is read, the next tensor is taken.
         upcoming = iter(inputs)
 
         def lookup(name: str) -> Any:
@@ -261,12 +272,12 @@ class _Enumerator:
 
     # -- joining paths ---------------------------------------------------------------------------------------------
 
-    def _started(self, bias: Tensor) -> _Paths:
+    def _start_at_biases(self, bias: Tensor) -> _Paths:
         v = bias.nonzero().flatten()
         one = torch.ones(len(v), dtype=torch.float64)
         return _Paths(v, torch.full_like(v, -1), bias[v], one, bias[v].abs() ** self.q)
 
-    def _continued(self, edges: _Edges, bias: Tensor, incoming: Tensor) -> _Paths:
+    def _continue_paths(self, edges: _Edges, bias: Tensor, incoming: Tensor) -> _Paths:
         """Continue every path that ends at u by the edge u → v."""
         # Paths are sorted by their ends, so those that end at u lie side by side, from first[u] on. Every edge is
         # repeated once for each of them.
@@ -291,5 +302,5 @@ def _as_list(value: Any) -> list[Tensor]:
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
-def _joined(tables: list[_Paths]) -> _Paths:
+def _join_tables(tables: list[_Paths]) -> _Paths:
     return _Paths(*(torch.cat([getattr(table, field.name) for table in tables]) for field in fields(_Paths)))

@@ -61,7 +61,14 @@ def path_metric(
         A number; with x, a float64 tensor with one number for each entry of the batch, if the network has one.
 
     Example:
-        >>> tamis.path_metric(net, small.network, x)   # at least the ℓ¹ distance of the two outputs, for each x
+        >>> x = torch.tensor([[1.0, 2.0]])
+        >>> net = tamis.trace(torch.nn.Linear(2, 1, bias=False), x)
+        >>> net = net.with_params({"weight": torch.tensor([[3.0, -1.0]])})
+        >>> small = net.with_params({"weight": torch.tensor([[3.0, 0.0]])})
+        >>> round(tamis.path_metric(net, small), 9)
+        1.0
+        >>> tamis.path_metric(net, small, x)   # at least the ℓ¹ distance of the two outputs, for each x
+        tensor([2.0000], dtype=torch.float64)
 
     Reference: gonon2024thesis.
     """

@@ -113,7 +113,10 @@ def path_norm(
             bias (Φ^H).
 
     Example:
-        >>> tamis.path_norm(tamis.trace(torch.nn.Linear(2, 1), torch.zeros(1, 2)))   # |w₁| + |w₂| + |b|
+        >>> net = tamis.trace(torch.nn.Linear(2, 1), torch.zeros(1, 2))
+        >>> net = net.with_params({"weight": torch.tensor([[3.0, -1.0]]), "bias": torch.tensor([2.0])})
+        >>> tamis.path_norm(net)   # |w₁| + |w₂| + |b|
+        6.0
 
     Reference: gonon2024thesis.
     """
@@ -178,6 +181,7 @@ def _product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Net
         def full(value: float) -> Lookup:
             return lambda name: _full_like(lookups[0](name), value)
 
+        # The recursion needs the norm of a neuron's weights, and no operation offers it: it is taken from `magnitude`.
         # ‖θ^{→v}‖_q^q is what the operation gives on ones without its bias, and its bias alone is what it gives on
         # zeros.
         operation = Operation(folded, node, weights, q)
@@ -202,7 +206,8 @@ def log_above(mantissa: float, exponent: int, roundings: float) -> float:
     """Return at least the logarithm of the exact number, which is mantissa · 2^exponent up to so many roundings."""
     if mantissa == 0:
         return -math.inf
-    # Two logarithms, a product and two sums, each rounded relatively to what it gives.
+    # Two logarithms, a product and two sums, each rounded relatively to what it gives. The factor 1 + 2^-20 pays for
+    # terms of second order: (1 + u)^n exceeds 1 + n u by about (n u)²/2.
     own = 8 * (1 + abs(math.log(mantissa)) + abs(exponent))
     return math.log(mantissa) + exponent * math.log(2) + (roundings + own) * UNIT * (1 + 2.0**-20)
 

@@ -110,6 +110,7 @@ class Operation:
         # Values that neither grow nor shrink stay within the range of their parts: no new split is needed.
         if not self.op.grows:
             return Scaled(tuple((self._run(values, {}, 0.0), e) for values, e in align_parts(inputs)), roundings)
+        # A sum of n terms that are not negative is off by at most n roundings of itself, whatever the order.
         roundings += PER_NODE + self._summands(inputs)
         result = self._at_once(inputs, adds, roundings)
         if result is not None:
@@ -132,7 +133,9 @@ class Operation:
 
     def _at_once(self, inputs: Mapping[str, Scaled], adds: bool, roundings: float) -> Scaled | None:
         """Run the operation in one go; None where something that matters might have left float64's range."""
-        aligned = _aligned(inputs)
+        # Scaling by one power of two commutes with the operation, which is linear, except for what it adds: a bias has
+        # to be brought into the same units, by `one`.
+        aligned = _align(inputs)
         if aligned is None or (adds and abs(aligned[1]) > FURTHEST):
             return None
         values, exponent = aligned
@@ -221,7 +224,9 @@ class Operation:
                 f"{self.node.module or 'the top level'} is computed from parameters and leaves float64's range: "
                 "a batch-norm's scale, or that of the layer before it, is too large"
             )
-        return [(self.watch(name, part, e), e) for part, e in powered(split_into_parts([(weight, 0)], 0), self.q)]
+        return [
+            (self.watch(name, part, e), e) for part, e in raise_to_power(split_into_parts([(weight, 0)], 0), self.q)
+        ]
 
     def _check_numbers(self) -> None:
         for number in self._numbers:
@@ -264,7 +269,7 @@ class Operation:
         return [value for value in values if isinstance(value, (int, float)) and value]
 
 
-def powered(scaled: Scaled, q: float) -> list[Part]:
+def raise_to_power(scaled: Scaled, q: float) -> list[Part]:
     """Raise weights to the q-th power, part by part; a power of two that is not whole goes into the values."""
     if q == 1:
         return list(scaled.parts)
@@ -291,13 +296,13 @@ def ones_input(net: Network) -> dict[str, Tensor]:
 
 def gather(net: Network, outputs: Mapping[str, Scaled]) -> tuple[Tensor, Tensor, float]:
     """Return mantissas, exponents and roundings of all output neurons, (batch, neurons), batch 1 without one."""
-    each = [outputs[name].unpacked() for name in net.output_names]  # one that is returned twice counts twice
+    each = [outputs[name].unpack() for name in net.output_names]  # one that is returned twice counts twice
     rows = [[part.reshape(len(part) if net.batched else 1, -1) for part in pair] for pair in each]
     mantissas, exponents = (torch.cat(list(side), 1) for side in zip(*rows, strict=True))
     return mantissas, exponents, max(outputs[name].roundings for name in net.output_names)
 
 
-def _aligned(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
+def _align(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
     """Bring all data to one exponent; None where that takes a large step."""
     if any(len(each.parts) > 1 for each in inputs.values()):
         return None

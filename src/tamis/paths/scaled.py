@@ -46,6 +46,8 @@ class Scaled:
         return split_into_parts((*self.parts, *other.parts), roundings)
 
     def __mul__(self, other: Scaled) -> Scaled:
+        # Parts of one factor have disjoint supports, so that at each entry one product at most is not zero: nothing is
+        # added up here, and one rounding is all.
         products = [(map_pairs(torch.mul, x, y), e + f) for x, e in self.parts for y, f in other.parts]
         return split_into_parts(products, self.roundings + other.roundings + 1)
 
@@ -57,13 +59,13 @@ class Scaled:
             return Scaled(((torch.minimum(x, y), e),), roundings)
         # In different units the values themselves cannot be compared: exponents decide, and mantissas where they are
         # equal.
-        (m, e_all), (n, f_all) = self.unpacked(), other.unpacked()
+        (m, e_all), (n, f_all) = self.unpack(), other.unpack()
         mine = (e_all < f_all) | ((e_all == f_all) & (m < n))
         chosen = [(value.where(mine, 0.0), exponent) for value, exponent in self.parts]
         chosen += [(value.where(~mine, 0.0), exponent) for value, exponent in other.parts]
         return split_into_parts(chosen, roundings)
 
-    def unpacked(self) -> tuple[Tensor, Tensor]:
+    def unpack(self) -> tuple[Tensor, Tensor]:
         """Return mantissas in [1/2, 1) and exponents of every entry of one tensor; those of zero are 0 and
         `NOTHING`.
         """
@@ -146,6 +148,7 @@ def _top_exponents(terms: Sequence[tuple[Tensor, int]]) -> Tensor:
     value, _ = terms[0]
     top = torch.full(value.shape, NOTHING, dtype=torch.int64, device=value.device)
     for value, exponent in terms:
+        # frexp gives 0 the exponent 0, which would make an entry without any term look like one near 1.
         own = torch.frexp(value.detach()).exponent.long() + exponent
         top = torch.maximum(top, own.where(value.detach() > 0, NOTHING))
     return top

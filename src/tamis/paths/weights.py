@@ -117,12 +117,12 @@ class Weights(Mapping[str, Any]):
             return self._size(node.args[0].name, known)
         if entrywise.moves:
             size, count = self._size(node.args[0].name, known)
-            moved: Tensor = node.target(size, *resolve(node.args[1:], self.fixed.evaluated))
+            moved: Tensor = node.target(size, *resolve(node.args[1:], self.fixed.evaluate))
             return moved.contiguous(), count
         return self._stored_size(name)  # a quotient: as above
 
     def _stored_size(self, name: str) -> tuple[Tensor, float]:
-        return self.fixed.evaluated(name).double().abs_(), self.roundings
+        return self.fixed.evaluate(name).double().abs_(), self.roundings
 
     def _operand(self, value: Any, known: dict[str, tuple[Tensor, float]]) -> tuple[Tensor, float]:
         if isinstance(value, (int, float)):
@@ -130,7 +130,7 @@ class Weights(Mapping[str, Any]):
         return self._size(value.name, known)
 
     def _inverse_root(self, node: Node, size: Tensor, count: float) -> tuple[Tensor, float]:
-        root, source = self.fixed.evaluated(node.name), self.fixed.evaluated(node.args[0].name)
+        root, source = self.fixed.evaluate(node.name), self.fixed.evaluate(node.args[0].name)
         # d a^(-1/2) / a^(-1/2) = −½ da/a: half the relative error of a would do, the whole covers the second order too.
         relative = count * float((size / source.abs()).max()) if size.numel() else 0.0
         # Beyond a thousandth the first order is not enough, and nothing is known of the weight.

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tamis.graph.network import Node, Ref, references_in, resolve
 from tamis.graph.ops.scalar_functions import ScalarFunction
-
-if TYPE_CHECKING:
-    from tamis.graph.symmetry import Scales
-
+from tamis.graph.symmetry import Scales
 
 Targets = tuple[Callable[..., Any], ...]
 
@@ -227,7 +224,7 @@ class Op:
 
     def ties(self, call: Call, scales: Scales) -> Any:
         """Return the scale variables of the result, given those of the data arguments (see `Scales`)."""
-        scales.fix_all(call)
+        scales.fix(call.data())  # nothing is known of it, so that no scale may pass through
         return scales.fixed(call.node)
 
     def summands(self, call: Call) -> int:

@@ -46,6 +46,7 @@ class Conv(Op):
 
     def reach(self, call: Call) -> Tensor:
         x, (window, stride, padding, dilation) = self._largest_in_group(call), self.geometry(call)
+        # An output reads a window of all channels of its group: the largest over the group first, then over the window.
         # Zeros around the border never exceed a non-negative value. The pool's own padding will not do: torch limits it
         # to half a window, and here it may be larger, or differ from side to side ("same").
         x = F.pad(x, padding)
@@ -58,6 +59,7 @@ class Conv(Op):
         return scales.spread(outgoing, axis, call.shape)
 
     def summands(self, call: Call) -> int:
+        # A window of every channel of the group, and the bias.
         weight = call["weight"]
         return weight.numel() // max(1, weight.shape[self.channel_axes[0]]) + 1
 
@@ -133,11 +135,13 @@ class ConvTranspose(Conv):
         return Windows((1,) * len(spacing), tuple(padding), tuple(dilation), tuple(spacing))
 
     def macs(self, call: Call) -> int:
+        # Every pixel that is read is multiplied by a whole kernel, however much of it lands outside the output.
         return call["input"].numel() * call["weight"][0].numel()
 
 
 def spaced(x: Tensor, spacing: Sequence[int]) -> Tensor:
     """Return a batch of inputs with `spacing` − 1 zeros between their pixels."""
+    # No zeros after the last pixel: what the call asks for there is part of the padding.
     lengths = [s * (n - 1) + 1 for s, n in zip(spacing, x.shape[2:], strict=True)]
     result = x.new_zeros(*x.shape[:2], *lengths)
     result[(slice(None), slice(None), *[slice(None, None, s) for s in spacing])] = x

@@ -33,11 +33,13 @@ class Linear(Op):
         return call.run(bias=in_units(call["bias"], one))
 
     def reach(self, call: Call) -> Tensor:
+        # A weight of one dimension is a single neuron, whose axis torch drops from the result.
         largest = call["input"].amax(-1, keepdim=call["weight"].dim() > 1)
         # Every output neuron is fed by every input neuron, so all have the same reach; ones give it their shape.
         return largest * torch.ones_like(call.run(bias=None))
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
+        # A single neuron has no axis of outputs that a scale could be written to, so its inputs stay as they are.
         if call["weight"].dim() == 1:
             return super().ties(call, scales)
         incoming = scales.along(call["input"], -1)
@@ -67,6 +69,7 @@ class MatMul(Op):
     prunable = True
 
     def capability(self, call: Call) -> Capability:
+        # A product of data with data has degree two: neither linear nor homogeneous of degree one.
         both = all(call.is_data(name) for name in self._sides(call))
         return Capability.OPAQUE if both else Capability.HOMOGENEOUS
 
@@ -76,6 +79,7 @@ class MatMul(Op):
     def reach(self, call: Call) -> Tensor:
         left, right = self._sides(call)
         x = call[left] if call.is_data(left) else call[right]
+        # The axis that is summed over is the last one of the left factor, and the last but one of the right factor.
         if call.is_data(left):
             largest = x.amax(-1, keepdim=call[right].dim() > 1)
         else:
@@ -87,6 +91,7 @@ class MatMul(Op):
         if not call.is_data(left):  # mixes rows; columns, if there are any, keep their scales
             x = call[right]
             return (scales.along(x, -1) if x.dim() > 1 else scales.reduced(x, None, False)).expand(call.shape)
+        # A batch of matrices has a weight for each place in the batch, which no scale of a channel can be moved into.
         if call[right].dim() != 2 or call[left].dim() < 2:
             return super().ties(call, scales)
         incoming = scales.along(call[left], -1)
@@ -119,6 +124,7 @@ class AddMM(Op):
     prunable = True
 
     def capability(self, call: Call) -> Capability:
+        # Data as the bias would be a branch that is added, which neither `reach` nor `ties` counts here.
         fixed = not call.is_data("self") and not call.is_data("mat2")
         return Capability.HOMOGENEOUS if fixed else Capability.OPAQUE
 
@@ -155,6 +161,7 @@ class Einsum(Op):
 
     def capability(self, call: Call) -> Capability:
         data = [carries for _, carries in call.items("tensors")]
+        # An entry of the product of two fixed tensors is a sum over the label they share, and |Σ w v| is not Σ |w||v|.
         covered = sum(data) == 1 and len(data) <= 2 and self._labels(call) is not None
         return Capability.HOMOGENEOUS if covered else Capability.OPAQUE
 
@@ -182,6 +189,7 @@ class Einsum(Op):
         if labels is None:
             return super().macs(call)
         shapes = [(mine, value.shape) for mine, (value, _) in zip(labels, call.items("tensors"), strict=False)]
+        # One multiplication for every choice of all labels, those of the result and those that are summed over.
         return math.prod(
             {label: size for mine, shape in shapes for label, size in zip(mine, shape, strict=True)}.values()
         )

@@ -38,6 +38,7 @@ class Add(Op):
         return weight * x + y if call.node.op.startswith("aten.rsub") else x + weight * y
 
     def reach(self, call: Call) -> Tensor:
+        # Only data feeds a sum; what is fixed is its bias, which Π counts apart from what feeds the neuron.
         data = [call[name] for name in ("self", "other") if call.is_data(name)]
         largest = torch.maximum(*data) if len(data) == 2 else data[0]
         return largest * torch.ones_like(call.run())
@@ -47,6 +48,7 @@ class Add(Op):
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         if call.is_data("self") and call.is_data("other"):
+            # λ x + μ y is a multiple of x + y for λ = μ alone: this is what ties the channels of a skip connection.
             return scales.same(call["self"], call["other"])
         data, fixed = ("self", "other") if call.is_data("self") else ("other", "self")
         return scales.added(call.node, fixed, call[data])
@@ -55,6 +57,7 @@ class Add(Op):
         return Entrywise.SUM if node.target in (aten.add.Tensor, aten.sub.Tensor) else None
 
     def added_number(self, node: Node) -> float | None:
+        # rsub would also turn the sign of the data, and is then no mere shift.
         term, other = node.args[:2]
         if not isinstance(term, Ref) or isinstance(other, Ref) or node.op.startswith("aten.rsub"):
             return None
@@ -86,6 +89,7 @@ class Multiply(Op):
 
     def ties(self, call: Call, scales: Scales) -> Tensor:
         data = call["self"] if call.is_data("self") else call["other"]
+        # The factor stays as it is, and what comes out has the scale of the data.
         return data.expand(call.shape)
 
     def entrywise(self, node: Node) -> Entrywise | None:
@@ -124,6 +128,7 @@ class Maximum(Op):
         return [("smallest" if call.node.target is aten.minimum.default else "largest", 1)]
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        # max(a, b) ≤ a + b for magnitudes, and the sum is what keeps both edges of the k-max-pooling neuron (3.1.1).
         return call["self"] + call["other"]
 
     def reach(self, call: Call) -> Tensor:
@@ -166,6 +171,7 @@ class Join(Op):
 def _term(call: Call, name: str, q: float, one: float) -> Any:
     """Return a summand: data as it is, a number or fixed tensor in units of `one`."""
     value = call[name]
+    # A bias starts paths of its own, worth |b|^q each, in the units that the data is in at this node.
     return value if call.is_data(name) else _factor(value, q) * one
 
 

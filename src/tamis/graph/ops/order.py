@@ -36,6 +36,7 @@ class Order(Op):
         return Capability.HOMOGENEOUS
 
     def magnitude(self, call: Call, q: float, one: float) -> Any:
+        # Which entry is selected depends on the input, so each of them is an edge of weight one: their sum, every time.
         return self._spread(call, call["self"].sum(self._dims(call), keepdim=True))
 
     def reach(self, call: Call) -> Any:
@@ -45,6 +46,7 @@ class Order(Op):
         return math.prod(call["self"].shape[dim] for dim in self._dims(call))
 
     def ties(self, call: Call, scales: Scales) -> Any:
+        # Entries are compared with one another, which only a common scale leaves in the same order.
         return self._spread(call, scales.reduced(call["self"], self._dims(call), True))
 
     def ranks(self, call: Call) -> list[Rank]:
@@ -63,6 +65,7 @@ class Order(Op):
 
     @staticmethod
     def _dims(call: Call) -> tuple[int, ...]:
+        # max and min without a dimension look at the whole tensor, and so do amax and amin with an empty list.
         dim = call.node.arguments.get("dim", [])
         dims = tuple(dim) if isinstance(dim, (list, tuple)) else (dim,)
         return dims or tuple(range(call["self"].dim()))

@@ -30,7 +30,7 @@ aten = torch.ops.aten
 class _OneNeuron(Op):
     """This is the base of operations that are homogeneous, and the identity on non-negative magnitudes."""
 
-    grows = False
+    grows = False  # magnitudes are handed on as they are, so their exponents need no second look
 
     def capability(self, call: Call) -> Capability:
         return Capability.HOMOGENEOUS
@@ -71,6 +71,7 @@ class LeakyRelu(_OneNeuron):
     targets: Targets = (aten.leaky_relu.default,)
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
+        # The slope is a number of the call, so it is raw, and takes the power itself.
         return call["self"] * max(1.0, abs(call["negative_slope"])) ** q
 
     def function(self, call: Call) -> ScalarFunction | None:
@@ -103,6 +104,7 @@ class Elu(Lipschitz):
     targets: Targets = (aten.elu.default,)
 
     def capability(self, call: Call) -> Capability:
+        # ELU is scale · x above zero and alpha · scale · (e^(rate x) − 1) below, which is steepest at zero.
         slopes = (abs(call["scale"]), abs(call["alpha"] * call["scale"] * call["input_scale"]))
         return Capability.LIPSCHITZ if max(slopes) <= 1 else Capability.OPAQUE
 
@@ -121,8 +123,10 @@ class Clamp(Lipschitz):
 
     def capability(self, call: Call) -> Capability:
         low, high = self._ends(call)
+        # Where f(0) ≠ 0 the neuron adds something of its own, as a bias does, and no parameter says how much.
         if not low <= 0 <= high:
             return Capability.OPAQUE
+        # Multiplying by λ > 0 maps only these intervals to themselves, which is homogeneity.
         one_sided = (low, high) in ((0, math.inf), (-math.inf, 0), (-math.inf, math.inf))
         return Capability.HOMOGENEOUS if one_sided else Capability.LIPSCHITZ
 

@@ -28,6 +28,7 @@ class _Pool(Op):
         return math.prod(call["self"].shape[-_rank(call) :])
 
     def ties(self, call: Call, scales: Scales) -> Any:
+        # A window puts pixels of one channel together, by a maximum or a sum, and both need a common scale.
         axis = call["self"].dim() - _rank(call) - 1  # 1, or 0 without a batch
         shape = call.node.shape or tuple(call.run()[0].shape)
         return self._first(call, scales.spread(scales.along(call["self"], axis), axis, shape))
@@ -134,12 +135,14 @@ class Reduce(Op):
     interval = IntervalRule.AFFINE
 
     def capability(self, call: Call) -> Capability:
+        # With a dtype of its own the call rounds, or truncates, its argument before anything is added.
         return Capability.HOMOGENEOUS if call.node.arguments.get("dtype") is None else Capability.OPAQUE
 
     def magnitude(self, call: Call, q: float, one: float) -> Tensor:
         result, x = call.run(), call["self"]
         if not call.node.op.startswith("aten.mean") or q == 1:
             return result
+        # As in `AvgPool`: the mean of q-th powers holds 1/n where the path has (1/n)^q.
         return result * (x.numel() / result.numel()) ** (1 - q)
 
     def summands(self, call: Call) -> int:

@@ -39,6 +39,7 @@ class Upsample(Op):
     def reach(self, call: Call) -> Tensor:
         x = self._input(call)
         for axis in range(2, x.dim()):
+            # A pixel of weight zero is no antecedent: it must not count in the maximum.
             feeds = self._weights(call, axis) != 0
             x = (x.movedim(axis, -1).unsqueeze(-2) * feeds).amax(-1).movedim(-1, axis)
         return x
