@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from traces import TraceMemory
 
 import tamis.reports.comparison
 from tamis.training.models import mlp
@@ -16,6 +18,13 @@ from tamis.training.models import mlp
 def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # the page's latencies are not what is tested
+
+
+@pytest.fixture(scope="session", autouse=True)
+def traces() -> Iterator[TraceMemory]:
+    """Most of a small run is spent on tracing its network, which is the same one in nearly all of them."""
+    with TraceMemory().in_use() as memory:
+        yield memory
 
 
 @pytest.fixture(scope="session")
