@@ -10,17 +10,27 @@ import pytest
 import torch
 from torch import nn
 
+import tamis
+import tamis.architecture.baselines
 import tamis.artifact.compressed
+import tamis.pruning.iterative_pruning
 import tamis.recipes.prepared_model
 import tamis.verification.arguments
 from tamis.graph import Network, seen_by, trace
 
-# Those that trace what the tests of recipes and sweeps give them.
-CALLERS = (tamis.artifact.compressed, tamis.recipes.prepared_model, tamis.verification.arguments)
+# Those that trace the modules that they are given.
+CALLERS = (
+    tamis,
+    tamis.architecture.baselines,
+    tamis.artifact.compressed,
+    tamis.pruning.iterative_pruning,
+    tamis.recipes.prepared_model,
+    tamis.verification.arguments,
+)
 
 
 class TraceMemory:
-    """A trace of a module is kept for as long as none of its values changes; a network is immutable."""
+    """The graph of a module is kept for as long as its layers are the same ones, and gets the values of the moment."""
 
     def __init__(self) -> None:
         self._known: dict[Any, tuple[nn.Module, Network]] = {}
@@ -29,11 +39,18 @@ class TraceMemory:
         """Return what `tamis.trace` returns, made once."""
         if not isinstance(example, torch.Tensor):
             return trace(model, example)
-        values = tuple((name, id(value), value._version) for name, value in model.state_dict(keep_vars=True).items())
-        key = (id(model), values, example.shape[1:], example.dtype)
+        values = dict(model.state_dict())
+        shapes = tuple((name, value.shape, value.dtype, value.device) for name, value in values.items())
+        key = (id(model), str(model), shapes, example.shape[1:], example.dtype)
         if key not in self._known:
-            self._known[key] = (model, trace(model, example))  # the module is kept alive, and its id with it
-        return self._known[key][1].replace(seen=seen_by(model))
+            net = trace(model, example)
+            if not {*net.params, *net.constants} <= set(values):
+                return net  # it has values of its own
+            self._known[key] = (model, net)  # the module is kept alive, and its id with it
+            return net
+        net = self._known[key][1]
+        params, constants = ({name: values[name].clone() for name in each} for each in (net.params, net.constants))
+        return net.replace(params=params, constants=constants, seen=seen_by(model))
 
     @contextmanager
     def in_use(self) -> Iterator[TraceMemory]:
