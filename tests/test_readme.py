@@ -59,7 +59,7 @@ def test_the_readme_has_examples_that_can_fail() -> None:
 
 @pytest.fixture(scope="module")
 def traces() -> Iterator[TraceMemory]:
-    """An example that hands its module to several calls has it traced once."""
+    """Examples have few networks, and hand each to several calls."""
     with TraceMemory().in_use() as memory:
         yield memory
 

@@ -23,10 +23,15 @@ def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # the page's latencies are not what is tested
 
 
-@pytest.fixture(scope="session", autouse=True)
-def traces() -> Iterator[TraceMemory]:
+@pytest.fixture(scope="session")
+def memory() -> TraceMemory:
+    return TraceMemory()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traces(memory: TraceMemory) -> Iterator[TraceMemory]:
     """Most of a small run is spent on tracing its network, which is the same one in nearly all of them."""
-    with TraceMemory().in_use() as memory:
+    with memory.in_use():
         yield memory
 
 
