@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ class Job:
         """Train, or go on, or read what is finished."""
         if not self.method:
             return self._train(self.directory / "dense", keep=(self.plan.rewind,))
-        dense = network(replace(self, method="").run(), self.plan)
+        dense = dense_network(replace(self, method="", level=0.0))
         masks = pruned(dense, self.method, self.level, self.plan).masks
         return self._train(self.directory / f"{self.method}_{self.level}", masks)
 
@@ -126,9 +127,10 @@ class Job:
         )
 
 
-def network(trained: Trained, plan: Plan) -> Network:
-    """A trained model as a graph."""
-    return trace(trained.model.cpu(), example_input(plan.model))
+@lru_cache(maxsize=1)  # the jobs of one seed come one after the other, and all begin with its dense network
+def dense_network(job: Job) -> Network:
+    """The dense network that a job trains, as a graph."""
+    return trace(job.run().model.cpu(), example_input(job.plan.model))
 
 
 def pruned(dense: Network, method: str, level: float, plan: Plan) -> Compressed:
@@ -158,7 +160,7 @@ def run(plan: Plan, directory: Path, device: str, workers: int, seeds: int) -> t
     pairs = [(method, level) for method in VARIANTS for level in plan.levels]
     sparse = [replace(job, method=method, level=level) for job in dense for method, level in pairs]
     results = _trained("dense networks", dense, workers) | _trained("pruned networks", sparse, workers)
-    nets = [network(results[job], job.plan) for job in dense]
+    nets = [dense_network(job) for job in dense]
     return [_figures(job, net, results) for job, net in zip(dense, nets, strict=True)], nets[-1]
 
 

@@ -1,11 +1,24 @@
 """The program of experiments, run in the process of the tests: to start another takes seconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from traces import TraceMemory
 
 from experiments import __main__
+
+
+@pytest.fixture(scope="session")
+def memory() -> TraceMemory:
+    return TraceMemory()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def traces(memory: TraceMemory) -> Iterator[TraceMemory]:
+    """An experiment compares many networks of one architecture."""
+    with memory.in_use():
+        yield memory
 
 
 @pytest.fixture

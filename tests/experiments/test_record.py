@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-import subprocess
+import runpy
 import sys
 from datetime import date
 from importlib.machinery import ModuleSpec
@@ -16,7 +16,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import RESULTS
 from experiments.record import WIDTH, environment, json_text, keep, store
 from tamis.errors import InvalidInput
 
@@ -72,18 +71,23 @@ def test_an_interactive_session_has_no_script(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "wanted"),
-    [(["-m", "study.first", "--now"], "python -m study.first --now"), (["study/first.py"], "python study/first.py")],
+    ("name", "wanted"),
+    [("study.first", "python -m study.first --now"), ("study/first.py", "python study/first.py --now")],
     ids=["module", "script"],
 )
-def test_figures_stored_by_a_program_say_how_it_was_run(arguments: list[str], wanted: str, tmp_path: Path) -> None:
+def test_figures_stored_by_a_program_say_how_it_was_run(
+    name: str, wanted: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "first.py").write_text(STORING)
-    importable = {**os.environ, "PYTHONPATH": str(RESULTS.parents[1])}
-    done = subprocess.run(
-        [sys.executable, *arguments], cwd=tmp_path, env=importable, stderr=subprocess.PIPE, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, "--now"])
+    # As `python` runs them, which names the program in sys.modules["__main__"] and sys.argv, but in this process.
+    if name.endswith(".py"):
+        runpy.run_path(name, run_name="__main__")
+    else:
+        runpy.run_module(name, run_name="__main__", alter_sys=True)
     stored = json.loads((tmp_path / "figures.json").read_text())
     assert stored["environment"]["command"] == wanted
     assert stored["figures"] == {"Φ": [1, 2.5]}

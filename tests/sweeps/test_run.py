@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from traces import TraceMemory
 
 import tamis
 import tamis.sweeps.run
@@ -48,7 +51,7 @@ def whole(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> SweepRe
     return sweep(model, SPEC, tmp_path_factory.mktemp("whole") / "out", progress=False)
 
 
-def test_what_a_sweep_leaves(model: nn.Module, whole: SweepResult) -> None:
+def test_what_a_sweep_leaves(model: nn.Module, whole: SweepResult, traces: TraceMemory) -> None:
     assert len(whole.rows) == 3 and not whole.failed
     assert [row.figures["bytes"] for row in whole.rows] == sorted(row.figures["bytes"] for row in whole.rows)
     figures = [row.figures for row in whole.rows]
@@ -56,7 +59,7 @@ def test_what_a_sweep_leaves(model: nn.Module, whole: SweepResult) -> None:
     assert json.loads((whole.folder / "results.json").read_text()) == as_plain_data(whole)
     page = (whole.folder / "report.html").read_text()
     assert "What was tried" in page and "3 networks, of which" in page
-    net = tamis.trace(model, torch.zeros(1, 1, 8, 8))
+    net = traces.trace(model, torch.zeros(1, 1, 8, 8))
     for row in whole.certified:
         assert row.front and row.folder is not None
         assert tamis.verify(row.folder / "certificate.json", row.folder / "small.tamis", net, inputs=TEST).ok
@@ -189,9 +192,19 @@ def folder_of(found: SweepResult, sha256: str) -> Path:
     return figures.parent
 
 
+@pytest.fixture(scope="module")
+def of_two(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+    """A sweep of two candidates, for tests that change a copy of it."""
+    return sweep(model, TWO, tmp_path_factory.mktemp("two") / "out", progress=False)
+
+
+def copy_sweep(found: SweepResult) -> SweepResult:
+    return replace(found, folder=Path(shutil.copytree(found.folder, "out")))
+
+
 @pytest.mark.parametrize("damage", ["another's file", "no file", "other figures"])
-def test_a_file_that_is_not_the_one_measured_is_made_again(model: nn.Module, damage: str) -> None:
-    found = sweep(model, TWO, "out", progress=False)
+def test_a_file_that_is_not_the_one_measured_is_made_again(model: nn.Module, of_two: SweepResult, damage: str) -> None:
+    found = copy_sweep(of_two)
     best, other = (folder_of(found, row.figures["sha256"]) for row in found.rows)
     sound = (best / "small.tamis").read_bytes()
     if damage == "another's file":
@@ -205,8 +218,10 @@ def test_a_file_that_is_not_the_one_measured_is_made_again(model: nn.Module, dam
     assert row.certificate.content["file"]["sha256"] == row.figures["sha256"]
 
 
-def test_what_is_asked_for_later_is_measured_then(model: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    sweep(model, TWO, "out", progress=False)
+def test_what_is_asked_for_later_is_measured_then(
+    model: nn.Module, of_two: SweepResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_sweep(of_two)
     monkeypatch.setattr(Evaluator, "_make", lambda *_: pytest.fail("a network was made again"))
     found = sweep(model, {**TWO, "choose": {"best": "latency"}}, "out", progress=False)
     assert all(row.figures["latency"] > 0 for row in found.rows)

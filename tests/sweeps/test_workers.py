@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import tamis.artifact.file_lock
 import tamis.sweeps.workers
-from tamis.sweeps.workers import Heartbeats, Workers, is_held, send_heartbeats
+from tamis.sweeps.workers import Heartbeats, Workers, hold_lock, is_held, send_heartbeats
 
+# From the file of the lock alone, which needs none of the rest of tamis, and so not torch.
 HOLD = """
-import sys, time
-from pathlib import Path
-from tamis.sweeps.workers import hold_lock
-with hold_lock(Path(sys.argv[1])):
+import runpy, sys, time
+try_lock = runpy.run_path(sys.argv[1])["try_lock"]
+with open(sys.argv[2], "a") as file:
+    try_lock(file, wait=True)
     print("held", flush=True)
     time.sleep(600)
 """
@@ -24,7 +26,9 @@ with hold_lock(Path(sys.argv[1])):
 
 def test_a_lock_ends_with_its_process(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, tamis.artifact.file_lock.__file__, str(path)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None and process.stdout.readline() == "held\n"
     assert is_held(path)
     process.kill()
@@ -42,6 +46,29 @@ def test_who_lives(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), mine.enlist():
         raise KeyboardInterrupt
     assert other.is_alive(mine.own) is False
+
+
+def test_where_there_are_no_locks_only_heartbeats_can_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tamis.sweeps.workers, "try_lock", lambda file, wait=False: True)
+    mine, other = Workers(tmp_path), Workers(tmp_path)
+    with mine.enlist(), other.enlist():
+        assert mine.is_alive(mine.own) and mine.is_alive(other.own) is None
+
+
+def test_who_waits_gets_the_lock_when_it_is_given_back(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def wait() -> None:
+        with hold_lock(tmp_path / "lock"):
+            order.append("second")
+
+    with hold_lock(tmp_path / "lock"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join(0.05)  # it would have had the time, were there no lock
+        order.append("first")
+    thread.join()
+    assert order == ["first", "second"]
 
 
 def test_silence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,7 @@ def compress(
         max_disagreement = plan.budget.max_disagreement
     required = parse_requirements(max_accuracy_drop, max_disagreement, splits)
     certification = {**required, "called": prepared.name, "command": command, "just_initialised": just_initialised}
-    lock = Lock.of(plan, net, prepared.name, splits, prepared.device).requiring(required)
+    lock = Lock.of(plan.resolved(), net, prepared.name, splits, prepared.device).requiring(required)
     folder = OutputFolder(Path(out), prepared, plan, splits, lock, certification, progress)
     if not force:
         folder.refuse_overwriting()

@@ -17,7 +17,6 @@ from tamis import __version__
 from tamis.artifact import fingerprint, fingerprint_of_values, replace_file
 from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.graph import Network
-from tamis.recipes.schema import Recipe, recipe_of
 from tamis.recipes.splits import Splits
 from tamis.recipes.yaml_document import Document
 
@@ -40,12 +39,12 @@ class Lock:
     content: Mapping[str, Any]
 
     @classmethod
-    def of(cls, recipe: Recipe, net: Network, called: str, data: Splits, device: torch.device) -> Lock:
-        """Make the lock of a run that is about to begin."""
+    def of(cls, recipe: Mapping[str, Any], net: Network, called: str, data: Splits, device: torch.device) -> Lock:
+        """Make the lock of a run that is about to begin; the recipe is plain data, with every default."""
         return cls(
             {
                 "lock": VERSION,
-                "recipe": recipe.resolved(),
+                "recipe": recipe,
                 "model": {"name": called, **model_facts(net)},
                 "data": data.digests,
                 "versions": {
@@ -132,21 +131,6 @@ def is_lock(content: Any) -> bool:
         and type(content.get("threads")) is int
         and 0 < content["threads"] <= MOST_THREADS
     )
-
-
-def recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
-    """Read the recipe in a file, with its document, and with the lock where the file is a lock file."""
-    document = Document.read(path)
-    if is_lock(document.data):
-        part = document.below(("recipe",))
-        return recipe_of(part), part, Lock(document.data)
-    if isinstance(document.data, Mapping) and {"lock", "recipe"} <= set(document.data):
-        raise document.error(
-            ("lock",),
-            f"this is no lock file that can be repeated: one of version {VERSION} has recipe, model, data, versions "
-            f"and threads, from 1 to {MOST_THREADS}",
-        )
-    return recipe_of(document), document, None
 
 
 def model_facts(net: Network) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 from tamis.errors import InvalidInput
 from tamis.recipes.budget import STARTS, Budget
 from tamis.recipes.catalogue import recipe_path
-from tamis.recipes.lock import Lock, recipe_or_lock
+from tamis.recipes.lock import MOST_THREADS, VERSION, Lock, is_lock
 from tamis.recipes.schema import DataSection, Recipe, recipe_of
 from tamis.recipes.splits import Splits, load_splits
 from tamis.recipes.yaml_document import Document
@@ -79,7 +79,7 @@ def resolve_request(
         budget = {"max_disagreement": max_disagreement}
     if isinstance(recipe, (str, Path)):
         path = recipe_path(str(recipe))
-        found, document, lock = recipe_or_lock(path)
+        found, document, lock = _read_recipe_or_lock(path)
     elif isinstance(recipe, Recipe):
         found = recipe
     elif recipe is None and not budget:
@@ -96,6 +96,21 @@ def resolve_request(
             f"'{path}' is a lock file, which already fixes the data and the budget: do not pass them as well"
         )
     return Request(found.model_copy(update={"data": named}), lock, path)
+
+
+def _read_recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
+    """Read the recipe in a file, with its document, and with the lock where the file is a lock file."""
+    document = Document.read(path)
+    if is_lock(document.data):
+        part = document.below(("recipe",))
+        return recipe_of(part), part, Lock(document.data)
+    if isinstance(document.data, Mapping) and {"lock", "recipe"} <= set(document.data):
+        raise document.error(
+            ("lock",),
+            f"this is no lock file that can be repeated: one of version {VERSION} has recipe, model, data, versions "
+            f"and threads, from 1 to {MOST_THREADS}",
+        )
+    return recipe_of(document), document, None
 
 
 def _with_budget(recipe: Recipe, budget: Mapping[str, Any], has_recipe: bool, default_starts: bool) -> Recipe:

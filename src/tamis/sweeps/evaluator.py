@@ -107,7 +107,7 @@ class Evaluator:
         Its figures are written last: where they are, and are those of the file, all of it is. What is not among them is
         measured on the file.
         """
-        lock = Lock.of(recipe, self.model.net, self.model.name, self.data, self.model.device)
+        lock = Lock.of(recipe.resolved(), self.model.net, self.model.name, self.data, self.model.device)
         folder = self.folder / _key(lock)
         folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder / BUSY):  # another worker may be at the same one

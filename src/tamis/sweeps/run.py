@@ -7,11 +7,11 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,17 @@ from tamis.sweeps.workers import Workers
 
 CANDIDATES, WORKERS = "candidates", ".workers"
 PAUSE = 0.5  # seconds between two looks at what others are at
+
+
+class WorkerOptions(TypedDict, total=False):
+    """Worker options are those keywords of `sweep` that every process of a sweep has, and not only the one that
+    certifies: what they mean is said there."""
+
+    storage: str | None
+    example: Tensor | tuple[Tensor, ...] | None
+    device: str | torch.device | None
+    called: str | None
+    progress: Listener
 
 
 def sweep(
@@ -85,8 +96,8 @@ def sweep(
         >>> found = sweep(model, "sweep.yaml", "out/sweep")  # doctest: +SKIP
         >>> [row.figures["bytes"] for row in found.certified]  # doctest: +SKIP
     """
-    session = _Session.of(model, spec, out, storage, example, device, called, progress)
-    with closing(session.study):
+    options = WorkerOptions(storage=storage, example=example, device=device, called=called, progress=progress)
+    with _open_session(model, spec, out, options) as session:
         asked = parse_requirements(max_accuracy_drop, max_disagreement, session.evaluator.data)
         session.work()
         return session.finish(asked, command, just_initialised)
@@ -96,21 +107,49 @@ def work(
     model: nn.Module | Network,
     spec: str | Path | Mapping[str, Any] | Sweep,
     out: str | Path,
-    *,
-    storage: str | None = None,
-    example: Tensor | tuple[Tensor, ...] | None = None,
-    device: str | torch.device | None = None,
-    called: str | None = None,
-    progress: Listener = True,
+    **options: Unpack[WorkerOptions],
 ) -> list[Point]:
     """Take part in a sweep until all candidates are made; arguments as of `sweep`, which certifies the best.
 
     The folder need not be the same: what another machine made, `sweep` makes again where it is to be certified. Return
     the points that were tried here.
+
+    Args:
+        model: as of `sweep`.
+        spec: as of `sweep`.
+        out: a folder for what is made here.
+        **options: storage, example, device, called and progress, as of `sweep`.
     """
-    session = _Session.of(model, spec, out, storage, example, device, called, progress)
-    with closing(session.study):
+    if unknown := sorted(options.keys() - WorkerOptions.__annotations__.keys()):
+        raise TypeError(f"work() got an unexpected keyword argument '{unknown[0]}'")
+    with _open_session(model, spec, out, options) as session:
         return session.work()
+
+
+@contextmanager
+def _open_session(
+    model: nn.Module | Network,
+    spec: str | Path | Mapping[str, Any] | Sweep,
+    out: str | Path,
+    options: WorkerOptions,
+) -> Iterator[_Session]:
+    """Check everything that can be wrong before the folder is made, join the study, and leave it in the end."""
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise InvalidInput("each worker of a sweep is one process: start it without torchrun")
+    found = spec if isinstance(spec, Sweep) else read_sweep(spec)
+    said, folder = found.spec, Path(out)
+    url = database_url(options.get("storage"), folder)
+    data = load_splits(**said.data.model_dump())
+    prepared = prepare_model(model, data, options.get("example"), options.get("device"), options.get("called"))
+    evaluator = Evaluator(prepared, data, said.data, said.measured, folder / CANDIDATES)
+    evaluator.check([alternative.recipe(alternative.first) for alternative in found.space.alternatives])
+    folder.mkdir(parents=True, exist_ok=True)
+    workers = Workers(folder / WORKERS)
+    recipes = [alternative.document.data for alternative in found.space.alternatives]
+    question = {"recipe": recipes, "objectives": said.objectives, "seed": said.seed, **evaluator.facts()}
+    plain = json.loads(json.dumps(question, default=str))
+    with closing(Study(url, said.name, said.objectives, plain, said.seed, workers)) as study:
+        yield _Session(found, folder, evaluator, workers, study, options.get("progress", True))
 
 
 @dataclass(frozen=True)
@@ -123,35 +162,6 @@ class _Session:
     workers: Workers
     study: Study
     progress: Listener
-
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module | Network,
-        spec: str | Path | Mapping[str, Any] | Sweep,
-        out: str | Path,
-        storage: str | None,
-        example: Any,
-        device: Any,
-        called: str | None,
-        progress: Listener,
-    ) -> _Session:
-        if os.environ.get("WORLD_SIZE", "1") != "1":
-            raise InvalidInput("each worker of a sweep is one process: start it without torchrun")
-        found = spec if isinstance(spec, Sweep) else read_sweep(spec)
-        said, folder = found.spec, Path(out)
-        url = database_url(storage, folder)
-        data = load_splits(**said.data.model_dump())
-        prepared = prepare_model(model, data, example, device, called)
-        evaluator = Evaluator(prepared, data, said.data, said.measured, folder / CANDIDATES)
-        evaluator.check([alternative.recipe(alternative.first) for alternative in found.space.alternatives])
-        folder.mkdir(parents=True, exist_ok=True)
-        workers = Workers(folder / WORKERS)
-        recipes = [alternative.document.data for alternative in found.space.alternatives]
-        question = {"recipe": recipes, "objectives": said.objectives, "seed": said.seed, **evaluator.facts()}
-        plain = json.loads(json.dumps(question, default=str))
-        study = Study(url, said.name, said.objectives, plain, said.seed, workers)
-        return cls(found, folder, evaluator, workers, study, progress)
 
     # -- making --------------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import socket
@@ -11,6 +10,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tamis.artifact import try_lock
 
 INTERVAL = 5.0  # seconds between two beats
 GRACE = 30.0  # seconds without a beat after which a worker elsewhere counts as dead
@@ -21,18 +22,14 @@ SEPARATOR = "~"  # between the parts of a worker's name
 def hold_lock(path: Path) -> Iterator[None]:
     """Wait for a lock and hold it; the system takes it back when the process ends, however it ends."""
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try_lock(file, wait=True)
         yield
 
 
 def is_held(path: Path) -> bool:
     """Say whether some process holds a lock."""
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+        return not try_lock(file)
 
 
 class Workers:
@@ -59,7 +56,11 @@ class Workers:
         same_machine = worker.split(SEPARATOR)[0] == socket.gethostname()
         if not same_machine or not self._lock(worker).exists():
             return None
-        return worker == self.own or is_held(self._lock(worker))
+        if worker == self.own or is_held(self._lock(worker)):
+            return True
+        # Where the file system has no locks, nobody's is held, not even this worker's own, and that says nothing.
+        own = self._lock(self.own)
+        return None if own.exists() and not is_held(own) else False
 
     def _lock(self, worker: str) -> Path:
         return self.folder / f"{worker}.lock"
