@@ -31,6 +31,7 @@ def certify(
     output: Output,
 ) -> None:
     """Run the command; arguments as on the command line, `choices` the settings as `tamis.certify` takes them."""
+    assert data.data is not None  # the command cannot be typed without it, as that of verify can
     out = output.out
     prepare_output(out, ".json")
     team = join_team_exactly(output.device)
