@@ -17,12 +17,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from traces import TraceMemory
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
 FENCED = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 NUMBER = re.compile(r"(?<![\w.])[-−+]?\d[\d,]*(?:\.\d+)?(?:[eE][-+]?\d+)?%?(?!\w)")
 OFF = 0.05
-SLOW = {"xnor"}  # learns online, twice
+SLOW = {
+    "xnor",  # learns online, twice
+    "two_temperature",  # trains 17 networks; the examples of docs/architecture.md make the same calls on fewer
+}
 
 
 def pairs(text: str) -> list[tuple[re.Match[str], re.Match[str]]]:
@@ -78,6 +82,13 @@ def write(page: Path) -> None:
     page.write_text(text, encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def traces() -> Iterator[TraceMemory]:
+    with TraceMemory().in_use() as memory:
+        yield memory
+
+
+@pytest.mark.usefixtures("traces")
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else []) for page in PAGES],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import math
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -319,9 +322,38 @@ def test_what_cannot_be_is_refused(arguments: list[str], monkeypatch: pytest.Mon
     assert ended.value.code == 2
 
 
+NOT_NEEDED = ("typer", "rich", "scipy", "matplotlib", "constriction", "tamis._native")
+
+
+def imports_of(name: str, seen: dict[str, set[str]]) -> dict[str, set[str]]:
+    """What each module of ours imports as it is imported itself, from this one on."""
+    spec = find_spec(name)
+    if name in seen or spec is None or not str(spec.origin).endswith(".py"):
+        return seen
+    found: set[str] = set()
+    for node in ast.parse(Path(str(spec.origin)).read_text()).body:  # neither in functions nor in conditions
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    seen[name] = found
+    for other in found:
+        if other.partition(".")[0] in ("tamis", "experiments"):
+            with suppress(ModuleNotFoundError):  # a name in a module
+                imports_of(other, seen)
+    return seen
+
+
+def test_it_imports_neither_typer_nor_rich_nor_scipy_nor_the_extension() -> None:
+    found = imports_of("experiments.kronecker", {})
+    assert {"experiments.kronecker", "tamis.kronecker", "tamis.kernels"} <= set(found)
+    used = {f"{each}." for names in found.values() for each in names}
+    assert not [each for each in used if each.startswith(tuple(f"{hidden}." for hidden in NOT_NEEDED))]
+
+
+@pytest.mark.slow  # it starts a process of its own
 def test_it_needs_neither_typer_nor_rich_nor_scipy_nor_the_extension() -> None:
-    hidden = ("typer", "rich", "scipy", "matplotlib", "constriction", "tamis._native")
-    script = f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); import experiments.kronecker"
+    script = f"import sys; sys.modules.update(dict.fromkeys({NOT_NEEDED!r})); import experiments.kronecker"
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert finished.returncode == 0, finished.stderr
 

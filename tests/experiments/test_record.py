@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.record import WIDTH, environment, json_text, keep, store
@@ -118,10 +118,11 @@ def test_what_json_cannot_say_leaves_the_figures_that_were_there(wrong: Any, tmp
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    max_leaves=60,
+    max_leaves=20,
 )
 
 
+@settings(max_examples=50)
 @given(values)
 def test_figures_are_read_as_they_were_written(value: Any) -> None:
     assert json.loads(json_text(value)) == value
