@@ -214,3 +214,5 @@ def test_what_cannot_be_compared_is_refused() -> None:
         cross_validate(traced(module), data, (3,), 2.0)  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="needs two batches of calibration data or more"):
         cross_validate(traced(module), [data], (3,))
+    with pytest.raises(InvalidInput, match="activation_budget=-1 must be a number of bytes"):
+        cross_validate(traced(module), data, (3,), activation_budget=-1)

@@ -17,6 +17,7 @@ from tamis.layerwise import (
     FEWEST_BATCHES,
     Calibration,
     CalibrationRun,
+    check_budget,
     describe_calibration,
     read_calibration,
 )
@@ -79,6 +80,7 @@ def cross_validate(
         raise InvalidInput(f"rounds={rounds!r} must be a whole number from 1 to {FEWEST_BATCHES}")
     source = Source.of(net, options.pop("pruned", None), options.pop("example", None), "cross_validate")
     budget = options.pop("activation_budget", ACTIVATION_BUDGET)
+    check_budget(budget)
     for name, given in (("levels", levels), ("c_alpha", c_alpha)):
         if not isinstance(given, Iterable):
             raise InvalidInput(f"cross_validate chooses among several: pass {name}=({given!r},), or more of them")
