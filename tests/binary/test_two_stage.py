@@ -102,7 +102,7 @@ def test_a_training_that_was_broken_off_goes_on_to_the_bit(data: Data, tmp_path:
 def test_another_first_stage_or_estimator_is_not_gone_on_with(data: Data, tmp_path: Path) -> None:
     short = replace(SETTINGS, epochs=1)
     train_binary(network(), data, short, directory=tmp_path, progress=False)
-    with pytest.raises(InvalidInput, match=r"the first stage was left out, now it is Settings\(epochs=1, batch=64"):
+    with pytest.raises(InvalidInput, match=r"the first stage was left out, now it is Training\(epochs=1, batch=64"):
         train_binary(network(), data, short, first=short, directory=tmp_path, progress=False)
     assert not (tmp_path / "activations").exists()  # nor is it gone through first
     with pytest.raises(InvalidInput, match="'linear2' was of scale 'rank_one' and estimator 'clipped', now it is"):

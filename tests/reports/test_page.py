@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import tamis
 from tamis.artifact import sentences
-from tamis.binary import binarize, packed
+from tamis.binary import binarize, pack_network
 from tamis.citations import CITATIONS
 from tamis.cli.main import app
 from tamis.errors import CorruptArtifact, InvalidInput
@@ -288,7 +288,7 @@ def test_networks_of_two_graphs(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 10))
     example = example_input("digits_cnn")
     net, binary = tamis.trace(model, example), binarize(model, example=example).eval()
-    packed(binary, example).save(tmp_path / "small.tamis")
+    pack_network(binary, example).save(tmp_path / "small.tamis")
     tamis.certify(net, tmp_path / "small.tamis", "digits:test[:40]", rebuilt=binary).save(tmp_path / "small.json")
     report(tmp_path / "small.json", tmp_path / "report.html", original=net, rebuilt=binary)
     assert "Layer by layer" in parsed(tmp_path / "report.html").texts["h3"]
