@@ -81,8 +81,13 @@ def compress(
             `force` is False; or an argument is wrong.
 
     Example:
-        >>> done = tamis.compress(model, "ternary", data="digits", out="out/ternary")
-        >>> print(done.certificate)
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        >>> recipe = {"steps": [{"step": "prune", "amount": "50%"}]}
+        >>> done = tamis.compress(model, recipe, data="digits", out="out/half", progress=False)
+        >>> sorted(path.name for path in done.folder.iterdir())
+        ['certificate.json', 'recipe.lock.yaml', 'report.html', 'small.tamis']
+        >>> done.small.masks.pruned
+        320
     """
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InvalidInput("compress runs in one process: start it without torchrun")

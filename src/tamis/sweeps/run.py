@@ -93,8 +93,12 @@ def sweep(
         progress: True, False, or a function of a `Progress`.
 
     Example:
-        >>> found = sweep(model, "sweep.yaml", "out/sweep")  # doctest: +SKIP
-        >>> [row.figures["bytes"] for row in found.certified]  # doctest: +SKIP
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        >>> recipe = {"steps": [{"step": "prune", "amount": {"choices": [0.2, 0.8]}}]}
+        >>> spec = {"data": "digits", "recipe": recipe, "objectives": ["bytes", "disagreement"], "trials": 2}
+        >>> found = sweep(model, spec, "out/sweep", progress=False)
+        >>> [row.point for row in found.rows]  # the smallest first
+        [{'steps[0].amount': 0.8}, {'steps[0].amount': 0.2}]
     """
     options = WorkerOptions(storage=storage, example=example, device=device, called=called, progress=progress)
     with _open_session(model, spec, out, options) as session:
