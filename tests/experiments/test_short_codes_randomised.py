@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bright_blocks import tiny_data
 from scipy.special import betaincinv
 from torch import Tensor
 from torch.nn import functional
@@ -48,17 +49,6 @@ from tamis.training import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
-
-
-def tiny_data(count: int = 120) -> Data:
-    """Images of which the bright half says the class."""
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(count) % 4
-    images = torch.randint(0, 60, (count, 1, 12, 12), generator=generator)
-    for image, label in zip(images, labels.tolist(), strict=True):
-        block = image[0].view(2, 6, 2, 6)[label // 2, :, label % 2]
-        block += 150
-    return Data(images.to(torch.uint8), labels, "tiny", classes=10)
 
 
 def some_laws(shape: Shape, seed: int = 0) -> dict[str, Tensor]:

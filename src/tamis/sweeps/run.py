@@ -175,6 +175,7 @@ class _Session:
         if self.progress is True:
             print(f"a live page: optuna-dashboard {hide_password(self.study.url)}", file=sys.stderr, flush=True)
         with self.workers.enlist(), reporting(self.progress, "candidates", wanted) as tell:
+            # Others may finish, die or fail at any moment: every turn begins with what the database says now.
             while (done := len(self.study.census().finished)) < wanted:
                 tell(done)
                 self.study.recover()
