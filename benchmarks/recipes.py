@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.artifact import replace_file
-from tamis.recipes import Compression, shipped
+from tamis.recipes import Compression, list_shipped
 from tamis.training import Settings, load_data, train
 from tamis.training.models import digits_cnn, resnet20
 
@@ -66,7 +66,7 @@ def rows() -> dict[str, Callable[[Path], Compression]]:
         return lambda out: tamis.compress(published(), recipe, out=out, progress=False, **CIFAR, **budget)
 
     with_data = {"name": "budget", "data": {"calibration": 500}, "budget": {}}
-    found = {f"digits, {entry.name}": on_digits(entry.name) for entry in shipped()}
+    found = {f"digits, {entry.name}": on_digits(entry.name) for entry in list_shipped()}
     found |= {f"ResNet-20, {name}": on_cifar(name) for name in ("ternary", "two-bit")}
     return found | {f"ResNet-20, {name}": on_cifar({**with_data, "budget": budget}) for name, budget in BUDGETS.items()}
 

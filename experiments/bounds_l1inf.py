@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from experiments.bounds_training import Loss, fit, margins_of, outputs_of, perceptron
+from experiments.bounds_training import Batches, Loss, fit, margins_of, outputs_of, perceptron
 from tamis.bounds import (
     Bound,
     l1inf_classification,
@@ -160,7 +160,7 @@ def trained(
             scale_back(hidden, c)
 
     after_step()
-    fit(model, optimizer, experiment.loss, inputs, targets, epochs, plan.batch, plan.seed, after_step)
+    fit(model, optimizer, experiment.loss, Batches(inputs, targets, epochs, plan.batch, plan.seed), after_step)
     return model
 
 

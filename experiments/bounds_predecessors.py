@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from experiments.bounds_training import fit, outputs_of, perceptron
+from experiments.bounds_training import Batches, fit, outputs_of, perceptron
 from tamis.bounds import Bound, exp_rounded_up, layer_product, rademacher_covering, rademacher_peeling
 from tamis.bounds.rademacher_arguments import sigma_of_box
 from tamis.bounds.rademacher_predecessors import rademacher_predecessors
@@ -67,11 +67,7 @@ def _row(plan: PredecessorPlan, depth: int) -> dict[str, Any]:
         model,
         optimizer,
         lambda outputs, y: binary_cross_entropy_with_logits(outputs[:, 0], y),
-        inputs,
-        odd,
-        plan.epochs,
-        plan.batch,
-        plan.seed,
+        Batches(inputs, odd, plan.epochs, plan.batch, plan.seed),
     )
     net = trace(model.eval(), inputs[:1])
     log_norm = path_norm(net, log=True)

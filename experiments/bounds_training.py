@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -19,25 +20,36 @@ def perceptron(widths: Sequence[int], bias: bool = True) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+@dataclass(frozen=True)
+class Batches:
+    """In which batches samples are seen, and how often: shuffled anew in every epoch, by a seed."""
+
+    inputs: Tensor
+    targets: Tensor
+    epochs: int
+    batch: int
+    seed: int
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        generator = torch.Generator().manual_seed(self.seed)
+        for _ in range(self.epochs):
+            for chosen in torch.randperm(len(self.inputs), generator=generator).split(self.batch):
+                yield self.inputs[chosen], self.targets[chosen]
+
+
 def fit(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     loss: Loss,
-    inputs: Tensor,
-    targets: Tensor,
-    epochs: int,
-    batch: int,
-    seed: int,
+    batches: Batches,
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train a model where it is, in batches that are shuffled anew in every epoch."""
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(epochs):
-        for chosen in torch.randperm(len(inputs), generator=generator).split(batch):
-            optimizer.zero_grad()
-            loss(model(inputs[chosen]), targets[chosen]).backward()
-            optimizer.step()
-            after_step()
+    """Train a model where it is."""
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        loss(model(inputs), targets).backward()
+        optimizer.step()
+        after_step()
 
 
 @torch.no_grad()

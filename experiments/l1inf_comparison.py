@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim import Adam, Optimizer
 
 from experiments.bounds_l1inf import classified_samples
-from experiments.bounds_training import fit, outputs_of, perceptron
+from experiments.bounds_training import Batches, fit, outputs_of, perceptron
 from experiments.l1inf_stack import Recipe, Regularizer
 from experiments.l1inf_synthetic import INPUTS, Draws, Widths, trained
 from tamis.l1inf import L1Inf, statistics
@@ -113,7 +113,7 @@ def trained_on_images(plan: ComparisonPlan, regularizer: Regularizer, inputs: Te
     optimizer: Optimizer = Adam(bare.parameters(), lr=plan.learning_rate)
     if regularizer.c is not None:
         optimizer = L1Inf(optimizer, bare, regularizer.c)
-    fit(model, optimizer, loss, inputs, labels, plan.epochs, plan.batch, seed=0)
+    fit(model, optimizer, loss, Batches(inputs, labels, plan.epochs, plan.batch, seed=0))
     return bare
 
 

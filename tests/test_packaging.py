@@ -24,13 +24,13 @@ SMOKE = """
 import sys
 import torch, tamis
 from tamis import _native
-from tamis.recipes.catalogue import shipped
+from tamis.recipes.catalogue import list_shipped
 assert tamis.__file__.startswith(sys.argv[1]), tamis.__file__
 net = tamis.trace(torch.nn.Linear(4, 2), torch.zeros(1, 4))
 tamis.prune(net, 0.5).save(sys.argv[1] + "/small.tamis")
 tamis.certify(net, sys.argv[1] + "/small.tamis", torch.randn(20, 4)).save(sys.argv[1] + "/small.json")
 tamis.report(sys.argv[1] + "/small.json", sys.argv[1] + "/report.html", original=net)
-assert len(list(shipped())) >= 12
+assert len(list(list_shipped())) >= 12
 """
 
 

@@ -13,8 +13,8 @@ from torch import nn
 
 from tamis.graph import Network, seen_by, trace
 
-# Modules of which the class, the printed form and the shapes say what they compute.
-PLAIN = ("torch.nn.modules.", "tamis.training.models.", "experiments.gpfq", "experiments.architecture")
+# Modules of which the class, the plain attributes and the shapes say what they compute.
+PLAIN = ("torch.nn.modules.", "tamis.training.models.", "experiments.")
 
 
 class TraceMemory:
@@ -27,10 +27,11 @@ class TraceMemory:
         """Return what `tamis.trace` returns, made once for modules that are alike."""
         if not isinstance(model, nn.Module) or not isinstance(example, torch.Tensor) or not is_plain(model):
             return trace(model, example)
-        values = dict(model.state_dict())
+        values = {name: value.detach() for name, value in model.named_parameters(remove_duplicate=False)}
+        values |= model.named_buffers(remove_duplicate=False)
         first = {value.data_ptr(): name for name, value in reversed(values.items())}  # tied values have one graph
         shapes = [(name, value.shape, value.dtype, first[value.data_ptr()]) for name, value in values.items()]
-        key = (type(model), str(model), str(shapes), example.shape[1:], example.dtype)
+        key = (str(shapes), plain_attributes(model), example.shape[1:], example.dtype)
         if key not in self._known:
             net = trace(model, example)
             if {*net.params, *net.constants} <= set(values):
@@ -50,6 +51,16 @@ class TraceMemory:
                     patch.setattr(module, "trace", self.trace)
             patch.setattr("tamis.trace", self.trace)
             yield self
+
+
+def plain_attributes(model: nn.Module) -> str:
+    """Return the class of each part of a module and what it was made with."""
+    kinds = (bool, int, float, str, tuple)
+    parts = {
+        name: (type(part), {key: value for key, value in vars(part).items() if isinstance(value, kinds)})
+        for name, part in model.named_modules(remove_duplicate=False)
+    }
+    return str([(name, kind, {**each, "training": None}) for name, (kind, each) in parts.items()])
 
 
 def is_plain(model: nn.Module) -> bool:

@@ -30,6 +30,7 @@ def import_named(name: str) -> ModuleType:
         try:
             return import_module(name)
         except ModuleNotFoundError as error:
+            # Where something else is missing, which the module itself imports, looking elsewhere would hide that.
             if not _is_part_of(error.name, name) or directory in sys.path:
                 raise
             sys.path.append(directory)

@@ -46,9 +46,11 @@ def reporting(progress: Listener, task: str, total: int) -> Iterator[Callable[..
     """Yield a function `report(done, **figures)` that passes progress on to whoever asked for it.
 
     Example:
-        >>> with reporting(progress, "training", epochs) as report:
-        ...     for epoch in range(epochs):
-        ...         report(epoch + 1, loss=train_one_epoch())
+        >>> with reporting(print, "training", 2) as report:
+        ...     for epoch in range(2):
+        ...         report(epoch + 1, loss=0.5 / (epoch + 1))
+        training 1/2   loss 0.5
+        training 2/2   loss 0.25
     """
     if callable(progress):
         yield lambda done, **figures: progress(Progress(task, done, total, figures))

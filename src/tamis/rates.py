@@ -18,6 +18,7 @@ def as_rate(value: Any) -> float | None:
         (0.01, 0.007, 0.02, 0.001, None)
     """
     match = _RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    # In decimal, and rounded once: 0.7 / 100 in floats is not the float nearest to 0.007.
     rate = float(Decimal(match[1]) / UNITS[match[2]]) if match else value
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
         return None

@@ -22,7 +22,7 @@ from tamis.artifact import Codes, Compressed
 from tamis.artifact.encodings import Decoded, Encoded, Encoding
 from tamis.bounds import box_deviation
 from tamis.errors import CorruptArtifact
-from tamis.graph import Network, fold_batch_norm, normalize, rescale, trace
+from tamis.graph import Network, fold_batch_norm, normalize, rescale, tensor_bytes, trace
 from tamis.graph.ops import Call, Capability, Op, capability, describe
 from tamis.kronecker import BACKENDS, Backend, Pattern, multiply
 from tamis.paths import lifting, path_costs, path_metric, path_norm, path_norms, product_norm
@@ -407,11 +407,7 @@ def _check_round_trip(encoding: Encoding, content: Decoded, stored: Encoded) -> 
 def _same_bits(one: Tensor | None, other: Tensor | None) -> bool:
     if one is None or other is None:
         return one is other
-    return one.dtype is other.dtype and one.shape == other.shape and torch.equal(_bytes(one), _bytes(other))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    return one.dtype is other.dtype and one.shape == other.shape and torch.equal(tensor_bytes(one), tensor_bytes(other))
 
 
 def _same_codes(one: Codes | None, other: Codes | None) -> bool:
@@ -463,7 +459,7 @@ def _spoil(stored: Encoded, part: str) -> dict[str, Encoded]:
         "shorter": {**others, part: value.reshape(-1)[:-1]},
         "longer": {**others, part: torch.cat([value.reshape(-1), value.reshape(-1)[:1]])},
         "of one dimension more": {**others, part: value.unsqueeze(0)},
-        "of another dtype": {**others, part: value.reshape(-1).view(torch.int8)},
+        "of another dtype": {**others, part: tensor_bytes(value).view(torch.int8)},
         "empty": {**others, part: value.reshape(-1)[:0]},
     }
     return {why: Encoded(parts, stored.parameters) for why, parts in changed.items()} | {

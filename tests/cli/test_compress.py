@@ -25,7 +25,7 @@ from tamis.cli.command_line import as_written
 from tamis.cli.compress import tries
 from tamis.cli.main import app
 from tamis.cli.options import ModelChoice
-from tamis.recipes import recipe_of, shipped
+from tamis.recipes import list_shipped, recipe_of
 from tamis.training.models import MODELS
 
 MLP, CNN = "tamis.training.models:mlp", "tamis.training.models:digits_cnn"
@@ -158,19 +158,19 @@ def test_errors_are_one_line_and_leave_nothing(model: str, options: dict[str, An
 
 def test_recipes_are_listed_and_printed() -> None:
     listing = invoke("recipes").stdout
-    assert all(entry.name in listing for entry in shipped())
+    assert all(entry.name in listing for entry in list_shipped())
     printed = invoke("recipes", "ternary")
-    assert printed.stdout == next(entry for entry in shipped() if entry.name == "ternary").path.read_text()
+    assert printed.stdout == next(entry for entry in list_shipped() if entry.name == "ternary").path.read_text()
     for given in (["ternery"], ["mine.yaml"], ["ternary", "--schema"]):
         assert invoke("recipes", *given).exit_code == 2
 
 
 def test_recipes_for_machines() -> None:
     listing = json.loads(invoke("recipes", "--json").stdout)
-    assert [entry["name"] for entry in listing] == [entry.name for entry in shipped()]
+    assert [entry["name"] for entry in listing] == [entry.name for entry in list_shipped()]
     (one,) = [entry for entry in listing if entry["name"] == "ternary"]
     assert json.loads(invoke("recipes", "ternary", "--json").stdout) == one
-    assert recipe_of(one["recipe"]).steps[0].chosen()["levels"] == 3  # a recipe that compress takes as it is
+    assert recipe_of(one["recipe"]).steps[0].chosen_settings()["levels"] == 3  # a recipe that compress takes as it is
 
 
 def test_the_schema_is_json() -> None:

@@ -1,24 +1,12 @@
 """The program of experiments, run in the process of the tests: to start another takes seconds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from traces import TraceMemory
+from small_runs import memory, traces  # noqa: F401 (fixtures)
 
 from experiments import __main__
-
-
-@pytest.fixture(scope="session")
-def memory() -> TraceMemory:
-    return TraceMemory()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def traces(memory: TraceMemory) -> Iterator[TraceMemory]:
-    """An experiment compares many networks of one architecture."""
-    with memory.in_use():
-        yield memory
 
 
 @pytest.fixture

@@ -48,7 +48,7 @@ from experiments.bounds_resnets import (
     table_7_1,
     table_7_2,
 )
-from experiments.bounds_training import fit, margins_of, outputs_of, perceptron
+from experiments.bounds_training import Batches, fit, margins_of, outputs_of, perceptron
 from experiments.record import keep
 from tamis.bounds.shape import GraphShape
 from tamis.errors import DataNotFound, InvalidInput
@@ -337,7 +337,7 @@ def test_fit_descends_and_calls_back_after_every_step() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loss, targets = nn.functional.mse_loss, inputs[:, :1]
     before = loss(outputs_of(model, inputs), targets)
-    fit(model, optimizer, loss, inputs, targets, 20, 10, 0, lambda: calls.append(1))
+    fit(model, optimizer, loss, Batches(inputs, targets, 20, 10, 0), lambda: calls.append(1))
     assert float(loss(outputs_of(model, inputs), targets)) < float(before) / 100 and len(calls) == 80
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bright_blocks import tiny_data
 from torch.nn import functional
 
 from experiments import short_codes, short_codes_refinement
@@ -20,23 +21,11 @@ from experiments.short_codes_training import Plan, Trainer, code_length, drawn_o
 from tamis.artifact import Compressed, load, message
 from tamis.bounds import occam
 from tamis.errors import DataNotFound
-from tamis.training import Data
 
 TINY = Shape(1, (3, 4), ((3, 9), (3, 5)), (2, 1), 2, kept=True, stem=3, shrink=2)
 PLAIN = Shape(1, (3,), ((3, 5),), (2,), 2)
 TERNARY = {"mnist": 9.94, "fashion_mnist": 24.26, "cifar10": 60.01}  # per cent, with an alphabet fixed in advance
 BELOW_PUBLISHED = ("mnist", "fashion_mnist")  # for CIFAR-10, see test_short_codes_randomised.py
-
-
-def tiny_data(count: int = 120) -> Data:
-    """Images of which the bright half says the class."""
-    generator = torch.Generator().manual_seed(0)
-    labels = torch.arange(count) % 4
-    images = torch.randint(0, 60, (count, 1, 12, 12), generator=generator)
-    for image, label in zip(images, labels.tolist(), strict=True):
-        block = image[0].view(2, 6, 2, 6)[label // 2, :, label % 2]
-        block += 150
-    return Data(images.to(torch.uint8), labels, "tiny", classes=10)
 
 
 def ternary_weights(shape: Shape, seed: int = 0) -> dict[str, torch.Tensor]:

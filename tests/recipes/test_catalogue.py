@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tamis.errors import InvalidInput
-from tamis.recipes.catalogue import SHIPPED, recipe_path, shipped
+from tamis.recipes.catalogue import SHIPPED, list_shipped, recipe_path
 from tamis.recipes.schema import STEPS, read_recipe
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipes.md"
@@ -21,17 +21,17 @@ def test_names_and_paths() -> None:
 
 
 def test_a_dozen_recipes_ship_and_are_sound() -> None:
-    assert len(shipped()) >= 12
-    for entry in shipped():
+    assert len(list_shipped()) >= 12
+    for entry in list_shipped():
         assert read_recipe(entry.path).name == entry.name
         assert 20 < len(entry.headline) < 125 and " For " in entry.comment
-    used = {step.step for entry in shipped() for step in read_recipe(entry.path).plan}
+    used = {step.step for entry in list_shipped() for step in read_recipe(entry.path).plan}
     assert used == {*STEPS, "budget"}
 
 
 def test_the_page_lists_every_recipe_and_every_step() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert all(f"| `{entry.name}` |" in page for entry in shipped())
+    assert all(f"| `{entry.name}` |" in page for entry in list_shipped())
     for name, step in STEPS.items():
         row = next(
             line for line in page.splitlines() if line.startswith(f"| `{name}` | `tamis") or f"| `{name}` | the" in line

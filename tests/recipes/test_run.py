@@ -23,7 +23,7 @@ import tamis.recipes.compression
 import tamis.recipes.output_folder
 from tamis.errors import AssumptionViolated, CorruptArtifact, DataNotFound, InvalidInput, TamisError
 from tamis.layerwise.journal import LayerJournal
-from tamis.recipes.catalogue import recipe_path, shipped
+from tamis.recipes.catalogue import list_shipped, recipe_path
 from tamis.recipes.compression import compress
 from tamis.recipes.lock import Lock
 from tamis.recipes.output_folder import CERTIFICATE, LOCK, REPORT, SMALL
@@ -578,7 +578,7 @@ def test_a_lock_is_for_one_model_and_its_data(model: nn.Module, whole: str, trac
 def quickly(path: Path) -> Recipe:
     """A recipe with one epoch wherever it trains."""
     recipe = read_recipe(path)
-    plain = recipe.resolved()
+    plain = recipe.as_plain_data()
     for step in [*plain["steps"], *(step for start in plain.get("budget", {}).get("starts", ()) for step in start)]:
         step |= {"epochs": 1} if "epochs" in step else {}
     return recipe_of(plain)
@@ -586,7 +586,7 @@ def quickly(path: Path) -> Recipe:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:after 1 epochs the masks are at a sparsity:UserWarning")
-@pytest.mark.parametrize("entry", shipped(), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", list_shipped(), ids=lambda entry: entry.name)
 def test_every_recipe_runs_on_the_digits(entry: Any) -> None:
     torch.manual_seed(0)
     network, recipe = digits_cnn(8), quickly(entry.path)
@@ -610,7 +610,7 @@ def test_recipes_on_published_networks(name: str, recipe: str, most: float, smal
         load_data("cifar10:test[:1]")
     except DataNotFound:
         pytest.skip("CIFAR-10 is not at hand")
-    plain = {**read_recipe(recipe_path(recipe)).resolved(), "data": {"calibration": 500}}
+    plain = {**read_recipe(recipe_path(recipe)).as_plain_data(), "data": {"calibration": 500}}
     done = compress(network, plain, "cifar10:train[:1000]", "out", test="cifar10:test[:1000]", progress=False)
     assert done.certificate["disagreement"].bound.value < most
     floats = sum(value.nbytes for value in network.state_dict().values())

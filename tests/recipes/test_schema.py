@@ -214,7 +214,7 @@ def test_the_chains_of_the_design_are_possible() -> None:
 
 def test_what_is_left_out_is_resolved() -> None:
     recipe = recipe_of({"steps": [{"step": "prune", "amount": "80%"}], "budget": {"target_bytes": "2KB"}})
-    plain = recipe.resolved()
+    plain = recipe.as_plain_data()
     assert plain["steps"][0]["amount"] == 0.8 and plain["steps"][0]["by"] == "phi"
     assert plain["budget"] == {"step": "budget", "target_bytes": 2000}
     assert recipe_of(plain) == recipe

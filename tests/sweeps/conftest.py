@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 import torch
+from small_runs import in_an_empty_directory, memory, traces  # noqa: F401 (fixtures)
 from torch import nn
-from traces import TraceMemory
 
-import tamis.reports.comparison
 from tamis.training.models import mlp
-
-
-@pytest.fixture(autouse=True)
-def in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # the page's latencies are not what is tested
-
-
-@pytest.fixture(scope="session")
-def memory() -> TraceMemory:
-    return TraceMemory()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def traces(memory: TraceMemory) -> Iterator[TraceMemory]:
-    """Most of a small run is spent on tracing its network, which is the same one in nearly all of them."""
-    with memory.in_use():
-        yield memory
 
 
 @pytest.fixture(scope="session")

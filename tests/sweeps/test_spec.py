@@ -51,7 +51,7 @@ def test_every_point_is_a_recipe() -> None:
     space = read(GOOD).space
     points = [*space.points()]
     assert len({point_key(point) for point in points}) == 18
-    settings = [space.recipe(point).resolved()["steps"] for point in points]
+    settings = [space.recipe(point).as_plain_data()["steps"] for point in points]
     assert {(one["amount"], two["levels"], str(two.get("c_alpha"))) for one, two in settings} == {
         (amount, levels, c_alpha)
         for amount in (0.5, 0.8)
@@ -72,7 +72,7 @@ def test_several_recipes_each_with_its_own_ranges() -> None:
     assert found.candidates == 1 + 3 + 5
     points = [*found.space.points()]
     assert [describe_point(point) for point in points[:3]] == ["ternary", "own, levels 3", "own, levels 4"]
-    assert found.space.recipe(points[-1]).resolved()["steps"][0]["amount"] == pytest.approx(0.9)
+    assert found.space.recipe(points[-1]).as_plain_data()["steps"][0]["amount"] == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize(

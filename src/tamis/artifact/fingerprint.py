@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from tamis.graph import Network, graph_lines
+from tamis.graph import Network, graph_lines, tensor_bytes
 
 
 def fingerprint(net: Network) -> str:
@@ -33,5 +32,5 @@ def fingerprint_of_values(tensors: Mapping[str, Tensor]) -> str:
     digest = hashlib.sha256()
     for name, value in sorted(tensors.items()):
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        digest.update(tensor_bytes(value).numpy().data)
     return digest.hexdigest()

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tamis.cli.display import console, table
 from tamis.errors import InvalidInput
-from tamis.recipes import Entry, entry_named, shipped
+from tamis.recipes import Entry, entry_named, list_shipped
 
 
 def recipes(name: str | None, schema: bool, as_json: bool) -> None:
@@ -24,12 +24,12 @@ def recipes(name: str | None, schema: bool, as_json: bool) -> None:
         text = entry.path.read_text(encoding="utf-8").rstrip("\n")
         print(json.dumps(_described(entry), indent=2) if as_json else text)
     elif as_json:
-        print(json.dumps([_described(entry) for entry in shipped()], indent=2))
+        print(json.dumps([_described(entry) for entry in list_shipped()], indent=2))
     else:
         rows = table()
         rows.add_column("recipe")
         rows.add_column("what it does", overflow="fold")
-        for entry in shipped():
+        for entry in list_shipped():
             rows.add_row(Text(entry.name), Text(entry.headline))
         console().print(rows)
 
@@ -38,4 +38,4 @@ def _described(entry: Entry) -> dict[str, object]:
     """Describe a recipe with everything that it says, also what it leaves to defaults."""
     from tamis.recipes import read_recipe
 
-    return {"name": entry.name, "what it does": entry.comment, "recipe": read_recipe(entry.path).resolved()}
+    return {"name": entry.name, "what it does": entry.comment, "recipe": read_recipe(entry.path).as_plain_data()}

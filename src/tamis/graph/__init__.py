@@ -41,6 +41,7 @@ from tamis.graph.selection import matches as matches
 from tamis.graph.selection import selected as selected
 from tamis.graph.symmetry import ONE as ONE
 from tamis.graph.symmetry import Layer as Layer
+from tamis.graph.tensor_bytes import tensor_bytes as tensor_bytes
 from tamis.graph.trace import silence_torch as silence_torch
 from tamis.graph.trace import tied_names as tied_names
 from tamis.graph.trace import trace as trace
@@ -88,6 +89,7 @@ __all__ = [
     "split_batch",
     "substitute_modules",
     "symmetries",
+    "tensor_bytes",
     "tied_names",
     "trace",
     "trace_with_batch",

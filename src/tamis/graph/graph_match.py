@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tamis.errors import InvalidInput
 from tamis.graph.network import Network, Ref
+from tamis.graph.tensor_bytes import tensor_bytes
 
 PLACES = ("device", "layout", "pin_memory", "memory_format")  # arguments that say where a tensor is, not what it is
 
@@ -107,5 +108,5 @@ def _argument_text(value: Any, labels: Mapping[str, str]) -> str:
 
 
 def _content(value: Tensor) -> str:
-    data = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    data = tensor_bytes(value).numpy().data
     return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tamis.artifact import Codes, Compressed, fingerprint, fingerprint_of_values
 from tamis.errors import InvalidInput
-from tamis.graph import NOTHING_SEEN, Array, Network, Node, SeenSamples, resolve, sample_digests
+from tamis.graph import NOTHING_SEEN, Array, Network, Node, SeenSamples, resolve, sample_digests, tensor_bytes
 from tamis.layerwise.activation_store import ActivationStore, Values
 from tamis.layerwise.calibration import FEWEST_BATCHES, HELD_OUT, Calibration, read_calibration
 from tamis.layerwise.collector import Collector, LayerGrams, LayerRows
@@ -169,7 +169,7 @@ class Walk:
             self._sample_digests.append(sample_digests(inputs, self.net.input_dtypes, self.net.batched))
             for value in inputs if self._hashes_data else ():
                 self.data_digest.update(f"{tuple(value.shape)} {value.dtype}".encode())
-                self.data_digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+                self.data_digest.update(tensor_bytes(value).numpy().data)
             if number % self.team.size == self.team.rank:
                 placed = [value.to(self.team.device) for value in inputs]
                 yield {name: (value, value) for name, value in zip(self.net.inputs, placed, strict=True)}

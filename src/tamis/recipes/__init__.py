@@ -2,8 +2,8 @@
 
 from tamis.recipes.catalogue import Entry as Entry
 from tamis.recipes.catalogue import entry_named as entry_named
+from tamis.recipes.catalogue import list_shipped as list_shipped
 from tamis.recipes.catalogue import recipe_path as recipe_path
-from tamis.recipes.catalogue import shipped as shipped
 from tamis.recipes.compression import compress as compress
 from tamis.recipes.lock import Lock as Lock
 from tamis.recipes.lock import model_facts as model_facts
@@ -66,6 +66,7 @@ __all__ = [
     "entry_named",
     "format_path",
     "json_schema",
+    "list_shipped",
     "load_splits",
     "model_facts",
     "parse_requirements",
@@ -75,7 +76,6 @@ __all__ = [
     "recipe_path",
     "run_plan",
     "sha256_of",
-    "shipped",
     "validate_section",
     "without_percent",
 ]

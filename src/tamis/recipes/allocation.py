@@ -61,11 +61,7 @@ def list_allocations(options: Mapping[str, Sequence[Option]]) -> list[dict[str, 
     """
     hulls = {name: _hull(each) for name, each in options.items()}
     chosen = {name: hull[0] for name, hull in hulls.items()}
-    edges = [
-        ((after.cost - before.cost) / (after.bytes - before.bytes), name, after)
-        for name, hull in hulls.items()
-        for before, after in pairwise(hull)
-    ]
+    edges = [(_slope(before, after), name, after) for name, hull in hulls.items() for before, after in pairwise(hull)]
     found = [dict(chosen)]
     # Edges of one convex hull have rising slopes, so sorting all of them by slope keeps each layer's own order.
     for _, name, option in sorted(edges, key=lambda edge: (edge[0], edge[1], edge[2].bytes)):
@@ -77,13 +73,13 @@ def list_allocations(options: Mapping[str, Sequence[Option]]) -> list[dict[str, 
 def _hull(options: Sequence[Option]) -> list[Option]:
     """Compute the lower convex hull of (bytes, cost), from the fewest bytes on, as long as costs go down."""
     hull: list[Option] = []
+    # This is Andrew's monotone chain, from the left. Of options with the same bytes the cheapest comes first, and the
+    # others are left out by the next line: bytes only grow along the hull, and no slope divides by zero.
     for option in sorted(options, key=lambda each: (each.bytes, each.cost)):
         if hull and option.cost >= hull[-1].cost:
-            continue
+            continue  # more bytes for nothing
         # A point on or above the line between its neighbours is beaten by a mixture of them.
         while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], option):
-            hull.pop()
-        if hull and hull[-1].bytes == option.bytes:
             hull.pop()
         hull.append(option)
     return hull

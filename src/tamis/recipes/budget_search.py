@@ -56,6 +56,7 @@ def fit_bytes(starts: Sequence[Sequence[Step]], state: State, context: Context, 
             f"no file of {target:,} bytes was found: the smallest has {smallest.bytes:,}"
             f"{_start_note(smallest, starts)}; raise the target, or begin with a smaller network"
         )
+    # A count of rare events has a variance of about its mean (Poisson): √least is its standard deviation.
     least = min(trial.different for _, trial in fitting)
     alike = [pair for pair in fitting if pair[1].different <= least + math.sqrt(least)]
     return _load_chosen(min(alike, key=lambda pair: (pair[1].moved, pair[1].bytes)), everything, context)
@@ -63,6 +64,9 @@ def fit_bytes(starts: Sequence[Sequence[Step]], state: State, context: Context, 
 
 def _approach(target: int, trials: Trials) -> None:
     """Make the largest network that fits, or the smallest of all where none fits."""
+    # What a file has beside its weights (tables of codes, names, padding) depends on the choices themselves. So the
+    # first guess takes the overhead of the network as it is, and each network that is made gives a better one; the same
+    # place twice means that the guess has settled.
     place = trials.largest_within(target - trials.fixed_bytes)
     for _ in range(MOST_CORRECTIONS):
         place = trials.largest_within(target - trials.overhead(place))
@@ -124,6 +128,8 @@ def _smallest_good(trials: Trials, high: int, good: Callable[[Trial], bool]) -> 
     """Bisect for the first allocation that is good enough, up to `high`; None if that one is not."""
     if not good(trials.make(high)):
         return None
+    # Networks between `high`, which is good, and the last known bad one remain. Counts are noisy, so this need not be
+    # the very smallest good allocation; it is one that was made, measured and found to be good.
     low = 0
     while low < high:
         middle = (low + high) // 2
@@ -173,6 +179,7 @@ def expected_bound(different: int, held_out: int, test: int, delta: float) -> fl
         >>> expected_bound(0, 5000, 5000, 0.0125) < expected_bound(50, 5000, 5000, 0.0125) < 0.02
         True
     """
-    # First an upper limit of the true rate, then the bound that this many different answers would lead to.
+    # First an upper limit of the true rate, then the bound that this many different answers would lead to. Rounding up
+    # keeps the promise careful: the certificate is issued once, on test data that no second network may be tried on.
     rate = disagreement(different, held_out, DOUBT).value
     return disagreement(min(test, math.ceil(rate * test)), test, delta).value

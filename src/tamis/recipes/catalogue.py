@@ -25,11 +25,11 @@ class Entry:
         return self.comment.split(". ", 1)[0].rstrip(".") + "."
 
 
-def shipped() -> list[Entry]:
+def list_shipped() -> list[Entry]:
     """List all recipes that ship with tamis, sorted by name.
 
     Example:
-        >>> [entry.name for entry in shipped()][:3]
+        >>> [entry.name for entry in list_shipped()][:3]
         ['architecture', 'binary', 'four-bit']
     """
     return [Entry(path.stem, path, _comment(path)) for path in sorted(SHIPPED.glob("*.yaml"))]
@@ -37,7 +37,7 @@ def shipped() -> list[Entry]:
 
 def entry_named(name: str) -> Entry:
     """Return the recipe of this name that ships, or raise InvalidInput if there is none."""
-    entries = {entry.name: entry for entry in shipped()}
+    entries = {entry.name: entry for entry in list_shipped()}
     if name in entries:
         return entries[name]
     similar = get_close_matches(name, entries)

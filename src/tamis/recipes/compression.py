@@ -81,8 +81,13 @@ def compress(
             `force` is False; or an argument is wrong.
 
     Example:
-        >>> done = tamis.compress(model, "ternary", data="digits", out="out/ternary")
-        >>> print(done.certificate)
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        >>> recipe = {"steps": [{"step": "prune", "amount": "50%"}]}
+        >>> done = tamis.compress(model, recipe, data="digits", out="out/half", progress=False)
+        >>> sorted(path.name for path in done.folder.iterdir())
+        ['certificate.json', 'recipe.lock.yaml', 'report.html', 'small.tamis']
+        >>> done.small.masks.pruned
+        320
     """
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InvalidInput("compress runs in one process: start it without torchrun")
@@ -103,7 +108,9 @@ def compress(
         max_disagreement = plan.budget.max_disagreement
     required = parse_requirements(max_accuracy_drop, max_disagreement, splits)
     certification = {**required, "called": prepared.name, "command": command, "just_initialised": just_initialised}
-    lock = Lock.of(plan.resolved(), net, prepared.name, splits, prepared.device).requiring(required)
+    # From here on the folder is looked at. All that can be wrong with the arguments has been said by now, so that an
+    # error of the user leaves nothing behind, and nothing of an earlier run is touched.
+    lock = Lock.of(plan.as_plain_data(), net, prepared.name, splits, prepared.device).with_requirements(required)
     folder = OutputFolder(Path(out), prepared, plan, splits, lock, certification, progress)
     if not force:
         folder.refuse_overwriting()
@@ -113,9 +120,9 @@ def compress(
     space = folder.space
     with space.only_process():
         # A run that was broken off goes on with its own lock: its threads, above all, which decide how sums round.
-        lock = space.begin(Lock({**lock.content, "threads": threads}), force).requiring(required)
+        lock = space.begin(Lock({**lock.content, "threads": threads}), force).with_requirements(required)
         _note_versions(given_lock, lock, progress)
-        with use_threads(lock.threads), space.removed_on_early_error():
+        with use_threads(lock.threads), space.remove_on_early_error():
             context = Context.of_run(net, splits, space.folder, prepared.device, progress)
             state = run_plan(plan.plan, State(Compressed(net), net, prepared.module), context, space)
             return folder.finish(state, lock)

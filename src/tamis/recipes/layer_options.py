@@ -115,6 +115,7 @@ class _Prober:
 
     def _options(self, small: Compressed, layer: Layer, grams: LayerGrams, params: Mapping[str, Tensor]) -> list[Any]:
         name = layer.weight
+        # Where a bias can take up the mean of the error, only what varies around the mean counts.
         gram = (grams.all.centre() if layer.shift is not None else grams.all).inputs
         original = layer.layout.to_matrix(self.reference.params[name]).double()
         found: list[Any] = []
@@ -129,6 +130,7 @@ class _Prober:
             code = outcome.codes[name]
             value = code.values(mask)
             off = layer.layout.to_matrix(value).double() - original
+            # tr((Q − W) XXᵀ (Q − W)ᵀ) = ‖(Q − W) X‖², without the inputs X themselves, of which there are many.
             error = float(((off @ gram) * off).sum())
             # ‖(Q − W) X‖² is the error of the layer's own outputs; one run of the network, with the first choice, tells
             # how much of that arrives at the end, and the other choices are taken to pass through alike.
@@ -155,4 +157,5 @@ def _stored_size(name: str, value: Tensor, mask: Tensor | None, code: Any) -> in
     masks = Masks({} if mask is None else {name: mask})
     if code is not None and mask is not None:
         code = code.masked(mask)
+    # The difference to an empty file: the header and the index are paid for once, whatever the layers become.
     return format.size({name: value}, masks, {}, {} if code is None else {name: code}) - format.size({}, {}, {}, {})

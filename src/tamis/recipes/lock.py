@@ -86,7 +86,7 @@ class Lock:
         found: Mapping[str, float] = self.content.get("requirements", {})
         return found
 
-    def requiring(self, requirements: Mapping[str, float | None]) -> Lock:
+    def with_requirements(self, requirements: Mapping[str, float | None]) -> Lock:
         """Return the lock with these requirements and no others; those that are None are left out."""
         asked = {name: value for name, value in requirements.items() if value is not None}
         return Lock({**self.content, "requirements": asked})
@@ -101,6 +101,7 @@ class Lock:
 
         The text is empty if nothing differs.
         """
+        # Requirements decide what is said of the network and not how it is made; a result is there once it is made.
         ignored = (*ABOUT_THE_MACHINE, "requirements", "result")
         mine, theirs = ({k: v for k, v in each.content.items() if k not in ignored} for each in (self, other))
         for each in (mine, theirs):
@@ -122,6 +123,8 @@ class Lock:
 
 def is_lock(content: Any) -> bool:
     """Return whether this is the content of a lock file, and not a recipe."""
+    # Everything that other code indexes without asking: whoever edits a lock file is told so here, and not by a
+    # KeyError in the middle of a run.
     return (
         isinstance(content, Mapping)
         and content.get("lock") == VERSION

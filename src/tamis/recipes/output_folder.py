@@ -100,6 +100,7 @@ class OutputFolder:
         if not all((self.path / name).exists() for name in (LOCK, SMALL)):
             return None
         old = Lock.read(self.path / LOCK)
+        # The sha256 tells a file that was damaged or exchanged: then all of it is made again.
         if self.lock.differs(old) or old.content.get("result", {}).get("sha256") != sha256_of(self.path / SMALL):
             return None
         module = self.model.rebuilt_module(self.recipe)
@@ -107,10 +108,11 @@ class OutputFolder:
         rebuilt = None if module is None else small.apply_to(module).eval()
         certificate = self._read_certificate()
         if certificate is None or not (self.path / REPORT).exists():
+            # With the run's own threads: outputs that rounded otherwise could change an answer, and the certificate.
             with use_threads(old.threads):
                 certificate = self._certify(old, rebuilt)
         if old.requirements != self.lock.requirements:
-            old = old.requiring(self.lock.requirements)
+            old = old.with_requirements(self.lock.requirements)
             old.write(self.path / LOCK)
         self.space.remove()
         return Compression(self.path, small, rebuilt, certificate, old)
@@ -155,6 +157,7 @@ class OutputFolder:
         except (FileNotFoundError, CorruptArtifact):
             return None
         content, asked = certificate.content, self.certification
+        # Compared by what it says and not by its date: whatever would be written anew just the same is kept.
         known = {**network_facts(self.model.net), "just_initialised": asked["just_initialised"]}
         same_file = content["file"]["sha256"] == sha256_of(self.path / SMALL)
         same_network = known.items() <= content["network"].items()

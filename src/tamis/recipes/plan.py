@@ -35,16 +35,17 @@ def run_plan(plan: Sequence[Step], state: State, context: Context, space: Worksp
             listener = with_prefix(progress, f"{number}/{len(plan)}")
             directory, notes = space.directory(number, step.step), space.notes(number, step.step)
             own = replace(context, directory=directory, notes=notes, progress=listener)
-            with _naming_step(f"{at}[{number - 1}]", step):
+            with _name_step_in_errors(f"{at}[{number - 1}]", step):
                 step.run(state, own).small.save(path)
         # Always from the file: a run that goes on begins with the same as one that was never broken off.
         state = _read(path, step, before)
+        # Only now, as the file is known to be readable: what the step left on its way is what it could go on from.
         space.tidy(number, step.step)
     return state
 
 
 @contextmanager
-def _naming_step(where: str, step: Step) -> Iterator[None]:
+def _name_step_in_errors(where: str, step: Step) -> Iterator[None]:
     """Put the step's place before its errors; those of a budget already speak of what was asked for."""
     try:
         yield

@@ -89,8 +89,10 @@ def resolve_request(
     if lock is not None or any(step.step in Budget.not_after for step in found.steps):
         budget.pop("max_disagreement", None)  # nothing is left to search among: it is required, and no more
     found = _with_budget(found, budget, has_recipe=recipe is not None, default_starts=lock is None)
+    # A search compares networks on data that the network was not trained on, on which it answers less surely: half of
+    # the test data. Without a search nothing is compared, and nothing need be held out.
     part, of = (None, "train") if found.budget is None else (0.5, "test")
-    named = _name_data(found.data, data, document).resolved(part, of)
+    named = _name_data(found.data, data, document).with_held_out(part, of)
     if lock is not None and (budget or named != found.data):
         raise InvalidInput(
             f"'{path}' is a lock file, which already fixes the data and the budget: do not pass them as well"
@@ -115,12 +117,13 @@ def _read_recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
 
 def _with_budget(recipe: Recipe, budget: Mapping[str, Any], has_recipe: bool, default_starts: bool) -> Recipe:
     """Replace the budget of a recipe but for its starts; a budget alone gets the default starts."""
+    # Through plain data, so that what comes out is validated as a whole: orders of steps may be wrong only together.
     if budget and has_recipe:
-        plain = recipe.resolved()
+        plain = recipe.as_plain_data()
         starts = {"starts": plain["budget"]["starts"]} if "starts" in plain.get("budget", {}) else {}
         recipe = recipe_of({**plain, "budget": {**budget, **starts}})
     if default_starts and recipe.budget is not None and recipe.budget.starts is None and not recipe.steps:
-        plain = recipe.resolved()
+        plain = recipe.as_plain_data()
         recipe = recipe_of({**plain, "budget": {**plain["budget"], "starts": STARTS}})
     return recipe
 

@@ -35,7 +35,7 @@ class DataSection(Section):
     calibration: int = Field(1000, ge=1, description="How many training samples the layer-by-layer steps see.")
     seed: int = Field(0, ge=0, lt=2**63, description="Of the choice of what is held out.")
 
-    def resolved(self, part: float | None, of: str) -> DataSection:
+    def with_held_out(self, part: float | None, of: str) -> DataSection:
         """Fill in what is held out: this part of that split, unless the section says otherwise."""
         return self.model_copy(update={"held_out": self.held_out or part, "held_out_from": self.held_out_from or of})
 
@@ -81,7 +81,7 @@ class Recipe(Section):
     def _starts(self) -> Sequence[Sequence[Step]]:
         return (self.budget.starts if self.budget is not None else None) or ()
 
-    def resolved(self) -> dict[str, Any]:
+    def as_plain_data(self) -> dict[str, Any]:
         """Return all settings as plain data, defaults included."""
         return self.model_dump(mode="json", exclude_none=True)
 

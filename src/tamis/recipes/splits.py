@@ -65,6 +65,7 @@ def load_splits(
     source = tested if from_test else everything
     aside, rest = (None, source) if held_out is None else source.set_aside(held_out, seed)
     left = everything if from_test else rest
+    # Calibration is drawn with a seed of its own, so that it does not repeat the draw of what was set aside.
     return Splits(
         train=left,
         held_out=aside,
@@ -72,7 +73,7 @@ def load_splits(
         test=rest if from_test else tested,
         has_labels=everything.has_labels,
         test_has_labels=tested.has_labels,
-        digests={"train": described(everything), "test": described(tested)},
+        digests={"train": describe_data(everything), "test": describe_data(tested)},
     )
 
 
@@ -94,7 +95,7 @@ def refuse_overlap(train: Data, test: Data) -> None:
             )
 
 
-def described(data: Data) -> dict[str, Any]:
+def describe_data(data: Data) -> dict[str, Any]:
     """Return what identifies data: its name, its size and its digest."""
     return {"data": data.name, "samples": len(data), "sha256": data.digest()}
 

@@ -87,7 +87,7 @@ def measure_starts(starts: Sequence[Start], context: Context) -> list[dict[str, 
     data and its Gram matrices, which are those of the first of them: close enough to say which options are worth a
     trial, in which every layer then sees its own.
     """
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}  # by the weights that are fitted to, which pruning leaves as they are
     for place, start in enumerate(starts):
         groups.setdefault(fingerprint_of_values(start.state.reference.params), []).append(place)
     found: dict[int, dict[str, list[Option]]] = {}

@@ -39,12 +39,12 @@ class State:
             raise InvalidInput("a program cannot be trained: give the model as a module")
         return self.small.apply_to(self.module)
 
-    def trained(self, module: nn.Module, step: Mapping[str, Any]) -> State:
+    def with_trained_weights(self, module: nn.Module, step: Mapping[str, Any]) -> State:
         """Return the state with the weights of a trained module of the same architecture, as the new reference."""
         network = self.small.network.with_weights_of(module)
-        return self.renewed(Compressed(network, self.small.masks, [*self.small.recipe, step]))
+        return self.with_new_reference(Compressed(network, self.small.masks, [*self.small.recipe, step]))
 
-    def renewed(self, small: Compressed) -> State:
+    def with_new_reference(self, small: Compressed) -> State:
         """Return the state with another network, which becomes the reference of later steps."""
         return replace(self, small=small, reference=small.network)
 

@@ -57,6 +57,7 @@ class Trials:
         self.name = start.name
         self._state, self._context, self._place = start.state, start_context(context, start), start.place
         self.allocations = list_allocations(options)
+        # As floats, each layer has the bytes that it has in the file of the start: the rest of that file is fixed.
         whole = sum(each.bytes for layer in options.values() for each in layer if each.choice == UNCHANGED)
         self.fixed_bytes = start.state.small.nbytes - whole  # in a file: biases, names, what no choice changes
         self.done: dict[int, Trial] = {}
@@ -109,7 +110,9 @@ class Trials:
         choices = {name: option.choice for name, option in allocation.items() if option.choice.levels}
         small, reference = _prune(self._state, choices), self._state.reference
         if not choices:
-            return small
+            return small  # all layers stay floats, and there is nothing to fit
+        # Not the outcomes of probing, where each layer saw the inputs of the unquantized network: here every layer is
+        # fitted to what the quantized layers before it hand on, as in `tamis.quantize`.
         layers = find_layers(reference, list(choices), None, "joint", done="quantized")
         levels = {name: choice.levels for name, choice in choices.items()}
         step = {"step": "quantize", "method": "optq", "per": "channel", "levels": levels}

@@ -69,7 +69,9 @@ class _Reader:
         else:
             # A field of several types has one error for each: all of them say what would do.
             here = [each["msg"] for each in errors if document_path(each["loc"], self.data) == path]
-            message = f"it should be {' or '.join(dict.fromkeys(map(expected, here)))}; got {first['input']!r:.60}"
+            message = (
+                f"it should be {' or '.join(dict.fromkeys(map(read_expectation, here)))}; got {first['input']!r:.60}"
+            )
         others = len({document_path(each["loc"], self.data) for each in errors}) - 1
         # After an unknown step, pydantic lists the same place again for each step that it could have been.
         more = f" ({others} more after this one)" if others and kind != "union_tag_invalid" else ""
@@ -124,6 +126,8 @@ def first_error(errors: Sequence[Any]) -> Any:
 
 def document_path(location: Sequence[str | int], data: Any) -> tuple[str | int, ...]:
     """Return pydantic's location without its parts that are no keys of the document: types, and missing keys."""
+    # In a location, pydantic also names the member of a union that it tried, as ("steps", 0, "prune", "amount"): going
+    # down the data itself tells these from keys.
     path: list[str | int] = []
     for part in location:
         known = range(len(data)) if isinstance(data, list) else data if isinstance(data, Mapping) else ()
@@ -133,11 +137,11 @@ def document_path(location: Sequence[str | int], data: Any) -> tuple[str | int, 
     return tuple(path)
 
 
-def expected(message: str) -> str:
+def read_expectation(message: str) -> str:
     """Return what pydantic's message says that there should be.
 
     Example:
-        >>> expected("Input should be a valid string, unable to parse")
+        >>> read_expectation("Input should be a valid string, unable to parse")
         'a valid string'
     """
     at_least = re.fullmatch(r"\w+ should have at least (\d+ \w+) after validation, not \d+", message)

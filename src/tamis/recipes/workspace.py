@@ -55,6 +55,7 @@ class Workspace:
                 f"'{self.folder}' holds another run that is not finished: {differs}. Repeat that one to go on; name "
                 "another folder as out=, or pass force=True to write over it, to begin anew"
             )
+        # Steps first and then the lock: a kill in between leaves a folder that claims nothing.
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove_steps()  # of the other run, or of nobody knows which
         lock.write(self.folder / WORK_LOCK)
@@ -68,6 +69,8 @@ class Workspace:
             InvalidInput: another process holds it.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
+        # A file of its own is held, as lock.yaml is replaced by a new file when it is written, and the lock of the old
+        # one would be held by nobody.
         with (self.folder / HELD).open("a") as file:
             if not try_lock(file):
                 raise InvalidInput(
@@ -76,7 +79,7 @@ class Workspace:
             yield
 
     @contextmanager
-    def removed_on_early_error(self) -> Iterator[None]:
+    def remove_on_early_error(self) -> Iterator[None]:
         """Remove the folder when an error of the user ends the run before any step is finished."""
         try:
             yield

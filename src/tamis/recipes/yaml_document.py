@@ -61,6 +61,8 @@ class Document:
         except yaml.reader.ReaderError as error:
             raise self._unreadable(text, error) from None
         try:
+            # The tree of nodes comes before the data that is made of it: nodes know their place, an alias is still one
+            # node however often it stands there, and nothing that is too large has been built yet.
             self._root = loader.get_single_node()
             self._parts = 0
             self._check(self._root, (), ())
@@ -86,7 +88,7 @@ class Document:
         try:
             text = content.decode()
         except UnicodeDecodeError as error:
-            before = content[: error.start].decode().split("\n")
+            before = content[: error.start].decode().split("\n")  # what comes before the first wrong byte is right
             line, column, byte = len(before), len(before[-1]) + 1, content[error.start]
             message = f"{path}:{line}:{column}: this is not UTF-8, as YAML must be: byte {byte:#x}"
             raise RecipeError(message, line, column, "") from None

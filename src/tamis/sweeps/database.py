@@ -36,7 +36,7 @@ def open_study(url: str, name: str, objectives: Sequence[str]) -> tuple[optuna.s
     for attempt in range(1, ATTEMPTS + 1):
         try:
             storage = imported.storages.RDBStorage(url, engine_kwargs=_engine(url))
-            with _quiet(imported), closed_on_error(storage):
+            with _quiet(imported), close_on_error(storage):
                 directions = [DIRECTIONS[each] for each in objectives]
                 study = imported.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
@@ -62,7 +62,7 @@ def close_storage(storage: Any) -> None:
 
 
 @contextmanager
-def closed_on_error(storage: Any) -> Iterator[None]:
+def close_on_error(storage: Any) -> Iterator[None]:
     """Give up the connections to a database where an error goes through."""
     try:
         yield

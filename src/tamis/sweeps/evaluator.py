@@ -107,7 +107,7 @@ class Evaluator:
         Its figures are written last: where they are, and are those of the file, all of it is. What is not among them is
         measured on the file.
         """
-        lock = Lock.of(recipe.resolved(), self.model.net, self.model.name, self.data, self.model.device)
+        lock = Lock.of(recipe.as_plain_data(), self.model.net, self.model.name, self.data, self.model.device)
         folder = self.folder / _key(lock)
         folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder / BUSY):  # another worker may be at the same one
@@ -131,9 +131,11 @@ class Evaluator:
         # Which candidate is taken depends on these samples, so no certificate of it may use them.
         seen = SeenSamples.of(self.searched.sample_digests, "search")
         state = replace(state, small=state.small.having_seen(seen))
+        # Figures come last, and with the digest of the file: a kill before leaves none, and the candidate is made again
+        # from its finished steps.
         state.small.save(folder / SMALL)
         with replace_file(folder / RECIPE_FILE) as part:
-            text = yaml.safe_dump(recipe.resolved(), sort_keys=False, allow_unicode=True, width=120)
+            text = yaml.safe_dump(recipe.as_plain_data(), sort_keys=False, allow_unicode=True, width=120)
             part.write_text(text, encoding="utf-8")
         figures = self._measure(state, recipe, folder)
         space.remove()
@@ -166,6 +168,7 @@ class Evaluator:
         if "latency" not in self.measured:
             return {}
         timed: list[Any] = [state.small.network]
+        # In floats, a binary network is no faster than the original: what would be shipped is timed.
         if any(step.step == "binarize" for step in recipe.plan):
             from tamis.binary import compile
 

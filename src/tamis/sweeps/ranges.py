@@ -28,7 +28,7 @@ class Choices(Section):
     choices: list[Any] = Field(min_length=1, description="The values.")
 
     @model_validator(mode="after")
-    def _distinct(self) -> Self:
+    def _check_distinct(self) -> Self:
         labels = self.labels
         for place, label in enumerate(labels):
             if label in labels[:place]:
@@ -67,7 +67,7 @@ class Between(Section):
     log: bool = Field(False, description="Draw its logarithm evenly, as for learning rates.")
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         if self.low >= self.high:
             raise ValueError(f"high must be above low; got low {self.low} and high {self.high}")
         if self.log and (self.step is not None or self.low <= 0):
@@ -76,6 +76,7 @@ class Between(Section):
             raise ValueError(f"step must be above 0, got {self.step}")
         if self.whole and self.step is not None and not isinstance(self.step, int):
             raise ValueError(f"step must be a whole number between whole numbers, got {self.step}")
+        # 0.3 is not three times 0.1 in binary; 1e-9 forgives the rounding, and no step that anybody writes.
         if self.step is not None and abs((count := (self.high - self.low) / self.step) - round(count)) > 1e-9:
             raise ValueError(f"step must lead from low to high; got {self.step} from {self.low} to {self.high}")
         return self
@@ -164,5 +165,6 @@ def fill_ranges(data: Any, values: Mapping[Place, Any], place: Place = ()) -> An
 
 
 def _label(value: Any) -> Any:
+    # True == 1 in Python, so that a study would take `choices: [1, true]` for one value: as text they differ.
     plain = value is None or (isinstance(value, str | int | float) and not isinstance(value, bool))
     return value if plain else json.dumps(value, sort_keys=True, default=str)

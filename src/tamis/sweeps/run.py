@@ -93,8 +93,12 @@ def sweep(
         progress: True, False, or a function of a `Progress`.
 
     Example:
-        >>> found = sweep(model, "sweep.yaml", "out/sweep")  # doctest: +SKIP
-        >>> [row.figures["bytes"] for row in found.certified]  # doctest: +SKIP
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        >>> recipe = {"steps": [{"step": "prune", "amount": {"choices": [0.2, 0.8]}}]}
+        >>> spec = {"data": "digits", "recipe": recipe, "objectives": ["bytes", "disagreement"], "trials": 2}
+        >>> found = sweep(model, spec, "out/sweep", progress=False)
+        >>> [row.point for row in found.rows]  # the smallest first
+        [{'steps[0].amount': 0.8}, {'steps[0].amount': 0.2}]
     """
     options = WorkerOptions(storage=storage, example=example, device=device, called=called, progress=progress)
     with _open_session(model, spec, out, options) as session:
@@ -171,6 +175,7 @@ class _Session:
         if self.progress is True:
             print(f"a live page: optuna-dashboard {hide_password(self.study.url)}", file=sys.stderr, flush=True)
         with self.workers.enlist(), reporting(self.progress, "candidates", wanted) as tell:
+            # Others may finish, die or fail at any moment: every turn begins with what the database says now.
             while (done := len(self.study.census().finished)) < wanted:
                 tell(done)
                 self.study.recover()

@@ -53,9 +53,9 @@ def _both_splits(value: Any) -> Any:
     return parse_spec(value).splits() if isinstance(value, str) else value
 
 
-def _resolved(data: DataSection) -> DataSection:
+def _hold_some_out(data: DataSection) -> DataSection:
     """Hold out a part of the training data to compare networks on, unless the file says otherwise."""
-    return data.resolved(0.2, "train")
+    return data.with_held_out(0.2, "train")
 
 
 class Choose(Section):
@@ -74,7 +74,7 @@ class Spec(Section):
     model: str | None = Field(None, description="A .pt2 file, or package.module:factory.")
     weights: str | None = Field(None, description="A .safetensors file.")
     shape: str | None = Field(None, description="Of one input without the batch, where it is not known otherwise.")
-    data: Annotated[DataSection, BeforeValidator(_both_splits), AfterValidator(_resolved)] = Field(
+    data: Annotated[DataSection, BeforeValidator(_both_splits), AfterValidator(_hold_some_out)] = Field(
         description="As recipes have it; or the name of a dataset, for its two splits."
     )
     recipe: Any = Field(description="A recipe with ranges in place of values, its name or file, or choices of these.")

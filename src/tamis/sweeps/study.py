@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tamis.errors import InvalidInput
-from tamis.sweeps.database import close_storage, closed_on_error, hide_password, import_optuna, open_study
+from tamis.sweeps.database import close_on_error, close_storage, hide_password, import_optuna, open_study
 from tamis.sweeps.space import Point, Space, next_untried, point_key
 from tamis.sweeps.workers import Heartbeats, Workers, send_heartbeats
 
@@ -61,7 +61,7 @@ class Study:
         self.objectives, self._seed, self._workers, self._heartbeats = list(objectives), seed, workers, Heartbeats()
         self.url = url
         self._storage, self._study = open_study(url, name, self.objectives)
-        with closed_on_error(self._storage):
+        with close_on_error(self._storage):
             self._check_question(question, name)
 
     def close(self) -> None:
@@ -81,6 +81,8 @@ class Study:
         live: dict[str, FrozenTrial] = {}
         deaths: dict[str, int] = {}
         trials = self.trials()
+        # Trials come in the order of their numbers, which all workers see alike: of several at one point, `setdefault`
+        # makes every worker settle on the same.
         for trial in trials:
             point = trial.user_attrs.get(POINT)
             if trial.state in (states.RUNNING, states.WAITING):
@@ -101,6 +103,8 @@ class Study:
 
     def note_certified(self, files: Sequence[str]) -> int:
         """Note that these files are about to be compared on the test data, and count all that ever were."""
+        # Never fewer than before: a certificate's δ is divided by all networks that ever saw the test data, also by
+        # those of which the certificates were thrown away.
         every = [*dict.fromkeys([*self.certified, *files])]
         self._study.set_user_attr(CERTIFIED, every)
         return len(every)
@@ -149,6 +153,8 @@ class Study:
         settled = self.census().finished.get(point_key(point))
         if settled is None:
             return trial, point
+        # The sampler drew a point that is done, as happens in small spaces. It is told the known result, or it would
+        # draw the same again, and the next untried point is queued instead.
         self._repeat(trial, settled)
         self._queue(space, self.census())
         return None
@@ -202,12 +208,18 @@ class Study:
 
     def _is_dead(self, trial: FrozenTrial) -> bool:
         worker = trial.user_attrs.get(WORKER)
+        # A lock is certain and at once. Heartbeats are for other machines, and are looked at each time, so that the
+        # time since the last one is known when it is needed.
         alive = None if worker is None else self._workers.is_alive(worker)
         silent = self._heartbeats.is_silent(trial.number, trial.user_attrs.get(BEAT))
         return not alive if alive is not None else silent
 
     def _is_surplus(self, number: int, point: str, wanted: int) -> bool:
         """Say whether others, who came earlier, are at this point, or at as many as are wanted."""
+        # Databases that workers share have no lock that spans asking and drawing. So everyone looks again after having
+        # said what it is at: of those who chose the same, the one with the smallest number goes on, and the others
+        # see its number and withdraw. Should two look before either has spoken, both go on: that costs time, and what
+        # comes out is the same.
         now = self.census()
         earlier = {name for name, each in now.live.items() if each.number < number}
         if point in earlier:

@@ -74,7 +74,7 @@ class Heartbeats:
 
     def is_silent(self, trial: int, beat: object) -> bool:
         """Say whether a trial's last beat has been the same for too long."""
-        now = time.monotonic()
+        now = time.monotonic()  # which no correction of the clock turns back
         last, since = self._seen.setdefault(trial, (beat, now))
         if last != beat:
             self._seen[trial] = (beat, now)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tamis.errors import InvalidInput
-from tamis.graph import Array, sample_digests
+from tamis.graph import Array, sample_digests, tensor_bytes
 
 DIGESTED_AT_ONCE = 1024  # samples
 INDEX_DTYPES = (torch.int32, torch.int64)  # torch takes uint8 for booleans, and no other
@@ -149,7 +149,7 @@ class Data:
         """Return the sha256 of the stored inputs and labels, and of mean and std, beyond what the name says."""
         digest = hashlib.sha256(f"{self.inputs.dtype} {tuple(self.inputs.shape)} {self.mean} {self.std}\n".encode())
         for values in (self.inputs, self.labels):
-            digest.update(values.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+            digest.update(tensor_bytes(values).numpy().data)
         return digest.hexdigest()
 
     @cached_property

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from tamis.errors import InvalidInput
-from tamis.graph import Network, batches_from, batches_in, split_batch
+from tamis.graph import Network, batches_from, batches_in, split_batch, tensor_bytes
 
 BATCH = 250
 NUMBERS = "fiub"  # kinds of numpy's dtypes: floats, integers, unsigned ones, booleans
@@ -248,4 +248,4 @@ class Fingerprint:
 
 
 def _bytes(value: Tensor) -> Any:
-    return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+    return tensor_bytes(value).numpy().data

@@ -69,6 +69,6 @@ class Step(Section):
 
         return rebuilds_layers([{"step": self.step}])
 
-    def chosen(self) -> dict[str, Any]:
+    def chosen_settings(self) -> dict[str, Any]:
         """Return the settings that are not None."""
         return self.model_dump(exclude={"step"}, exclude_none=True)

@@ -57,4 +57,4 @@ class Binarize(TrainingStep):
         step = {"step": self.step, **how, "activation_epochs": first_epochs}
         step |= {"data": context.data.train.name, **settings.in_effect}
         small = pack_traced(trace(binary, example), trained.model, [*state.small.recipe, step])
-        return replace(state.renewed(small), module=binary)
+        return replace(state.with_new_reference(small), module=binary)

@@ -50,13 +50,13 @@ class Kronecker(Step):
         from tamis.graph import trace
         from tamis.kronecker import patterns_of
 
-        module = self._replaced(state.trainable(), self.begin, context.progress).eval()
+        module = self._replace_layers(state.trainable(), self.begin, context.progress).eval()
         network = trace(module, context.data.train.example)
-        step = {"step": self.step, "layers": patterns_of(module), **self.chosen()}
+        step = {"step": self.step, "layers": patterns_of(module), **self.chosen_settings()}
         small = Compressed(network, recipe=[*state.small.recipe, step])
-        return replace(state.renewed(small), module=module)
+        return replace(state.with_new_reference(small), module=module)
 
-    def _replaced(self, module: nn.Module, begin: str, progress: Any = False) -> nn.Module:
+    def _replace_layers(self, module: nn.Module, begin: str, progress: Any = False) -> nn.Module:
         from tamis.errors import InvalidInput
         from tamis.kronecker import replace, suggest
 

@@ -54,7 +54,7 @@ class L1InfTraining(TrainingStep):
             progress=context.progress,
         )
         step = {"step": "train", "data": context.data.train.name, **settings.in_effect, **constraint.in_effect}
-        after = state.trained(trained.model, step)
+        after = state.with_trained_weights(trained.model, step)
         network, masks = after.small.network, after.small.masks & _zeros(constraint, trained.model, after.reference)
         network = network.replace(params=Masks(masks).zeroed(network.params))  # a zero may have been −0.0
         small = Compressed(network, masks, after.small.recipe)

@@ -28,4 +28,6 @@ class Normalize(Step):
 
         small = state.small
         step = {"step": self.step, "q": self.q}
-        return state.renewed(Compressed(normalize(small.network, self.q), small.masks, [*small.recipe, step]))
+        return state.with_new_reference(
+            Compressed(normalize(small.network, self.q), small.masks, [*small.recipe, step])
+        )

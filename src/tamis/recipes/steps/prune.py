@@ -53,7 +53,7 @@ class Prune(Step):
 
         from tamis.pruning import prune
 
-        options = self.chosen()
+        options = self.chosen_settings()
         if self.by == "obs":
             options |= {"calibration": context.data.calibration, "directory": context.directory}
         return replace(state, small=prune(state.small, **options, progress=context.progress))

@@ -57,7 +57,7 @@ class Quantize(Step):
         small = quantize(
             state.reference,
             context.data.calibration,
-            **self.chosen(),
+            **self.chosen_settings(),
             pruned=state.small,
             directory=context.directory,
             progress=context.progress,

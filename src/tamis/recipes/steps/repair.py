@@ -33,7 +33,7 @@ class Repair(Step):
             state.reference,
             state.small,
             context.data.calibration,
-            **self.chosen(),
+            **self.chosen_settings(),
             directory=context.directory,
             progress=context.progress,
         )

@@ -39,4 +39,4 @@ class Retrain(TrainingStep):
             progress=context.progress,
         )
         step = {"step": "train", "data": context.data.train.name, **settings.in_effect}
-        return state.trained(trained.model, step | ({"fresh": True} if self.fresh else {}))
+        return state.with_trained_weights(trained.model, step | ({"fresh": True} if self.fresh else {}))
