@@ -33,10 +33,10 @@ class Architecture:
         seen: the samples that they were found on.
 
     Example:
-        >>> found = tamis.architecture.search(vgg, data, sparsity=0.9, settings=settings)
+        >>> found = Architecture({"0.weight": torch.eye(4) > 0, "2.weight": torch.ones(2, 4) > 0})
         >>> found.save("found.architecture")
         >>> Architecture.load("found.architecture").densities
-        {'features.0.weight': 0.61, …}
+        {'0.weight': 0.25, '2.weight': 1.0}
 
     Reference: colombo2021architecture.
     """

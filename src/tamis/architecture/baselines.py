@@ -82,7 +82,9 @@ def magnitude_architecture(
             does not mask.
 
     Example:
-        >>> magnitude_architecture(mlp(), load_data("digits"), 0.9, Settings(epochs=20)).sparsity
+        >>> from tamis.training import load_data
+        >>> model, data = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), load_data("digits[:60]")
+        >>> magnitude_architecture(model, data, 0.9, Settings(epochs=1), rounds=2, progress=False).sparsity
         0.9
 
     Reference: colombo2021architecture.

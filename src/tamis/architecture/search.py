@@ -82,7 +82,11 @@ def search(
         progress: True, False, or a function of a `Progress`, called after each epoch with the sparsity so far.
 
     Example:
-        >>> found = search(mlp(), load_data("digits"), sparsity=0.9, settings=Settings(epochs=20))
+        >>> from tamis.training import load_data
+        >>> model, data = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), load_data("digits[:60]")
+        >>> found = search(model, data, sparsity=0.5, settings=Settings(epochs=1), progress=False)
+        >>> found.sparsity
+        0.5
         >>> found.save("digits.architecture")
 
     Reference: colombo2021architecture.

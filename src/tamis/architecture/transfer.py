@@ -46,8 +46,13 @@ def transfer(
         InvalidParameters: the architecture is of another network; the message names the first layer that differs.
 
     Example:
-        >>> trained = transfer(mlp(), Architecture.load("found.architecture"), few, Settings(epochs=20), test=test)
-        >>> trained.history[-1].test_accuracy
+        >>> from tamis.architecture import random_architecture
+        >>> from tamis.training import load_data
+        >>> model, few = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), load_data("digits:train[:60]")
+        >>> found = random_architecture(model, sparsity=0.9, seed=0)  # or one from `search`
+        >>> trained = transfer(model, found, few, Settings(epochs=1), test=load_data("digits:test"), progress=False)
+        >>> 0.0 <= trained.history[-1].test_accuracy <= 1.0
+        True
 
     Reference: colombo2021architecture.
     """

@@ -86,10 +86,13 @@ class TwoTemperature(nn.Module):
         seed: of where the masks begin; the same on any device.
 
     Example:
-        >>> relaxed = TwoTemperature(model, t_l=100.0, t_s=10.0, exclude="classifier")
-        >>> F.cross_entropy(relaxed(x), y).backward()
-        >>> relaxed.update(rate=0.1, gamma=1e-3, keep=1000)
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> relaxed = TwoTemperature(model, t_l=100.0, t_s=10.0, exclude="2")
+        >>> nn.functional.cross_entropy(relaxed(torch.randn(5, 4)), torch.tensor([0, 1, 2, 0, 1])).backward()
+        >>> relaxed.update(rate=0.1, gamma=1e-3, keep=10)  # whether no more than 10 connections are left
+        False
         >>> relaxed.architecture()
+        Architecture(32 of 32 connections, 1 layers)
 
     Reference: colombo2021architecture.
     """

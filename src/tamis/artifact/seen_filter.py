@@ -44,7 +44,10 @@ def encode(seen: SeenSamples) -> str:
     """Write all samples as a text: base64 of a head, all unary quotients of gaps, and all their low bits.
 
     Example:
-        >>> read("small.tamis", encode(seen)).count(digests) == seen.count(digests)
+        >>> from tamis.graph import sample_digests
+        >>> digests = sample_digests((torch.arange(30.0).reshape(10, 3),), (torch.float32,))
+        >>> seen = SeenSamples.of(digests, "calibration")
+        >>> read("small.tamis", encode(seen)).count(digests) == seen.count(digests) == 10
         True
     """
     gaps = np.diff(seen.cells, prepend=-1) - 1

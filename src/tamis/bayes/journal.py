@@ -52,11 +52,15 @@ class RoundJournal:
         snapshot_every: how many rounds lie between snapshots, each of which holds all rounds so far; None for none.
 
     Example:
-        >>> learner = OnlineLearner(space, Prior(0.1), lam=0.5, seed=0)
+        >>> from tamis.bayes import Dense, Prior
+        >>> stream = [(torch.randn(5, 4), torch.randint(3, (5,))) for _ in range(3)]
+        >>> learner = OnlineLearner(Dense((4,), 3, layers=[1], filters=[5]), Prior(0.1), lam=0.5, particles=20, seed=0)
         >>> with RoundJournal(learner, "run.rounds") as journal:
-        ...     for x, y in stream[journal.rounds:]:
-        ...         learner.predict(x)
+        ...     for x, y in stream[journal.rounds :]:
+        ...         probabilities = learner.predict(x)
         ...         journal.update(x, y)
+        >>> learner.rounds
+        3
     """
 
     def __init__(self, learner: OnlineLearner, path: str | Path, *, snapshot_every: int | None = 100) -> None:

@@ -30,8 +30,12 @@ def train_offline(
         seed: of the draw.
 
     Example:
-        >>> train_offline(space, Prior(0.1), rounds, space.structures[0], steps=200).shape
-        torch.Size([650])
+        >>> from tamis.bayes import Dense
+        >>> space = Dense((4,), 3, layers=[2], filters=[5])
+        >>> x, y = torch.randn(5, 4, dtype=torch.float64), torch.tensor([0, 1, 2, 0, 1])
+        >>> rounds = Rounds().with_round(x, y, drawn=0.0)
+        >>> train_offline(space, Prior(0.1), rounds, space.structures[0], steps=5).shape
+        torch.Size([43])
 
     Reference: chee2021xnor.
     """

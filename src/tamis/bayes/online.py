@@ -81,11 +81,14 @@ class OnlineLearner:
         device: where networks are computed.
 
     Example:
-        >>> learner = OnlineLearner(Dense((64,), 10, layers=[1, 2], filters=[16]), Prior(0.1), lam=0.5, particles=200)
+        >>> from tamis.bayes import Dense
+        >>> stream = [(torch.randn(5, 4), torch.randint(3, (5,))) for _ in range(3)]
+        >>> learner = OnlineLearner(Dense((4,), 3, layers=[1, 2], filters=[5]), Prior(0.1), lam=0.5, particles=20)
         >>> for x, y in stream:
         ...     probabilities = learner.predict(x)
         ...     learner.update(x, y)
-        >>> learner.regret.loss
+        >>> learner.regret.loss > 0
+        True
 
     Reference: chee2021xnor.
     """
@@ -133,8 +136,13 @@ class OnlineLearner:
         """Return the posterior probability of each structure after each round.
 
         Example:
-            >>> [shares[space.structures[0]] for shares in learner.architectures]
-            [0.25, 0.31, 0.4]
+            >>> from tamis.bayes import Dense
+            >>> space = Dense((4,), 3, layers=[1, 2], filters=[5])
+            >>> learner = OnlineLearner(space, Prior(0.1), lam=0.5, particles=20)
+            >>> learner.update(torch.randn(5, 4), torch.tensor([0, 1, 2, 0, 1]))
+            >>> (shares,) = learner.architectures
+            >>> shares.keys() == set(space.structures), round(sum(shares.values()), 9)
+            (True, 1.0)
         """
         return tuple(dict(zip(self.space.structures, shares, strict=True)) for shares in self._architectures)
 

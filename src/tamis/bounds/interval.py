@@ -86,7 +86,11 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
         UnsupportedOp: an operation is neither affine, nor monotone, nor a maximum.
 
     Example:
-        >>> interval(net, Interval(x - 0.01, x + 0.01))[0].high
+        >>> net = tamis.trace(nn.Linear(2, 1, bias=False), torch.zeros(1, 2))
+        >>> net = net.with_params({"weight": torch.tensor([[1.0, -2.0]])})
+        >>> x = torch.zeros(1, 2, dtype=torch.float64)
+        >>> round(interval(net, Interval(x - 0.01, x + 0.01))[0].high.item(), 6)
+        0.03
 
     Reference: paulsen2020reludiff.
     """

@@ -24,7 +24,10 @@ def layer_product(net: Network, q: float = 1.0, r: float = 1.0) -> Bound:
         that path-norm.
 
     Example:
-        >>> layer_product(net).log10 - lipschitz_input(net).log10   # orders of magnitude that the path-norm gains
+        >>> from tamis.bounds import lipschitz_input
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> layer_product(net).log10 > lipschitz_input(net).log10  # by the orders of magnitude that the path-norm gains
+        True
 
     Reference: gonon2024thesis.
     """

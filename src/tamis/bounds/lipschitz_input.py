@@ -22,7 +22,10 @@ def lipschitz_input(net: Network, r: float = 1.0) -> Bound:
         paths from inputs and over all paths.
 
     Example:
-        >>> lipschitz_input(net, r=math.inf).value   # how much the largest output moves, at most, per unit of ‖x‖_∞
+        >>> net = tamis.trace(nn.Linear(2, 2), torch.zeros(1, 2))
+        >>> net = net.with_params({"weight": torch.tensor([[1.0, 2.0], [3.0, -4.0]])})
+        >>> round(lipschitz_input(net, r=float("inf")).value, 9)  # how much an output moves, at most, per unit of ‖x‖_∞
+        7.0
 
     Reference: gonon2024thesis.
     """

@@ -31,7 +31,10 @@ def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, triv
         The bound, informative where it is below `trivial`. `terms`: the logarithms of path-metric and trivial bound.
 
     Example:
-        >>> lipschitz_parameters(net, small.network, radius=2.64).value
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> small = tamis.prune(net, 0.5)
+        >>> lipschitz_parameters(net, small.network, radius=2.64).informative
+        True
 
     Reference: gonon2024thesis.
     """

@@ -41,10 +41,12 @@ def margin_bound(
         The bound, informative below 1. `terms`: the margin-loss, the two other terms, log γ and the size of the grid.
 
     Example:
-        >>> logits = net(inputs)
+        >>> logits, labels = torch.tensor([[2.0, 0.0], [0.0, 3.0]]).repeat(500, 1), torch.tensor([0, 1]).repeat(500)
         >>> own = logits.gather(1, labels[:, None])[:, 0]
         >>> rest = logits.scatter(1, labels[:, None], -math.inf).amax(1)
-        >>> margin_bound(rademacher, own - rest, n=len(labels), delta=0.05).value
+        >>> ball = Bound(10.0, math.log(10.0), True, "gonon2024thesis, Theorem 4.4.1")  # R ≤ 10, by peeling
+        >>> round(margin_bound(ball, own - rest, n=len(labels), delta=0.05, gamma=1.0).value, 3)
+        0.185
 
     Reference: gonon2024thesis.
     """

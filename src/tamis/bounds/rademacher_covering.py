@@ -36,7 +36,10 @@ def rademacher_covering(
         alone.
 
     Example:
-        >>> rademacher_covering(read_shape(net), log_path_norm=tamis.path_norm(net, log=True), sigma=100.0)
+        >>> from tamis.bounds.shape import read_shape
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
+        >>> rademacher_covering(read_shape(net), log_path_norm=tamis.path_norm(net, log=True), sigma=100.0).informative
+        False
 
     Reference: gonon2024thesis.
     """

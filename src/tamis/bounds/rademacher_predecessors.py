@@ -96,7 +96,10 @@ def rademacher_predecessors(net: Network, sigma: float) -> dict[str, Bound]:
         sigma: σ, such as `sigma_of_box(n, radius)`.
 
     Example:
-        >>> {name: bound.log10 for name, bound in rademacher_predecessors(net, sigma=100.0).items()}
+        >>> layers = nn.Linear(2, 3, bias=False), nn.ReLU(), nn.Linear(3, 1, bias=False)
+        >>> net = tamis.trace(nn.Sequential(*layers), torch.zeros(1, 2))
+        >>> list(rademacher_predecessors(net, sigma=100.0))
+        ['e_ma_wu', 'neyshabur', 'golowich', 'barron_klusowski']
 
     Reference: gonon2024thesis.
     """

@@ -38,7 +38,9 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
         they are. `terms`: k, m, and log₂ of the step η.
 
     Example:
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
         >>> sufficient_bits(net, epsilon=0.01).value, sufficient_bits_by_paths(net, epsilon=0.01).value
+        (50.0, 8.0)
 
     Reference: gonon2024thesis.
     """
@@ -101,7 +103,9 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
         the bound at that many bits, and how many coordinates are rounded.
 
     Example:
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1)), torch.zeros(1, 2))
         >>> sufficient_bits_by_paths(net, epsilon=0.1, radius=2.64).value
+        6.0
 
     Reference: gonon2024thesis.
     """

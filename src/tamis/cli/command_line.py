@@ -26,6 +26,7 @@ def as_written(original: ModelChoice) -> str:
     """Return the model as one would write it on the command line, with all options that it needs to be read.
 
     Example:
+        >>> from pathlib import Path
         >>> as_written(ModelChoice("my.models:net", Path("my weights.safetensors"), "3,32,32"))
         "my.models:net --weights 'my weights.safetensors' --shape 3,32,32"
     """

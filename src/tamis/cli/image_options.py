@@ -46,9 +46,11 @@ def with_images(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options to a command, which receives them as a part of the names of its datasets.
 
     Example:
-        >>> @command
-        ... @with_images
-        ... def quantize(model: Model, calibration: Calibration, data: TestData = None) -> None: ...
+        >>> @with_images
+        ... def quantize(data: Annotated[str, typer.Option()]) -> None:
+        ...     print(data)
+        >>> quantize(data="photos/", resize="224", mean=None, std=None)
+        photos/@resize=224
     """
     command = with_groups(
         command

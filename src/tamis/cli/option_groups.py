@@ -38,8 +38,12 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     Options that must be given come first, as a command's help should have them.
 
     Example:
+        >>> from tamis.cli.options import Json, ModelGroup
         >>> @with_groups
-        ... def inspect(model: ModelGroup, as_json: Json = False) -> None: ...
+        ... def inspect(model: ModelGroup, as_json: Json = False) -> None:
+        ...     print(model.model, as_json)
+        >>> inspect(model="mlp", weights=None, shape="64", trust=False, as_json=True)
+        mlp True
     """
     own = parameters_of(command)
     groups = {name: group for name, each in own.items() if (group := _group_of(each)) is not None}

@@ -30,9 +30,12 @@ def command(function: Callable[..., None]) -> Any:
     """Make a command of a function, whose docstring is its help and whose parameters are its arguments and options.
 
     Example:
+        >>> from tamis.cli.options import Json, ModelGroup
         >>> @command
         ... def inspect(model: ModelGroup, as_json: Json = False) -> None:
         ...     \"\"\"Show a network's operations, their cost, and its path-norms.\"\"\"
+        >>> inspect.help
+        "Show a network's operations, their cost, and its path-norms."
     """
     alone = new_group(add_completion=False)
     alone.command(function.__name__)(with_groups(function))

@@ -29,6 +29,7 @@ class KroneckerConv2d(KroneckerLayer):
         backend, device, dtype: as of `KroneckerLinear`.
 
     Example:
+        >>> from tamis.kronecker import monarch
         >>> layer = KroneckerConv2d(16, 32, 3, monarch(32, 16 * 9, 4), padding=1)
         >>> layer(torch.randn(2, 16, 8, 8)).shape
         torch.Size([2, 32, 8, 8])

@@ -78,6 +78,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
         A `Factorization`, with factors of equal Frobenius norms.
 
     Example:
+        >>> from tamis.kronecker import butterfly
         >>> hadamard = torch.tensor([[1.0, 1.0], [1.0, -1.0]])
         >>> factorize(torch.kron(hadamard, hadamard), butterfly(4)).relative_error < 1e-6
         True

@@ -89,6 +89,7 @@ def bit_reversal(n: int) -> Tensor:
     """Return 0…n−1 with the binary digits of each in reverse order, n = 2^L.
 
     Example:
+        >>> from tamis.kronecker import factorize
         >>> fourier = torch.fft.fft(torch.eye(8, dtype=torch.complex128))
         >>> factorize(fourier[:, bit_reversal(8)], butterfly(8)).relative_error < 1e-10
         True

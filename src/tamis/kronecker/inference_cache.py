@@ -116,6 +116,7 @@ class InferenceCache:
     """The cache holds the products of one layer at inference, with weights as backends read them; see the module.
 
     Example:
+        >>> from tamis.kronecker import KroneckerLinear, monarch
         >>> layer = KroneckerLinear(monarch(96, 64, 4)).eval()
         >>> with torch.no_grad():
         ...     layer(torch.randn(5, 64)).shape  # prepares the weights, and the next call finds them

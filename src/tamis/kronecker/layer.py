@@ -147,9 +147,10 @@ class KroneckerLinear(KroneckerLayer):
         device, dtype: of the parameters.
 
     Example:
+        >>> from tamis.kronecker import monarch
         >>> layer = KroneckerLinear(monarch(1536, 384, 4))
-        >>> layer(torch.randn(8, 196, 384)).shape
-        torch.Size([8, 196, 1536])
+        >>> layer(torch.randn(2, 196, 384)).shape
+        torch.Size([2, 196, 1536])
 
     Reference: gonon2024thesis.
     """

@@ -80,8 +80,10 @@ def patterns_of(model: nn.Module) -> dict[str, list[list[int]]]:
     """Return the patterns of a network's layers by name, as in a recipe, from which `replace` makes the same layers.
 
     Example:
-        >>> patterns_of(replace(mlp(), {"linear1": monarch(32, 64, 4)}))
-        {'linear1': [[1, 8, 8, 4], [4, 8, 16, 1]]}
+        >>> from tamis.kronecker import monarch
+        >>> model = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+        >>> patterns_of(replace(model, {"0": monarch(32, 64, 4)}))
+        {'0': [[1, 8, 8, 4], [4, 8, 16, 1]]}
     """
     layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, KroneckerLayer)}
     return {name: [list(pattern.shape) for pattern in layer.patterns] for name, layer in layers.items()}

@@ -24,8 +24,13 @@ class L1InfConstraint:
             could not be told from another one in a checkpoint.
 
     Example:
-        >>> trained = train(model, data, settings, constraint=L1InfConstraint(0.1))
-        >>> L1InfConstraint(0.1).statistics(trained.model).sparsity
+        >>> from tamis.training import Settings, load_data, train
+        >>> model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+        >>> constraint = L1InfConstraint(0.1)
+        >>> trained = train(model, load_data("digits[:60]"), Settings(epochs=1), constraint=constraint, progress=False)
+        >>> figures = constraint.statistics(trained.model)
+        >>> round(figures.c, 6), figures.sparsity > 0.5
+        (0.1, True)
 
     Reference: yang2021l1inf.
     """

@@ -36,8 +36,13 @@ class L1Inf(Optimizer):
             dict of c, nothing: it says what is constrained.
 
     Example:
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
         >>> optimizer = L1Inf(torch.optim.Adam(model.parameters()), model, c=0.1)
-        >>> optimizer.zero_grad(); loss(model(x), y).backward(); optimizer.step()
+        >>> optimizer.zero_grad()
+        >>> model(torch.randn(5, 4)).square().mean().backward()
+        >>> optimizer.step()
+        >>> round(tamis.l1inf.statistics(model).c, 6)
+        0.1
 
     Reference: yang2021l1inf.
     """

@@ -78,9 +78,13 @@ def select_c(
         progress: True, False, or a function of a `Progress`, called after each trial.
 
     Example:
+        >>> from tamis.l1inf import project
+        >>> x, y = torch.arange(1.0, 13.0)[:, None], torch.arange(1.0, 13.0) * 0.1  # y = 0.1 x
         >>> def score(c, train, held_out):
-        ...     return accuracy(fit(x[train], y[train], c), x[held_out], y[held_out])
-        >>> select_c(score, len(x), [0.5, 0.1, 0.05], folds=20, processes=2, directory="folds").c
+        ...     weight = project(torch.linalg.lstsq(x[train], y[train, None]).solution, c)
+        ...     return -float((x[held_out] @ weight - y[held_out, None]).abs().mean())
+        >>> select_c(score, len(x), [0.1, 0.05, 0.01], folds=4, directory="folds", progress=False).c
+        0.1
 
     Reference: yang2021l1inf.
     """

@@ -65,8 +65,11 @@ def statistics(model: nn.Module, exclude: Patterns = None) -> Statistics:
         exclude: as `L1Inf` takes it. The last of the excluded layers is the output; the others count as nothing.
 
     Example:
+        >>> from tamis.bounds import l1inf_output
+        >>> model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
         >>> figures = statistics(model)
-        >>> l1inf_output(figures.k, figures.c, figures.o).value
+        >>> round(l1inf_output(figures.k, figures.c, figures.o).value, 3)
+        1.645
 
     Reference: yang2021l1inf.
     """

@@ -42,8 +42,11 @@ def layers_of(small: Compressed, file: str | Path | File) -> tuple[Layer, ...]:
     """List the layers of a small network that was read from a file, in their order.
 
     Example:
-        >>> layers_of(tamis.load("small.tamis", net), "small.tamis")[0].bits
-        1.58
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2)), torch.zeros(1, 64))
+        >>> tamis.prune(net, 0.5).save("small.tamis")
+        >>> first, last = layers_of(tamis.load("small.tamis", net), "small.tamis")
+        >>> first.name, last.name, first.bits < 32
+        ('0.weight', '2.weight', True)
     """
     taken, errors = stored_bytes(file, small.params), errors_of(small.recipe)
     matrices = {name: value for name, value in small.params.items() if value.dim() > 1}

@@ -87,6 +87,9 @@ def report(
         InvalidInput: the network or the file are not those that the certificate is about.
 
     Example:
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
+        >>> tamis.prune(net, 0.5).save("small.tamis")
+        >>> tamis.certify(net, "small.tamis", torch.randn(200, 4)).save("small.json")
         >>> tamis.report("small.json", "report.html", original=net)
     """
     if Path(path).suffix.lower() not in (".html", ".htm"):

@@ -28,8 +28,14 @@ class Certificate:
         content: everything it says, as JSON has it; docs/certificates.md explains each field.
 
     Example:
-        >>> cert = tamis.certify(net, "small.tamis", inputs, labels)
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
+        >>> tamis.prune(net, 0.5).save("small.tamis")
+        >>> cert = tamis.certify(net, "small.tamis", torch.randn(200, 4), torch.randint(2, (200,)))
         >>> print(cert)
+        small.tamis: ...
+        held-out data: tensor, 200 inputs
+        accuracy on it: 52.50% before, 52.50% after
+        ...
         >>> cert.save("small.json")
     """
 

@@ -20,6 +20,7 @@ def share_out(delta: float, kinds: Sequence[Kind], candidates: int = 1) -> dict[
         candidates: how many small networks the same is claimed of, at once.
 
     Example:
+        >>> from tamis.verification.claims import Deviation, Disagreement, PathMetric
         >>> share_out(0.05, [Disagreement(), Deviation(), PathMetric()])
         {'disagreement': 0.025, 'deviation': 0.025, 'path_metric': 0.0}
     """

@@ -103,6 +103,10 @@ def verify(
         CorruptArtifact: a file that was changed.
 
     Example:
+        >>> net = tamis.trace(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.zeros(1, 4))
+        >>> tamis.prune(net, 0.5).save("small.tamis")
+        >>> x, y = torch.randn(200, 4), torch.randint(2, (200,))
+        >>> tamis.certify(net, "small.tamis", x, y).save("small.json")
         >>> tamis.verify("small.json", "small.tamis", net, inputs=x, labels=y).ok
         True
     """

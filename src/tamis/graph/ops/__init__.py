@@ -112,7 +112,16 @@ def register_op(op: Op) -> Op:
         InvalidInput: it names no targets, or one that is described already.
 
     Example:
-        >>> tamis.register_op(RunningSum())
+        >>> from tamis.graph.ops import Capability, Op
+        >>> class RunningSum(Op):
+        ...     targets = (torch.ops.aten.cumsum.default,)
+        ...     def capability(self, call):
+        ...         return Capability.HOMOGENEOUS
+        ...     def magnitude(self, call, q, one):
+        ...         return call.run()
+        ...     def reach(self, call):
+        ...         return call["self"].cummax(call["dim"]).values
+        >>> op = tamis.register_op(RunningSum())
     """
     if not isinstance(op, Op):
         hint = ": pass an object of it, not the class" if isinstance(op, type) and issubclass(op, Op) else ""
