@@ -1,11 +1,28 @@
-"""One thread per test process, since the processes run side by side; and the same random examples on every CI run."""
+"""One thread per test process, since the processes run side by side; and the same random examples on every CI run.
+
+Networks of one architecture are traced once in each process: tracing takes longer than most of what is tested. Tests of
+tracing itself, those of `tamis.graph`, trace anew.
+"""
 
 import os
+from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import settings
+from traces import TraceMemory
+
+import tamis.graph
+
+MEMORY = TraceMemory()
+tamis.graph.trace = MEMORY.trace  # before any other package of tamis takes it from there
 
 torch.set_num_threads(1)
 settings.register_profile("here", deadline=None)  # no test times anything: processes may be held up at any moment
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")
+
+
+@pytest.fixture(autouse=True)
+def _remember_traces(request: pytest.FixtureRequest) -> None:
+    MEMORY.asleep = Path(__file__).parent / "graph" in request.path.parents

@@ -9,7 +9,6 @@ import ast
 import builtins
 import doctest
 import io
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
@@ -17,7 +16,6 @@ from unittest.mock import patch
 import numpy
 import pytest
 import torch
-from traces import TraceMemory
 
 import tamis
 import tamis.reports.comparison
@@ -63,16 +61,8 @@ def missing_names(example: doctest.DocTest) -> set[str]:
     return used - defined - set(example.globs) - set(dir(builtins))
 
 
-@pytest.fixture(scope="module")
-def traces() -> Iterator[TraceMemory]:
-    with TraceMemory().in_use() as memory:
-        yield memory
-
-
 @pytest.mark.parametrize("package", RUN)
-def test_examples_run_as_they_are_printed(
-    package: str, tmp_path: Path, traces: TraceMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_run_as_they_are_printed(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # latencies are not what is tested
     said = io.StringIO()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from traces import TraceMemory
 
 import tamis.reports.comparison
 
@@ -57,17 +55,8 @@ def test_the_readme_has_examples_that_can_fail() -> None:
     assert all("assert " in block for block in python_blocks(README))
 
 
-@pytest.fixture(scope="module")
-def traces() -> Iterator[TraceMemory]:
-    """Examples have few networks, and hand each to several calls."""
-    with TraceMemory().in_use() as memory:
-        yield memory
-
-
 @pytest.mark.parametrize(("page", "block"), EXAMPLES)
-def test_examples_run(
-    page: Path, block: str, tmp_path: Path, traces: TraceMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_run(page: Path, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # for the files that they write
     monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # their latencies are not what is tested
     exec(compile(block, str(page), "exec"), {"__name__": "example"})

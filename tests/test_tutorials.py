@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from traces import TraceMemory
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "tutorials").glob("*.md"))
 FENCED = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
@@ -82,13 +81,6 @@ def write(page: Path) -> None:
     page.write_text(text, encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def traces() -> Iterator[TraceMemory]:
-    with TraceMemory().in_use() as memory:
-        yield memory
-
-
-@pytest.mark.usefixtures("traces")
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in SLOW else []) for page in PAGES],

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
@@ -22,10 +18,16 @@ class TraceMemory:
 
     def __init__(self) -> None:
         self._known: dict[Any, Network] = {}
+        self.asleep = False  # nothing is remembered meanwhile
 
     def trace(self, model: nn.Module, example: Any) -> Network:
         """Return what `tamis.trace` returns, made once for modules that are alike."""
-        if not isinstance(model, nn.Module) or not isinstance(example, torch.Tensor) or not is_plain(model):
+        if (
+            self.asleep
+            or not isinstance(model, nn.Module)
+            or not isinstance(example, torch.Tensor)
+            or not is_plain(model)
+        ):
             return trace(model, example)
         values = {name: value.detach() for name, value in model.named_parameters(remove_duplicate=False)}
         values |= model.named_buffers(remove_duplicate=False)
@@ -34,23 +36,13 @@ class TraceMemory:
         key = (str(shapes), plain_attributes(model), example.shape[1:], example.dtype)
         if key not in self._known:
             net = trace(model, example)
-            if {*net.params, *net.constants} <= set(values):
+            # A network that is not batched was traced for as many samples as the example has.
+            if net.batched and {*net.params, *net.constants} <= set(values):
                 self._known[key] = net
             return net
         net = self._known[key]
         params, constants = ({name: values[name].clone() for name in each} for each in (net.params, net.constants))
         return net.replace(params=params, constants=constants, seen=seen_by(model))
-
-    @contextmanager
-    def in_use(self) -> Iterator[TraceMemory]:
-        """Have all modules that are loaded trace by this memory meanwhile."""
-        with pytest.MonkeyPatch.context() as patch:
-            for name, module in list(sys.modules.items()):
-                ours = name.partition(".")[0] in ("tamis", "experiments") and not name.startswith("tamis.graph")
-                if ours and vars(module).get("trace") is trace:
-                    patch.setattr(module, "trace", self.trace)
-            patch.setattr("tamis.trace", self.trace)
-            yield self
 
 
 def plain_attributes(model: nn.Module) -> str:
@@ -60,7 +52,8 @@ def plain_attributes(model: nn.Module) -> str:
         name: (type(part), {key: value for key, value in vars(part).items() if isinstance(value, kinds)})
         for name, part in model.named_modules(remove_duplicate=False)
     }
-    return str([(name, kind, {**each, "training": None}) for name, (kind, each) in parts.items()])
+    passing = [sorted(part._non_persistent_buffers_set) for part in model.modules()]
+    return str([passing, *((name, kind, {**each, "training": None}) for name, (kind, each) in parts.items())])
 
 
 def is_plain(model: nn.Module) -> bool:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small_runs import memory, traces  # noqa: F401 (fixtures)
 
 from experiments import __main__
 

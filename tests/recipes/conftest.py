@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_runs import in_an_empty_directory, memory, traces  # noqa: F401 (fixtures)
+from small_runs import in_an_empty_directory  # noqa: F401 (a fixture)
 from torch import nn
 
 from tamis.training.models import mlp

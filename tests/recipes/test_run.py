@@ -16,7 +16,6 @@ import torch
 from pretrained import pretrained
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from traces import TraceMemory
 
 import tamis
 import tamis.recipes.compression
@@ -83,13 +82,13 @@ def test_what_its_steps_have_seen_cannot_certify_a_file(quick: dict[str, Any]) -
         tamis.certify(model, "out/small.tamis", DATA)
 
 
-def test_what_a_run_leaves(model: nn.Module, whole: str, traces: TraceMemory) -> None:
+def test_what_a_run_leaves(model: nn.Module, whole: str) -> None:
     assert names(whole) == FILES
     small = tamis.load(f"{whole}/{SMALL}", model)
     assert [step["step"] for step in small.recipe] == ["prune", "train", "quantize", "repair"]
     assert small.masks.sparsity == pytest.approx(0.5, abs=1e-3)
     assert all(len(small.params[name][0].unique()) <= 3 for name in small.codes)
-    net = traces.trace(model, load_data("digits:test").example)
+    net = tamis.trace(model, load_data("digits:test").example)
     assert tamis.verify(f"{whole}/{CERTIFICATE}", f"{whole}/{SMALL}", net, inputs="digits:test[:100]").ok
     lock = Lock.read(Path(whole, LOCK)).content
     assert lock["recipe"]["steps"][0]["amount"] == 0.5 and lock["recipe"]["steps"][0]["by"] == "phi"
@@ -550,8 +549,8 @@ def test_a_lock_that_was_changed(model: nn.Module, whole: str, old: str, new: st
     assert not Path("out").exists()
 
 
-def test_a_program_cannot_be_trained(model: nn.Module, quick: dict[str, Any], traces: TraceMemory) -> None:
-    net = traces.trace(model, torch.zeros(1, 1, 8, 8))
+def test_a_program_cannot_be_trained(model: nn.Module, quick: dict[str, Any]) -> None:
+    net = tamis.trace(model, torch.zeros(1, 1, 8, 8))
     with pytest.raises(
         InvalidInput, match="the step 'retrain' needs a module, and Network is an exported program without one"
     ):
@@ -560,8 +559,8 @@ def test_a_program_cannot_be_trained(model: nn.Module, quick: dict[str, Any], tr
     assert done.small.masks.sparsity == 0.5
 
 
-def test_a_lock_is_for_one_model_and_its_data(model: nn.Module, whole: str, traces: TraceMemory) -> None:
-    other = traces.trace(model, torch.zeros(1, 1, 8, 8))
+def test_a_lock_is_for_one_model_and_its_data(model: nn.Module, whole: str) -> None:
+    other = tamis.trace(model, torch.zeros(1, 1, 8, 8))
     module = tamis.prune(other, 0.5).apply_to(model)
     with pytest.raises(InvalidInput, match=r"the model is not that of '.*recipe\.lock\.yaml': its values is"):
         compress(module, f"{whole}/{LOCK}", out="out", progress=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small_runs import in_an_empty_directory, memory, traces  # noqa: F401 (fixtures)
+from small_runs import in_an_empty_directory  # noqa: F401 (a fixture)
 from torch import nn
 
 from tamis.training.models import mlp

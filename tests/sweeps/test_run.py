@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from traces import TraceMemory
 
 import tamis
 import tamis.sweeps.run
@@ -51,7 +50,7 @@ def whole(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> SweepRe
     return sweep(model, SPEC, tmp_path_factory.mktemp("whole") / "out", progress=False)
 
 
-def test_what_a_sweep_leaves(model: nn.Module, whole: SweepResult, traces: TraceMemory) -> None:
+def test_what_a_sweep_leaves(model: nn.Module, whole: SweepResult) -> None:
     assert len(whole.rows) == 3 and not whole.failed
     assert [row.figures["bytes"] for row in whole.rows] == sorted(row.figures["bytes"] for row in whole.rows)
     figures = [row.figures for row in whole.rows]
@@ -59,7 +58,7 @@ def test_what_a_sweep_leaves(model: nn.Module, whole: SweepResult, traces: Trace
     assert json.loads((whole.folder / "results.json").read_text()) == as_plain_data(whole)
     page = (whole.folder / "report.html").read_text()
     assert "What was tried" in page and "3 networks, of which" in page
-    net = traces.trace(model, torch.zeros(1, 1, 8, 8))
+    net = tamis.trace(model, torch.zeros(1, 1, 8, 8))
     for row in whole.certified:
         assert row.front and row.folder is not None
         assert tamis.verify(row.folder / "certificate.json", row.folder / "small.tamis", net, inputs=TEST).ok
