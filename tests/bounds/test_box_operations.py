@@ -12,6 +12,7 @@ from draws import normal
 from specimens import SPECIMENS, network
 
 import tamis
+from tamis.bounds.box_deviation import SOURCES, box_deviation
 from tamis.bounds.interval import Interval, interval
 from tamis.bounds.joint_interval import joint_interval
 from tamis.bounds.linear_relaxation import linear_relaxation
@@ -57,3 +58,27 @@ def test_at_a_point_every_operation_is_exact(target: Any) -> None:
     (found,) = joint_interval(net, other, point)
     torch.testing.assert_close(found.centre, other(x) - net(x), rtol=1e-9, atol=1e-9)
     assert float(found.radius.max()) < 1e-9
+
+
+class Smaller(torch.nn.Module):
+    """min(x, level), the level being computed from x as well, with weight 0."""
+
+    def __init__(self, level: float) -> None:
+        super().__init__()
+        self.one, self.other = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+        with torch.no_grad():
+            for layer, weight, bias in ((self.one, 1.0, 0.0), (self.other, 0.0, level)):
+                layer.weight.fill_(weight)
+                layer.bias.fill_(bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.minimum(self.one(x), self.other(x))
+
+
+def test_a_minimum_is_not_taken_for_a_maximum() -> None:
+    """At the low end of the box x wins in both networks; were it to win everywhere, they would be equal."""
+    net, small = (tamis.trace(Smaller(level), torch.zeros(1, 1)) for level in (0.0, -1.0))
+    assert float(net(torch.tensor([[2.0]])) - small(torch.tensor([[2.0]]))) == 1
+    (bound,) = box_deviation(net, small, torch.zeros(1, 1), 2.0)
+    assert len(SOURCES.keys() & bound.terms.keys()) >= 2
+    assert all(term >= 1 for name, term in bound.terms.items() if name in SOURCES), bound.terms

@@ -112,6 +112,15 @@ def test_a_loader_may_use_its_memory_again(net: tamis.Network, file: Path, data:
     assert refilled["boxes"].bound.value == kept["boxes"].bound.value > 0  # of scores, batches may round the last bit
 
 
+def test_progress_counts_held_out_and_training_samples(net: tamis.Network, file: Path, data: Data) -> None:
+    seen: list[tuple[int, int]] = []
+    training = (torch.randn(30, *data.example.shape[1:]), torch.zeros(30, dtype=torch.int64))
+    tamis.certify(net, file, data, training=training, progress=lambda each: seen.append((each.done, each.total)))
+    assert seen[-1] == (len(data) + 30, len(data) + 30) and [done for done, _ in seen] == sorted(
+        done for done, _ in seen
+    )
+
+
 def test_the_same_network_costs_nothing(net: tamis.Network, data: Data, tmp_path: Path) -> None:
     tamis.Compressed(net).save(tmp_path / "same.tamis")
     cert = tamis.certify(net, tmp_path / "same.tamis", data, radius=0.1, boxed=2)
@@ -278,7 +287,11 @@ def test_rates_are_rounded_up(rate: float, text: str) -> None:
         (1.234, "1.24"),
         (123.4, "124"),
         (0.012341, "0.0124"),
+        (0.000101, "0.000101"),
+        (9e-5, "10^-4.04"),
         (1e-7, "10^-7.00"),
+        (999_000.0, "999000"),
+        (1.02e6, "10^6.01"),
         (2e9, "10^9.31"),
         (10, "10.0"),
     ],

@@ -8,9 +8,10 @@ from any_tensors import masked_tensors, quantized_tensors, same, same_codes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import tamis
 from tamis.artifact import Codes
 from tamis.artifact.encodings import ENCODINGS, Decoded, Encoded, shortest
-from tamis.errors import CorruptArtifact
+from tamis.errors import CorruptArtifact, InvalidInput
 from tamis.testing import check_encoding
 
 many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
@@ -111,3 +112,9 @@ def check_forged(name: str, content: Decoded, data: st.DataObject) -> None:
     assert again.codes is None or same(again.codes.values(again.mask), again.tensor)
     its_name, once_more = shortest(again)
     assert_same(decoded(its_name, once_more, content), again)
+
+
+@pytest.mark.parametrize(("given", "hint"), [(object(), "got <object"), (type(ENCODINGS["dense"]), "not the class")])
+def test_what_is_no_encoding_is_refused(given: object, hint: str) -> None:
+    with pytest.raises(InvalidInput, match=f"register_encoding needs an Encoding, .*{hint}"):
+        tamis.register_encoding(given)  # type: ignore[arg-type]

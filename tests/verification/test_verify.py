@@ -14,6 +14,7 @@ from torch import nn
 import tamis
 from tamis.errors import CorruptArtifact, InvalidInput, TamisError, VerificationFailed
 from tamis.training import Data
+from tamis.verification import Verification
 from tamis.verification.certificate import Certificate, digest_of
 
 Change = Callable[[dict[str, Any]], Any]
@@ -275,3 +276,19 @@ def test_keys_that_are_none(net: tamis.Network, file: Path, data: Data, tmp_path
         tamis.certify(net, file, data, sign=tmp_path / "key.pem")
     with pytest.raises(FileNotFoundError):
         tamis.certify(net, file, data, sign=tmp_path / "nowhere.pem")
+
+
+def test_the_result_says_what_was_checked_and_what_was_not() -> None:
+    whole = Verification(("disagreement",), (), (), None, passed=True)
+    assert whole.ok and str(whole) == (
+        "recomputed, and the same: disagreement\nwhat was required of it: PASS\nnot signed"
+    )
+    part = Verification((), ("deviation",), ("error_rate", "boxes"), "ab12", passed=False, notes=("of version 1",))
+    assert not part.ok and str(part).splitlines() == [
+        "note: of version 1",
+        "recomputed, and the same: nothing",
+        "vouched for by the signature only: deviation",
+        "not checked, for want of data: error_rate, boxes",
+        "what was required of it: FAIL",
+        "signed by the key ab12",
+    ]
