@@ -1,7 +1,7 @@
 """One thread per test process, since the processes run side by side; and the same random examples on every CI run.
 
 Networks of one architecture are traced once in each process: tracing takes longer than most of what is tested. Tests of
-tracing itself, those of `tamis.graph`, trace anew.
+tracing itself, those of `tamis.graph`, trace anew, and so do slow tests, so that all of tamis is seen at work as it is.
 """
 
 import os
@@ -25,4 +25,5 @@ settings.load_profile("ci" if os.environ.get("CI") else "here")
 
 @pytest.fixture(autouse=True)
 def _remember_traces(request: pytest.FixtureRequest) -> None:
-    MEMORY.asleep = Path(__file__).parent / "graph" in request.path.parents
+    of_tracing = Path(__file__).parent / "graph" in request.path.parents
+    MEMORY.asleep = of_tracing or request.node.get_closest_marker("slow") is not None
