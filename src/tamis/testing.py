@@ -97,7 +97,7 @@ def _check_same_function(net: Network, x: Tensor) -> None:
 def _check_metric(net: Network, x: Tensor) -> None:
     """Check that the path-metric is at least the distance of outputs (`magnitude`), near and far."""
     generator = torch.Generator().manual_seed(7)
-    for spread in (0.01, 5.0):
+    for spread in (0.01, 0.5, 5.0):
         other = _move_params(net, spread, generator)
         distance = (net(x) - other(x)).abs()
         distance = distance.flatten(1).sum(1) if net.batched else distance.sum()
@@ -117,14 +117,15 @@ def _check_norms(net: Network, x: Tensor) -> None:
     """Check path-norms (`magnitude`) and product norms (`reach`) against the enumerated paths."""
     x = _one_sample(net, x)
     # Powers other than 1 show a `magnitude` that raises |θ|^q once more, or forgets a number of the call.
-    for q in (0.5, 1, 4):
+    for q in (0.5, 1, 2, 4):
         lifted = lifting(net, x, q=q)
         torch.testing.assert_close(lifted.realization(x), net(x).flatten(), rtol=CLOSE, atol=CLOSE)
         norms = path_norms(net, q)  # one pass for all r, which only says how outputs are put together
         for r in (1, 2, math.inf):
             _assert_near(norms.mixed(r), lifted.norm(q, r), f"the path-norm of q = {q}, r = {r} (`magnitude`)")
-        # With r = 1 every output counts, so that one wrong `reach` shows.
-        _assert_near(product_norm(net, q), lifted.product_norm(1), f"the product norm of q = {q} (`reach`)")
+            _assert_near(
+                product_norm(net, q, r), lifted.product_norm(r), f"the product norm of q = {q}, r = {r} (`reach`)"
+            )
 
 
 def _check_costs(net: Network) -> None:
