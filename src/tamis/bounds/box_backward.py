@@ -40,6 +40,7 @@ class Coefficients:
     a: Tensor | None = None
     c: Tensor | None = None
 
+    # None stands for zero: equal layers at the end of two networks never make coefficients of z, only those of d.
     def add(self, a: Tensor | None = None, c: Tensor | None = None) -> None:
         if a is not None:
             self.a = a if self.a is None else self.a + a
@@ -68,12 +69,14 @@ class Backward:
         self._lines: dict[str, Lines] = {}
         self._winners: dict[str, Winners | None] = {}
         self._wide: tuple[int, Pair] = (1, pair)
+        # The two below are set for each call of `_interval`, since `values` may have grown since the last one.
         self._widest = 0  # neurons of a tensor
         self._rounding = 0.0  # of sums over all neurons of a tensor, relative to the sums of their magnitudes
 
     @cached_property
     def reverse(self) -> Backward:
         """Return the same with the networks in each other's place."""
+        # Views rather than copies: `values` and `sizes` fill up while the pass runs, and the reverse must see that.
         return Backward(self.pair.swapped(), _Swapped(self.values), _Swapped(self.sizes), self.axes)
 
     def mine(self, name: str, neurons: Tensor | None = None) -> Interval:
@@ -86,6 +89,7 @@ class Backward:
         mine = self._interval(name, neurons, lambda rows: self.upper(name, Coefficients(c=rows)))
         reverse = self.reverse
         other = reverse._interval(name, neurons, lambda rows: reverse.upper(name, Coefficients(c=rows)))
+        # The reverse bounds z − z' = −d, hence the minus sign.
         return mine & -other
 
     def _interval(self, name: str, neurons: Tensor | None, upper: Callable[[Tensor], Tensor]) -> Interval:
@@ -94,6 +98,7 @@ class Backward:
         # The sums over neurons are added up, node by node.
         self._widest, self._rounding = widest, 2 * EPS * (widest + 8 * len(self.pair.net.data_nodes) + 64)
         neurons = torch.arange(like.numel(), device=like.device) if neurons is None else neurons
+        # Neurons that nobody asked for keep an infinite interval, which an intersection leaves as it was.
         high = torch.full_like(like, torch.inf).flatten()
         low = -high
         # A lower bound is an upper bound of the negative, so each neuron needs two rows.
@@ -122,6 +127,8 @@ class Backward:
         """Bound for each row the largest value that a·z + c·d can have on the box."""
         rows = next(each for each in (start.a, start.c) if each is not None)
         self._widen(1 if self.axes is None else rows.shape[self.axes[name]])
+        # Invariant: for each row and each x of the box, a·z + c·d is at most `total` plus what all carried coefficients
+        # give on the neurons that they belong to.
         total = rows.new_zeros(self._wide[0])
         carried: dict[str, dict[int, Coefficients]] = {name: {0: start}}
         # In reverse order all readers of a node come first, so its coefficients are complete when it is popped. What is
@@ -130,6 +137,7 @@ class Backward:
             if node.name in carried:
                 total = total + self._node(node, carried.pop(node.name), carried)
         for each, coefficients in carried.items():
+            # Coefficients c of an input are dropped: both networks read the same x, so d = 0 there.
             total = total + self._input(each, coefficients[0].a)
         return total
 
@@ -149,6 +157,8 @@ class Backward:
             source = self.pair.net.node[node.args[0].name]
             if self._rule(source) is IntervalRule.SELECTING:  # the other result is indices
                 return self._selecting(source, node, results[0], carry)
+            # Of an operation with several results, such as a split, each result's coefficients wait under its own
+            # index.
             carry(source.name, node.args[1], a=results[0].a, c=results[0].c)
             return 0.0
         if rule is IntervalRule.SELECTING:
@@ -165,11 +175,15 @@ class Backward:
         if self._rule(node) is IntervalRule.MOVING and any(name in pair.inexact for name in node.references):
             return self._constant(node, results[0])  # what it moves there is an interval, not a number
         changes, wide_changes = pair.changes(node), wide.changes(node)
+        # Results that nobody read have None, which `transposed` takes for coefficients of zero.
         a, c = ([getattr(results.get(i), part, None) for i in range(max(results) + 1)] for part in ("a", "c"))
-        total = self._carried(node, wide.mine, a, "mine", carry) + self._carried(node, wide.other, c, "apart", carry)
+        total = self._carry_back(node, wide.mine, a, "mine", carry) + self._carry_back(
+            node, wide.other, c, "apart", carry
+        )
         # a_in = Wᵀ a + (W' − W)ᵀ c: the second term is the differences' share in the coefficients of z.
         if wide_changes is not None and multiplies(net, node):
-            total = total + self._carried(node, wide_changes, c, "mine", carry)
+            total = total + self._carry_back(node, wide_changes, c, "mine", carry)
+        # Several results are only made by moving entries, which neither rounds nor adds anything.
         if isinstance(self.values[node.name], list):
             return total
         total = total + self._slack(node, results[0])
@@ -182,7 +196,7 @@ class Backward:
                     total = total + self._dot(node.name, rows, added)
         return total
 
-    def _carried(
+    def _carry_back(
         self, node: Node, weights: WeightIntervals, rows: list[Any], of: str, carry: Callable[..., None]
     ) -> Any:
         """Carry coefficients through a node's transpose, to those of z (`of` "mine") or d ("apart").
@@ -199,10 +213,13 @@ class Backward:
         # Nothing is lost where entries are only moved, or where no product comes near underflow.
         if self._rule(node) is IntervalRule.MOVING or least(rows_met[0]) * least_factor(net, node, weights) >= SAFE:
             return 0.0
+        # The transpose on indicators counts the products of two factors that are not zero; where it counts none,
+        # nothing was lost, and equal networks keep a bound of exactly zero.
         met = transposed(net, node, indicators(net, node, weights), shapes, [(rows_met[0] != 0).double()])
         lost = lost_by_underflow(net, node, weights, self._widest)
         total: Any = 0.0
         for name, count in met.items():
+            # A coefficient that lost δ changes the bound by at most δ times the largest |z| or |d| that it multiplies.
             size = getattr(self.values[name], of).size
             total = total + self._dot(name, (count != 0).double(), times_up(torch.full_like(size, lost), size))
         return total
@@ -210,12 +227,16 @@ class Backward:
     def _slack(self, node: Node, results: Coefficients) -> Any:
         """Return what products with the node's transpose may have rounded, relative to the node on magnitudes."""
         value: Joint = self.values[node.name]
+        # Nodes that are not affine in the joint pass have no sizes of their own; they only move entries, so the
+        # magnitudes of their values are the sums of products.
         sizes = self.sizes.get(node.name) or Sizes(
             value.mine.size, value.other.size, value.apart.size, value.apart.size
         )
-        return self._rounded(node.name, results.a, sizes.mine) + self._rounded(node.name, results.c, sizes.apart)
+        return self._bound_rounding(node.name, results.a, sizes.mine) + self._bound_rounding(
+            node.name, results.c, sizes.apart
+        )
 
-    def _rounded(self, name: str, rows: Tensor | None, size: Tensor) -> Any:
+    def _bound_rounding(self, name: str, rows: Tensor | None, size: Tensor) -> Any:
         """Return what sums of products of the rows with numbers of that size may lose, to rounding and to underflow."""
         # Exactly nothing for rows or sizes of zero: networks that are equal must give zero.
         if rows is None or not (bool(rows.any()) and bool(size.any())):
@@ -245,8 +266,14 @@ class Backward:
         value: Joint = self.values[node.name]
         total: Any = 0.0
         for rows, x in ((results.a, value.mine), (results.c, value.apart)):
-            total = total + self._dot(node.name, _positive(rows), x.high) + self._dot(node.name, _negative(rows), x.low)
-            total = total + self._rounded(node.name, rows, x.size)
+            # A linear function is largest at a corner: the high end where the coefficient is positive, the low end
+            # where not.
+            total = (
+                total
+                + self._dot(node.name, _positive_part(rows), x.high)
+                + self._dot(node.name, _negative_part(rows), x.low)
+            )
+            total = total + self._bound_rounding(node.name, rows, x.size)
         return total
 
     def _pointwise(self, node: Node, results: Coefficients, carry: Callable[..., None]) -> Any:
@@ -257,19 +284,21 @@ class Backward:
         bounds = self._lines[node.name]
         # For an upper bound, a positive coefficient needs a line above the function and a negative one a line below.
         terms: list[tuple[Tensor | None, Line]] = [
-            (_positive(results.a), bounds.above),
-            (_negative(results.a), bounds.below),
-            (_positive(results.c), bounds.apart_above),
-            (_negative(results.c), bounds.apart_below),
+            (_positive_part(results.a), bounds.above),
+            (_negative_part(results.a), bounds.below),
+            (_positive_part(results.c), bounds.apart_above),
+            (_negative_part(results.c), bounds.apart_below),
         ]
         total: Any = 0.0
         for rows, line in terms:
             if rows is None:
                 continue
+            # Lines for f(z') − f(z) may have a slope in z, so a coefficient of d can become one of z here, never the
+            # reverse.
             carry(read, a=rows * line.z_slope, c=rows * line.d_slope)
             by_z, by_d = times_up(line.z_slope.abs(), x.mine.size), times_up(line.d_slope.abs(), x.apart.size)
             total = total + self._dot(node.name, rows, line.offset)
-            total = total + self._rounded(node.name, rows, by_z + by_d + line.offset.abs())
+            total = total + self._bound_rounding(node.name, rows, by_z + by_d + line.offset.abs())
             total = total + self._underflow(node.name, rows, line.z_slope, x.mine.size)
             total = total + self._underflow(node.name, rows, line.d_slope, x.apart.size)
         return total
@@ -278,14 +307,17 @@ class Backward:
         """Return what underflowing products of rows and slopes may have lost, times the numbers that they multiply."""
         if least(rows) * least(slope) >= SAFE:
             return 0.0
+        # A product that underflows loses at most half of SMALLEST; multiplied upward, since this product may underflow
+        # too.
         lost = times_up(torch.full_like(size, SMALLEST), size)
         return self._dot(name, ((rows != 0) & (slope != 0)).double(), lost)
 
     def _input(self, name: str, a: Tensor | None) -> Any:
         """Return the largest value of a·x on the box; differences are zero there."""
         box: Interval = self.values[name].mine
-        linear = self._dot(name, a, box.centre) + self._dot(name, _absolute(a), box.radius)
-        return linear + self._rounded(name, a, box.size)
+        # max over |x − m| ≤ r of a·x is a·m + |a|·r; what the rounded m and r lose is added below.
+        linear = self._dot(name, a, box.centre) + self._dot(name, _magnitudes(a), box.radius)
+        return linear + self._bound_rounding(name, a, box.size)
 
     def _dot(self, name: str, rows: Tensor | None, values: Tensor) -> Any:
         """Sum products row by row; a number with the coefficient zero does not count, even if it is infinite."""
@@ -293,6 +325,7 @@ class Backward:
             return 0.0
         product = rows * values
         if not bool(values.isfinite().all()):
+            # 0 · ∞ would be NaN, and make a whole row say nothing for a neuron that it does not use.
             product = product.masked_fill(rows == 0, 0.0)
         if self.axes is None:
             return product.sum().view(1)
@@ -322,15 +355,15 @@ class _Swapped(Mapping[str, Any]):
         return len(self._values)
 
 
-def _positive(rows: Tensor | None) -> Tensor | None:
+def _positive_part(rows: Tensor | None) -> Tensor | None:
     return None if rows is None else rows.clamp(min=0)
 
 
-def _negative(rows: Tensor | None) -> Tensor | None:
+def _negative_part(rows: Tensor | None) -> Tensor | None:
     return None if rows is None else rows.clamp(max=0)
 
 
-def _absolute(rows: Tensor | None) -> Tensor | None:
+def _magnitudes(rows: Tensor | None) -> Tensor | None:
     return None if rows is None else rows.abs()
 
 
@@ -339,20 +372,22 @@ def batch_axes(pair: Pair, boxes: Mapping[str, Interval]) -> dict[str, int] | No
 
     It is the axis of size one that has size two in a batch of two.
     """
+    # Sizes are compared rather than deduced, so that reshapes and transposes that move the batch need no rules here.
     single, double = ({n: boxes[n].low[:1].repeat(k, *[1] * (boxes[n].low.dim() - 1)) for n in boxes} for k in (1, 2))
-    values = [_evaluated(pair.for_batch(k + 1), each) for k, each in enumerate((single, double))]
+    values = [_evaluate(pair.for_batch(k + 1), each) for k, each in enumerate((single, double))]
     axes: dict[str, int] = {}
     for name, one in values[0].items():
         if not isinstance(one, Tensor):
             continue
         found = [i for i, (a, b) in enumerate(zip(one.shape, values[1][name].shape, strict=True)) if a != b]
+        # An axis on which samples and channels are merged cannot be widened row by row.
         if len(found) != 1 or one.shape[found[0]] != 1:
             return None
         axes[name] = found[0]
     return axes
 
 
-def _evaluated(pair: Pair, values: dict[str, Any]) -> dict[str, Any]:
+def _evaluate(pair: Pair, values: dict[str, Any]) -> dict[str, Any]:
     """Evaluate every node of the first network."""
     for node in pair.net.data_nodes:
         values[node.name] = applied(pair.net, node, values.__getitem__, pair.mine.values)

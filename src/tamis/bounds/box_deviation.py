@@ -71,6 +71,8 @@ def box_deviation(
     boxes = _boxes(net, x, radius, within)
     if net.batched and not len(boxes[net.inputs[0]].low):
         return []
+    # The separate intervals are no candidate for the bound (SOURCES does not name them), but the measure of what is
+    # informative.
     found: dict[str, list[Size]] = {
         "joint interval": _largest(net, joint_interval(net, other, boxes)),
         "separate intervals": _largest(net, _separate(net, other, boxes)),
@@ -78,11 +80,14 @@ def box_deviation(
     notes: list[str] = []
     carried = _outputs(net) * _neurons(net)
     if carried <= CARRIED:
+        # Each output needs rows of coefficients over all neurons, which soon costs more than all the rest.
         found["linear relaxation"] = _largest(net, linear_relaxation(net, other, boxes))
     else:
         notes.append(f"linear relaxation left out: outputs × neurons is {carried:.2g}, more than {CARRIED:.2g}")
     try:
         found["path metric"] = _path_metric(net, other, boxes)
+    # The path-metric needs operations that are 1-Lipschitz with f(0) = 0, boxes do not: sigmoid has intervals, but no
+    # paths.
     except (UnsupportedOp, InvalidParameters) as reason:  # or a computed weight has left float64's range
         notes.append(f"path metric left out: {reason}")
     each = (dict(zip(found, sizes, strict=True)) for sizes in zip(*found.values(), strict=True))
@@ -157,6 +162,7 @@ def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, floa
     box = Interval(torch.where(radii > 0, wide.low, x), torch.where(radii > 0, wide.high, x))
     if within is None:
         return box
+    # Inputs outside of `within` do not exist, so cutting the box leaves none out.
     cut = Interval(box.low.clamp(min=within[0]), box.high.clamp(max=within[1]))
     empty = int((cut.low > cut.high).sum())
     if empty:
@@ -182,6 +188,8 @@ def _path_metric(net: Network, other: Network, boxes: dict[str, Interval]) -> li
     known = [size.isfinite().flatten(1).all(1) if net.batched else size.isfinite().all().view(1) for size in sizes]
     logs = path_metric(net, other, tuple(size.clamp(max=LARGEST) for size in sizes), log=True)
     said = zip(torch.as_tensor(logs).view(-1).tolist(), torch.stack(known).all(0).tolist(), strict=True)
+    # The metric sums over outputs, and so bounds their maximum as well. In logarithms, since it may overflow where the
+    # other two methods have a number.
     return [Size.from_log(log + ROUNDING if held else math.inf) for log, held in said]
 
 

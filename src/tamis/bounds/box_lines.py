@@ -62,12 +62,12 @@ def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
     apart_above = [
         _chord_of_slopes(function, x),
         _constant(result.apart.high),
-        _separately(other_above, below),
+        _subtract(other_above, below),
     ]
     apart_below = [  # above f(z) − f(z')
         _chord_of_slopes(function, x, -1.0),
         _constant(-result.apart.low),
-        _separately(-other_below, -above),
+        _subtract(-other_below, -above),
     ]
     return Lines(above, below, _lowest(apart_above, x), -_lowest(apart_below, x))
 
@@ -79,6 +79,7 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
     # Where `run` rounds, f may be a little higher at an end.
     ends = [value + function.rounding(value) for value in (sign * function.run(x.low), sign * function.run(x.high))]
     top = _constant(result.high if sign > 0 else -result.low)
+    # −f is convex where f is concave. On a single point the chord would divide by zero.
     convex = function.curvature(x.low, x.high)[0 if sign > 0 else 1] & (x.high > x.low)
     candidates = [
         # f minus its smallest slope rises, and f minus its largest falls: each is largest at one end.
@@ -97,6 +98,7 @@ def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
     # Where both terms are exactly zero nothing is lost, and zero must stay zero: equal networks differ by nothing.
     positive = (value != 0) | ((slope != 0) & (place != 0))
     offset = value - product + rounding_of(value.abs() + product.abs(), positive)
+    # `times` made 0 · ∞ zero, so a flat line through an infinite place is one that its value alone decides.
     known = offset.isfinite() & (place.isfinite() | (slope == 0))
     nothing = torch.zeros_like(slope)
     return Line(torch.where(known, slope, 0.0), nothing, torch.where(known, offset, torch.inf))
@@ -120,14 +122,18 @@ def _chord_of_slopes(function: Pointwise, x: Joint, sign: float = 1.0) -> Line:
     """Return a line in d above sign · (f(z') − f(z)): the chord of max(m d, M d) with the extreme slopes m and M."""
     first, second = (sign * slope for slope in hull_slopes(function, x))
     d, nothing = x.apart, torch.zeros_like(first)
+    # f(z') − f(z) = s d with a slope s between m and M, so it is at most max(m d, M d), which is convex in d: a chord
+    # between the ends of d's interval lies above it.
     low, high = (torch.maximum(times_up(first, end), times_up(second, end)) for end in (d.low, d.high))
     chord = _chord(d, (low, high))
+    # `_chord` knows one variable, whose slope it calls that of z; here this variable is d. Where d is a single point,
+    # the slope of the chord is 0 / tiny = 0, and it is this constant.
     chord = Line(nothing, chord.z_slope, chord.offset).where(d.high > d.low, _constant(chord.offset))
     # With one slope alone f(z') − f(z) = m d exactly, without an offset that a chord's rounding would bring.
     return Line(nothing, first, nothing).where(first == second, chord)
 
 
-def _separately(other_above: Line, below: Line) -> Line:
+def _subtract(other_above: Line, below: Line) -> Line:
     """Subtract a line below f(z) from one above f(z'), with z' = z + d."""
     # a (z + d) + b − (a₀ z + b₀) = (a − a₀) z + a d + (b − b₀): the slope of z' counts for z and for d alike.
     offset = other_above.offset - below.offset
@@ -138,6 +144,7 @@ def _separately(other_above: Line, below: Line) -> Line:
 def _lowest(candidates: list[Line], x: Joint) -> Line:
     """Return for each neuron the line that is lowest at the centre; of equal ones the first."""
 
+    # Any of the candidates holds on the whole interval; only which one is chosen depends on this place.
     z, d = x.mine.centre, x.apart.centre
 
     def lower(best: Line, line: Line) -> Line:

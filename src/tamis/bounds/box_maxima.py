@@ -37,6 +37,7 @@ def winners(net: Network, node: Node, values: Mapping[str, Any]) -> Winners | No
     if any(bool((count > 1).any()) for count in counts.values()):
         return None
     decided, won = [], []
+    # Only the neuron that is largest at the low ends can reach the highest of all others with its lowest value.
     for part in ("mine", "other"):
         low, high = ({name: getattr(getattr(each, part), end) for name, each in x.items()} for end in ("low", "high"))
         winner = {name: each == 1 for name, each in _gradient(node, low).items()}
@@ -60,6 +61,7 @@ def _run(node: Node, data: Mapping[str, Tensor], summed: bool = False) -> Tensor
     """Run the maximum, or the sum over the same entries."""
     call = Call(node, data.__getitem__, tuple(data))
     result = describe(node).magnitude(call, 1, 0.0) if summed else call.run()
+    # A maximum along an axis gives its indices as well.
     first: Tensor = result[0] if isinstance(result, (list, tuple)) else result
     return first
 
@@ -67,6 +69,8 @@ def _run(node: Node, data: Mapping[str, Tensor], summed: bool = False) -> Tensor
 def _gradient(
     node: Node, data: Mapping[str, Tensor], rows: Tensor | None = None, summed: bool = False
 ) -> dict[str, Tensor]:
+    # The gradient of a maximum is 1 at its winner and 0 elsewhere: autograd knows every layout of windows and axes,
+    # padding and dilation included, so none of them needs a rule here.
     with torch.enable_grad():
         leaves = {name: each.clone().requires_grad_() for name, each in data.items()}
         result = _run(node, leaves, summed)

@@ -105,7 +105,7 @@ def rank_at_any_time(n: int, coverage: float, delta: float) -> int:
     Reference: waudbysmith2024betting.
     """
     (n,) = plain_counts(n)
-    enough = _needed(plain_probability("delta", delta))
+    enough = _log_needed(plain_probability("delta", delta))
     # Where the subtraction rounds, it must not round up: the rate is at least 1 − coverage.
     above = math.nextafter(1 - plain_probability("coverage", coverage), 0)
     proved, unproved = -1, n  # the capital falls with the number of events
@@ -168,7 +168,7 @@ def _log_mixture(shares: np.ndarray, logs: np.ndarray) -> float:
         return largest + math.log(float(shares @ np.exp(logs - largest))) - SLACK * (1 + abs(largest))
 
 
-def _needed(delta: float) -> float:
+def _log_needed(delta: float) -> float:
     """Compute ln 1/δ, rounded up."""
     return -math.log(delta) * (1 + SLACK)
 
@@ -178,7 +178,7 @@ def _least_proved(log_capital: Callable[[float], float], observed: float, delta:
 
     Above the observed value, where the capital is at most 1, it grows: all beyond the result is refuted as well.
     """
-    enough = _needed(delta)
+    enough = _log_needed(delta)
     unproved, proved = observed, 1.0
     while unproved < (middle := (unproved + proved) / 2) < proved:
         if log_capital(middle) >= enough:

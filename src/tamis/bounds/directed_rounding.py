@@ -20,6 +20,7 @@ SAFE = 2.0**-900  # no product as large as this is near underflow, nor are its r
 
 def up(value: Tensor) -> Tensor:
     """Return a number above what a sum rounded to `value`."""
+    # A sum of two numbers never underflows, so one that is zero is exactly zero.
     return torch.where(value == 0, value, torch.nextafter(value, torch.full_like(value, math.inf)))
 
 
@@ -36,6 +37,7 @@ def times(first: Tensor, second: Tensor) -> Tensor:
 def times_up(first: Tensor, second: Tensor) -> Tensor:
     """Return a number above the product of two, zero where one of them is."""
     product = first * second
+    # A product that underflowed to zero becomes 2^−1074 here; only a factor of zero makes the result zero.
     above = torch.nextafter(product, torch.full_like(product, math.inf))
     return torch.where((first == 0) | (second == 0), 0.0, above)
 

@@ -97,6 +97,7 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
     boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
     check_boxes(net, boxes)
     net.check_finite()
+    # This also writes out a batch-norm that no layer precedes, so that no step below meets one.
     folded = fold_batch_norm(net)
     weights = Weights(folded, _batch(net, boxes))
     values: dict[str, Any] = dict(boxes)
@@ -104,6 +105,7 @@ def interval(net: Network, boxes: Mapping[str, Interval] | Interval) -> list[Int
     for node in folded.data_nodes:
         fixed = [name for name in node.references if name not in folded.carries_data]
         values[node.name] = step(folded, node, values.__getitem__, WeightIntervals.of(weights, fixed))
+        # What nobody reads any more is dropped, so that memory holds a cut through the graph and not all of it.
         for name in finished[node.name]:
             values.pop(name, None)
     return [values[name] for name in folded.output_names]
@@ -126,6 +128,7 @@ def check_boxes(net: Network, boxes: Mapping[str, Interval]) -> None:
                 f"the box of '{name}' needs two float64 tensors of one shape, got {box.low.dtype} "
                 f"{tuple(box.low.shape)} and {box.high.dtype} {tuple(box.high.shape)}"
             )
+        # An end may be infinite on its own side. NaN fails every comparison, and so is counted as wrong.
         wrong = int((~((box.low <= box.high) & (box.low < torch.inf) & (box.high > -torch.inf))).sum())
         if wrong:
             raise InvalidInput(f"the box of '{name}' has {wrong} entries that are not numbers with low ≤ high")
@@ -151,7 +154,10 @@ def affine(
     """
     # The bias belongs to the centre alone: the radius is passed with `one` = 0.
     centre = applied(net, node, lambda name: data(name).centre, weights.values)
+    # |W(x − m)| ≤ |W| r for all |x − m| ≤ r, and equality is reached at a corner: for one affine map the interval is
+    # exact.
     radius = magnified(net, node, lambda name: data(name).radius, weights.values, 0.0)
+    # Rounding is relative to the terms of the sums, not to their result, in which they may cancel.
     size = size_of(net, node, lambda name: data(name).centre.abs() + data(name).radius, weights, 1.0)
     return Interval(*around(centre, radius + rounding(net, node, weights.values) * size)), size
 
@@ -161,6 +167,7 @@ def ends(net: Network, node: Node, data: Callable[[str], Any], weights: WeightIn
     if describe(node).picks_result:
         return data(node.args[0].name)[node.args[1]]
     fixed = [name for name in node.references if name not in net.carries_data]
+    # Fixed entries, such as what a concatenation appends, may be computed weights with errors: each end takes its own.
     low, high = ({name: weights.end(name, sign) for name in fixed} for sign in (-1, 1))
     return joined(
         applied(net, node, lambda name: data(name).low, low),
@@ -172,6 +179,7 @@ def joined(low: Any, high: Any) -> Any:
     """Join ends to intervals; of several results those that are numbers, not indices."""
     if isinstance(low, (list, tuple)):
         return [joined(a, b) for a, b in zip(low, high, strict=True)]
+    # Indices of a maximum on low ends are not those on high ends; nobody may read them as an interval.
     return Interval(low, high) if isinstance(low, Tensor) and low.is_floating_point() else None
 
 

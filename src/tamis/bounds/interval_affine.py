@@ -35,7 +35,9 @@ def applied(net: Network, node: Node, data: Lookup, weights: Values, bias: bool 
     call = _call(net, node, data, weights)
     if bias:
         return call.run()
-    return call.run(**{name: _without_fixed(net, node.arguments[name], data, weights) for name in _added(node)})
+    return call.run(
+        **{name: _without_fixed(net, node.arguments[name], data, weights) for name in _added_arguments(node)}
+    )
 
 
 def magnified(net: Network, node: Node, data: Lookup, weights: Values, one: float) -> Tensor:
@@ -51,6 +53,8 @@ def magnified(net: Network, node: Node, data: Lookup, weights: Values, one: floa
     # result is infinite where an infinite number meets one that is not zero.
     result = _magnitude(net, node, _where(sizes, torch.isfinite), _where(fixed, torch.isfinite), one)
     for unknown in (
+        # Unknown data that meets a weight, then an unknown weight that meets data. Only the second can be a bias, hence
+        # `one` there alone.
         _magnitude(net, node, _which(sizes, torch.isinf), _which(fixed, _nonzero), 0.0),
         _magnitude(net, node, _which(sizes, _nonzero), _which(fixed, torch.isinf), one),
     ):
@@ -68,6 +72,7 @@ def size_of(net: Network, node: Node, data: Lookup, weights: WeightIntervals, on
     lost = _underflow(net, node, data, weights, one)
     names = [name for name, _ in _fixed(net, node, weights.values)]
     if any(name in weights.errors for name in names):
+        # |W̃ − W||x| + |b̃ − b|. A node that only adds its fixed tensor must not add the data a second time.
         through = data if multiplies(net, node) else lambda name: torch.zeros_like(data(name))
         lost = lost + magnified(net, node, through, {name: weights.error(name) for name in names}, one)
     # The caller multiplies all by `rounding` ≥ LOST_UNIT, so that at least `lost` is left of the second term.
@@ -88,6 +93,7 @@ def least_factor(net: Network, node: Node, weights: WeightIntervals) -> float:
 
     None of them counts as more than 1: a large bias multiplies nothing, and must not hide a small weight.
     """
+    # Whether a number in a call multiplies or divides is not known here: the smaller of both is on the safe side.
     numbers = [min(abs(number), 1 / abs(number), 1.0) for number in _numbers(node)]
     return math.prod([*numbers, *(min(weights.least(name), 1.0) for name, _ in _fixed(net, node, weights.values))])
 
@@ -102,12 +108,14 @@ def indicators(net: Network, node: Node, weights: WeightIntervals) -> dict[str, 
 
 def lost_by_underflow(net: Network, node: Node, weights: WeightIntervals, terms: int = 0) -> float:
     """Return at most what one sum's underflowing products lose; numbers in the call may multiply that again."""
+    # A factor in the call, such as the alpha of an addition, may come after the products and multiply what they lost.
     grown = math.prod(max(1.0, abs(number)) for number in _numbers(node))
     return 2 * SMALLEST * ((terms or _terms(net, node, weights.values)) + 32) * grown
 
 
 def around(centre: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ends of an interval; infinite where centre or radius has left float64's range."""
+    # ∞ − ∞ would be NaN: an end that is not known must be infinite on its own side.
     known = centre.isfinite() & radius.isfinite()
     if bool(known.all()):
         return centre - radius, centre + radius
@@ -124,12 +132,13 @@ def transposed(
         cotangents: a tensor like the result, or for several results a list of tensors and None.
     """
     names = [name for name in node.references if name in net.carries_data]
-    example = next(each for each in _listed(cotangents) if each is not None)
+    example = next(each for each in _as_list(cotangents) if each is not None)
     # The gradient of an affine operation is its transpose, wherever it is taken: here at zero.
     with torch.enable_grad():
         leaves = {name: example.new_zeros(shapes[name]).requires_grad_() for name in names}
-        results = _listed(applied(net, node, leaves.__getitem__, weights))
-        pairs = [(r, c) for r, c in zip(results, _listed(cotangents), strict=False) if c is not None]
+        results = _as_list(applied(net, node, leaves.__getitem__, weights))
+        # There may be fewer cotangents than results: they end at the last result that somebody reads.
+        pairs = [(r, c) for r, c in zip(results, _as_list(cotangents), strict=False) if c is not None]
         grads = torch.autograd.grad(
             [r for r, _ in pairs], [leaves[name] for name in names], [c for _, c in pairs], allow_unused=True
         )
@@ -144,7 +153,7 @@ def multiplies(net: Network, node: Node) -> bool:
 
 def adds(node: Node) -> bool:
     """Return whether something fixed may be added to data in a node."""
-    return any(node.arguments.get(name) is not None for name in _added(node))
+    return any(node.arguments.get(name) is not None for name in _added_arguments(node))
 
 
 def rounding(net: Network, node: Node, weights: Values) -> float:
@@ -160,6 +169,7 @@ def _terms(net: Network, node: Node, weights: Values) -> int:
     """Return at most how many terms an output of an affine operation has."""
 
     def shaped(name: str) -> Any:
+        # Only shapes matter for counting the terms of a sum, and tensors on "meta" have no memory.
         return torch.empty(net.shape_of(name), device="meta")  # for a batch of one, whatever batch runs
 
     return describe(node).products(_call(net, node, shaped, weights))
@@ -211,7 +221,7 @@ def _call(net: Network, node: Node, data: Lookup, weights: Values) -> Call:
     return Call(node, lookup, net.carries_data)
 
 
-def _added(node: Node) -> tuple[str, ...]:
+def _added_arguments(node: Node) -> tuple[str, ...]:
     """Return the arguments that are added where they are fixed; what padding fills in is one."""
     op = describe(node)
     return (*op.addends, *op.fillings)
@@ -223,8 +233,9 @@ def _without_fixed(net: Network, value: Any, data: Lookup, weights: Values) -> A
         return [_without_fixed(net, item, data, weights) for item in value]
     if isinstance(value, Ref):
         return data(value.name) if value.name in net.carries_data else torch.zeros_like(weights[value.name])
+    # Numbers count as well: `x + 3` adds 3, which the linear part does not have.
     return None if value is None else 0
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]

@@ -48,6 +48,8 @@ class Pointwise:
 
     def extremes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Return the smallest and the largest value of f on [low, high], rounded outward: at the ends or at a kink."""
+        # Between kinks f is monotone, so it has its extremes at ends and kinks. A kink outside of the interval is moved
+        # to an end, where it changes nothing.
         places = [low, high, *(torch.clamp(torch.full_like(low, k), low, high) for k in self.kinks)]
         values = [self.run(place) for place in places]
         smallest, largest = reduce(torch.minimum, values), reduce(torch.maximum, values)
@@ -81,8 +83,9 @@ class PiecewiseLinear(Pointwise):
         return min(self.pieces) >= 0
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        # Every interval meets at least one piece, which replaces these.
         smallest, largest = torch.full_like(low, math.inf), torch.full_like(low, -math.inf)
-        for met, slope in zip(self._met(low, high), self.pieces, strict=True):
+        for met, slope in zip(self._pieces_met(low, high), self.pieces, strict=True):
             smallest = torch.where(met, smallest.clamp(max=slope), smallest)
             largest = torch.where(met, largest.clamp(min=slope), largest)
         return smallest, largest
@@ -90,7 +93,7 @@ class PiecewiseLinear(Pointwise):
     def curvature(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         convex = torch.ones_like(low, dtype=torch.bool)
         concave = convex.clone()
-        met = self._met(low, high)
+        met = self._pieces_met(low, high)
         # Pieces that an interval meets lie side by side, so neighbours decide.
         for (first, a), (second, b) in pairwise(zip(met, self.pieces, strict=True)):
             both = first & second
@@ -98,9 +101,10 @@ class PiecewiseLinear(Pointwise):
             concave &= ~both | torch.tensor(a >= b, device=low.device)
         return convex, concave
 
-    def _met(self, low: Tensor, high: Tensor) -> list[Tensor]:
+    def _pieces_met(self, low: Tensor, high: Tensor) -> list[Tensor]:
         """Return which intervals meet each piece in more than an end point; a single point meets all it lies on."""
         borders = (-math.inf, *self.kinks, math.inf)
+        # A point meets no piece in more than an end, and on a kink the slope may be that of either side.
         point = low == high
         return [
             ((low < right) & (high > left)) | (point & (low <= right) & (high >= left))
@@ -116,12 +120,14 @@ class Bell(Pointwise):
     vanishing: float = 0.0  # below which a positive value may have become 0
 
     def rounding(self, value: Tensor) -> Tensor:
+        # sigmoid(x) is positive for all x, but float64 gives 0 where e^−x overflows: an upper end of 0 would be wrong.
         return super().rounding(value) + self.vanishing
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         # The derivative falls with |x|: it is smallest at the place farthest from zero, and largest at the nearest.
         far = torch.maximum(low.abs(), high.abs())
         near = torch.where((low < 0) & (high > 0), 0.0, torch.minimum(low.abs(), high.abs()))
+        # Outward, so that a rounded derivative holds the true slopes. These functions rise, so no slope is below zero.
         return (self.derivative(far) - SMOOTH_ERROR).clamp(min=0), self.derivative(near) + SMOOTH_ERROR
 
 
@@ -134,6 +140,7 @@ class Exponential(Pointwise):
     rate: float = 1.0
 
     def slopes(self, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        # Clamped first: e^x of a large positive end would overflow, and is not a slope of this function.
         below = [self.left * (self.rate * end.clamp(max=0)).exp() for end in (low, high)]
         # Below zero the slope rises with x; where the interval reaches beyond, `right` is one of its slopes, too.
         smallest = torch.where(high > 0, below[0].clamp(max=self.right), below[0])

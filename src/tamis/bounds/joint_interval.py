@@ -35,6 +35,7 @@ class Joint:
 
     def settled(self) -> Joint:
         """Cut each of the three intervals to what the two others allow."""
+        # d is cut first, since its interval then cuts the two others. Each of these sums is rounded outward.
         apart = self.apart & (self.other - self.mine)
         return Joint(self.mine & (self.other - apart), self.other & (self.mine + apart), apart)
 
@@ -77,10 +78,10 @@ class Pair:
     def of(cls, net: Network, other: Network, batch: int = 1) -> Pair:
         """Pair two networks of one graph, with sizes and expanded weights for one batch size."""
         check_pair(net, other)
-        return cls._folded(fold_batch_norm(net), fold_batch_norm(other), batch)
+        return cls._pair_folded(fold_batch_norm(net), fold_batch_norm(other), batch)
 
     @classmethod
-    def _folded(cls, net: Network, other: Network, batch: int) -> Pair:
+    def _pair_folded(cls, net: Network, other: Network, batch: int) -> Pair:
         mine, theirs = (
             WeightIntervals.of(weights, weights) for weights in (Weights(net, batch), Weights(other, batch))
         )
@@ -99,7 +100,7 @@ class Pair:
     def for_batch(self, batch: int) -> Pair:
         """Return the same networks for another batch size."""
         if any(_is_sized(self.net, name) for name in self.net.weights_of_data_nodes):
-            return self._folded(self.net, self.net_other, batch)
+            return self._pair_folded(self.net, self.net_other, batch)
         # No weight depends on sizes, so the weights are kept; only the sizes themselves are those of the new batch.
         sizes = FixedValues(self.net, batch)
         mine, other = (
@@ -110,6 +111,7 @@ class Pair:
 
     def swapped(self) -> Pair:
         """Return the same with the networks in each other's place."""
+        # W − W' is rounded to exactly minus what W' − W is, so the errors stay the same.
         between = WeightIntervals({name: -value for name, value in self.between.values.items()}, self.between.errors)
         return Pair(self.net_other, self.net, self.other, self.mine, between)
 
@@ -221,6 +223,7 @@ def _affine(pair: Pair, node: Node, data: Data) -> tuple[Joint, Sizes]:
     mine, mine_size = affine(pair.net, node, lambda name: data(name).mine, pair.mine)
     other, other_size = affine(pair.net, node, lambda name: data(name).other, pair.other)
     apart, apart_size = _difference(pair, node, data)
+    # The two forms of d_out are equal, but their intervals are not: the first uses z and W', the second z' and W.
     reverse, reverse_size = _difference(pair.swapped(), node, lambda name: data(name).swapped())
     sizes = Sizes(mine_size, other_size, apart_size, reverse_size)
     return Joint(mine, other, apart & -reverse).settled(), sizes
@@ -239,6 +242,7 @@ def _difference(pair: Pair, node: Node, data: Data) -> tuple[Interval, Tensor]:
         centre = centre + applied(net, node, lambda name: through(data(name).mine.centre), changes.values)
         radius = radius + magnified(net, node, lambda name: through(data(name).mine.radius), changes.values, 0.0)
         size = size + size_of(net, node, lambda name: through(_reach(data(name).mine)), changes, 1.0)
+    # Twice, since W' − W is rounded itself and two sums are added.
     return Interval(*around(centre, radius + 2 * rounding(net, node, other.values) * size)), size
 
 
@@ -254,16 +258,17 @@ def _moving(pair: Pair, node: Node, data: Data) -> Any:
     mine = ends(net, node, lambda name: data(name).mine, pair.mine)
     other = ends(net, node, lambda name: data(name).other, pair.other)
     if changes is not None:
-        return _together(mine, other, ends(net, node, lambda name: data(name).apart, changes))
+        return _join(mine, other, ends(net, node, lambda name: data(name).apart, changes))
     # Fixed entries that both networks share are zero in the difference, as is what padding fills in.
     low = applied(net, node, lambda name: data(name).apart.low, pair.mine.values, bias=False)
     high = applied(net, node, lambda name: data(name).apart.high, pair.mine.values, bias=False)
-    return _together(mine, other, joined(low, high))
+    return _join(mine, other, joined(low, high))
 
 
-def _together(mine: Any, other: Any, apart: Any) -> Any:
+def _join(mine: Any, other: Any, apart: Any) -> Any:
     if isinstance(mine, list):
-        return [_together(*each) for each in zip(mine, other, apart, strict=True)]
+        return [_join(*each) for each in zip(mine, other, apart, strict=True)]
+    # Moving rounds nothing, but with fixed entries that differ their W' − W was rounded once.
     return None if mine is None else Joint(mine, other, apart.outward())
 
 
@@ -276,6 +281,7 @@ def _selecting(pair: Pair, node: Node, data: Data) -> Any:
         if name in net.carries_data:
             joint: Joint = data(name)
             return joint
+        # What is fixed takes part in the selection as well, so it needs a joint interval, too.
         mine, other = (Interval(each.end(name, -1), each.end(name, 1)) for each in (pair.mine, pair.other))
         nothing = torch.zeros_like(mine.low)
         return Joint(mine, other, other - mine if name in pair.between.values else Interval(nothing, nothing))
@@ -300,7 +306,8 @@ def _pointwise(node: Node, x: Joint) -> Joint:
     mine, other = (Interval(*function.extremes(each.low, each.high)) for each in (x.mine, x.other))
     apart = by_slopes(function, x)
     if isinstance(function, PiecewiseLinear) and function.rises:
-        apart = apart & _exact(function, x)
+        # The slopes hold for any z, z' of the hull; the exact range also uses that each lies in its own interval.
+        apart = apart & _exact_range(function, x)
     return Joint(mine, other, apart).settled()
 
 
@@ -311,12 +318,13 @@ def hull_slopes(function: Pointwise, x: Joint) -> tuple[Tensor, Tensor]:
 
 def by_slopes(function: Pointwise, x: Joint) -> Interval:
     """Bound f(z') − f(z) = s d with a slope s between the smallest and the largest."""
+    # A product of two intervals has its extremes at their corners.
     factors = [(slope, end) for slope in hull_slopes(function, x) for end in (x.apart.low, x.apart.high)]
     low, high = ([product(*each) for each in factors] for product in (times_down, times_up))
     return Interval(reduce(torch.minimum, low), reduce(torch.maximum, high))
 
 
-def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
+def _exact_range(function: PiecewiseLinear, x: Joint) -> Interval:
     """Compute the range of f(z') − f(z) for rising f, given the intervals of z, z' and d.
 
     For one z the largest is f(min(z + high d, high z')) − f(z), which is piecewise linear in z: its maximum lies at
@@ -333,6 +341,7 @@ def _exact(function: PiecewiseLinear, x: Joint) -> Interval:
         turns = [low, high, x.other.high - most, *kinks, *(kink - most for kink in kinks)]
         places = [torch.minimum(torch.maximum(turn, low), high) for turn in turns]
         gaps = [function.run(torch.minimum(z + most, x.other.high)) - function.run(z) for z in places]
+        # The two values of f cancel, so what they round is relative to their own size and not to the gap.
         size = x.mine.size + x.other.size + x.apart.size
         found = reduce(torch.maximum, gaps) + 2 * rounding_of(max(1.0, *function.pieces) * size)
         return torch.where(found.isfinite(), found, torch.inf)

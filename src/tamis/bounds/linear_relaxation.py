@@ -57,6 +57,7 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
     count = len(boxes[net.inputs[0]].low)
     if not count:
         return joint_interval(net, other, boxes)
+    # One box at a time: rows of the batch axis are taken by the functions that are carried backward.
     each = [
         _one_box(net, other, {name: Interval(box.low[i : i + 1], box.high[i : i + 1]) for name, box in boxes.items()})
         for i in range(count)
@@ -75,15 +76,18 @@ def _one_box(net: Network, other: Network, boxes: Mapping[str, Interval]) -> lis
     sizes: dict[str, Sizes] = {}
     backward = Backward(pair, values, sizes, axes)
     # `values` fills up while the pass runs, so that `backward` finds all that came before a function in it.
-    pass_through(pair, boxes, values, sizes, lambda node, x: _tightened(node, x, backward))
+    pass_through(pair, boxes, values, sizes, lambda node, x: _tighten(node, x, backward))
+    # Both intervals hold, so their intersection does: that is why this is never wider than `joint_interval`.
     return [values[name].apart & backward.apart(name) for name in pair.net.output_names]
 
 
-def _tightened(node: Node, x: Joint, backward: Backward) -> Joint:
+def _tighten(node: Node, x: Joint, backward: Backward) -> Joint:
     """Narrow what a function of one neuron reads by backward passes, for the neurons where its slope is not known."""
     name = node.arguments["self"].name
     smallest, largest = hull_slopes(function_of(node), x)
     open_neurons = (smallest != largest).flatten().nonzero().flatten()
+    # Where the smallest slope is the largest one, the function is a line already and narrower intervals gain nothing.
+    # The others cost one row each, over all neurons before them.
     before = sum(each.mine.low.numel() for each in backward.values.values() if isinstance(each, Joint))
     if name in backward.pair.net.inputs or not 0 < len(open_neurons) * before <= TIGHTENING:
         return x

@@ -49,8 +49,8 @@ def rademacher_peeling(
     Reference: gonon2024thesis.
     """
     sigma, log_norm = resolve_sigma(sigma), resolve_log_norm(path_norm, log_path_norm)
-    general = _general(shape)
-    sharpened = _sharpened(shape) if shape.pooling_in_layers else math.inf
+    general = _general_constant(shape)
+    sharpened = _sharpened_constant(shape) if shape.pooling_in_layers else math.inf
     constant = min(general, sharpened)
     log_value = log_of_product(math.log(2) / 2, log_rounded_up(sigma), log_rounded_up(constant), log_norm)
     return Bound(
@@ -75,14 +75,14 @@ def rademacher_peeling(
     )
 
 
-def _general(shape: GraphShape) -> float:
+def _general_constant(shape: GraphShape) -> float:
     """Compute C of Theorem 4.4.1; with one activation function the number of groups is 3 + 2P."""
     groups = 1 + 2 * shape.activations + 2 * shape.pool_kinds
     ends = math.log(2 * groups / (groups - 1)) + math.log(_sources(shape)) + math.log(shape.d_out)
     return math.sqrt(shape.depth * math.log(groups * shape.kernel) + ends)
 
 
-def _sharpened(shape: GraphShape) -> float:
+def _sharpened_constant(shape: GraphShape) -> float:
     """Compute C of Remark 4.4.1."""
     groups = 1 + 2 * shape.activations
     ends = math.log(_sources(shape)) + math.log(shape.d_out)

@@ -28,7 +28,7 @@ def kakade(net: Network, sigma: float) -> Bound:
 
     Reference: kakade2008complexity.
     """
-    shape = _layered(net, "kakade", layers=1)
+    shape = _read_layered_shape(net, "kakade", layers=1)
     return _row("kakade2008complexity, (5)", shape, sigma, path_norm(net, log=True), math.log(shape.d_in))
 
 
@@ -37,7 +37,7 @@ def e_ma_wu(net: Network, sigma: float) -> Bound:
 
     Reference: e2022barron.
     """
-    shape = _layered(net, "e_ma_wu", layers=2)
+    shape = _read_layered_shape(net, "e_ma_wu", layers=2)
     return _row("e2022barron, Theorem 6", shape, sigma, path_norm(net, log=True), math.log(shape.d_in))
 
 
@@ -63,7 +63,7 @@ def golowich(net: Network, sigma: float) -> Bound:
 
     Reference: golowich2018size.
     """
-    shape = _layered(net, "golowich")
+    shape = _read_layered_shape(net, "golowich")
     log_product = product_norm(net, log=True)
     squared = shape.depth + math.log(shape.d_in)
     return _row("golowich2018size, Theorem 3.2", shape, sigma, log_product, squared, ball=PRODUCT)
@@ -74,7 +74,7 @@ def barron_klusowski(net: Network, sigma: float) -> Bound:
 
     Reference: barron2019complexity.
     """
-    shape = _layered(net, "barron_klusowski")
+    shape = _read_layered_shape(net, "barron_klusowski")
     squared = shape.depth + math.log(shape.d_in)
     return _row("barron2019complexity, Corollary 2", shape, sigma, path_norm(net, log=True), squared)
 
@@ -113,7 +113,7 @@ def rademacher_predecessors(net: Network, sigma: float) -> dict[str, Bound]:
     return rows
 
 
-def _layered(net: Network, wanted_by: str, layers: int | None = None) -> GraphShape:
+def _read_layered_shape(net: Network, wanted_by: str, layers: int | None = None) -> GraphShape:
     """Return the shape of a fully connected network without biases and with one output, and with so many layers."""
     widths = fully_connected_widths(net, wanted_by)
     shape = read_shape(net)

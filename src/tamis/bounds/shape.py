@@ -143,7 +143,7 @@ class _Survey:
             self.states[node.name] = self._after(node)
 
     def _after(self, node: Node) -> _State:
-        before = _merged([self.states[name] for name in node.references if name in self.states])
+        before = _merge([self.states[name] for name in node.references if name in self.states])
         op = describe(node)
         if op.selects:
             self._select(node, before)
@@ -191,7 +191,7 @@ class _Survey:
         return Call(node, ones, self.net.carries_data)
 
 
-def _merged(states: list[_State]) -> _State:
+def _merge(states: list[_State]) -> _State:
     """Return the state of several tensors' neurons taken together."""
     labels = {state.activation for state in states}
     return _State(

@@ -19,6 +19,7 @@ class WeightIntervals:
 
     values: Mapping[str, Any]
     errors: Mapping[str, Tensor] = field(default_factory=dict)
+    # A cache: the minimum over a large weight would otherwise be taken again for each node, box and row.
     _least: dict[str, float] = field(default_factory=dict)
 
     @classmethod
