@@ -1,4 +1,4 @@
-"""Theorems as functions: one in each file, and each returns a `Bound`, rounded up, with what it assumes and its source.
+"""Each file has one theorem as a function, which returns a `Bound`, rounded up, with what it assumes and its source.
 
 - Inputs and parameters (path-norms): `lipschitz_input`, `lipschitz_parameters`, `phi_pruning`, `layer_product`,
   `box_deviation`, and how many bits are enough: `sufficient_bits`, `sufficient_bits_by_paths`.

@@ -1,4 +1,4 @@
-"""How much accuracy a small network loses at most, from inputs on which both networks were compared."""
+"""`accuracy_change` bounds how much accuracy a small network loses, from inputs on which both were compared."""
 
 from __future__ import annotations
 

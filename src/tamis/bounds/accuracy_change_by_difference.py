@@ -1,6 +1,7 @@
-"""How much accuracy a small network loses at most, by the number of worse inputs less that of the better ones.
+"""The accuracy that a small network loses is bounded here by the number of worse inputs less that of better ones.
 
-Bounds for more samples than `accuracy_change` orders by their score, and those of certificates of version 1.
+These are the bounds for more samples than `accuracy_change` orders by their score, and those of certificates of
+version 1.
 """
 
 from __future__ import annotations
@@ -109,6 +110,7 @@ def _tail(difference: int, n: int, theta: float, discordant: float, delta: float
     independent Bernoulli variables, and W − B is a difference of two independent binomial ones.
     """
     root = math.sqrt((1 - 2 * discordant) + theta * theta)  # in this order nothing is lost where both are small
+    # The roots written so that nothing cancels; a rate of zero would have no logarithm, and a tiny one only adds.
     up = max((discordant + theta) / (1 + theta + root), SMALLEST_RATE)
     down = max((discordant - theta) / (1 - theta + root), SMALLEST_RATE)
     negligible = max(1e-12 * delta, SMALLEST_RATE)

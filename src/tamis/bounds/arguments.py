@@ -1,4 +1,4 @@
-"""What the arguments of a bound must be: counts, sizes, probabilities."""
+"""The arguments of bounds are checked here: counts, sizes, probabilities."""
 
 from __future__ import annotations
 

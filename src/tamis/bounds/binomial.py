@@ -1,4 +1,4 @@
-"""Exact tails of the binomial distribution in log space, and the rates they leave possible (Clopper–Pearson limits).
+"""Tails of the binomial distribution are computed in log space here, and the rates that they leave possible.
 
 A confidence of 1 − δ·2^−ℓ, as a code of ℓ bits asks for, is far beyond what float64 holds; hence the logarithms. Each
 tail comes with a slack that is larger than its rounding error, so that a limit is never on the wrong side.
@@ -27,7 +27,7 @@ STIRLING_SERIES = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 
 
 class LogTail(NamedTuple):
-    """The logarithm of a probability: the true one lies within `value` ± `slack`."""
+    """A log tail is the logarithm of a probability: the true one lies within `value` ± `slack`."""
 
     value: float
     slack: float
@@ -52,6 +52,7 @@ def largest_rate(errors: int, n: int, log_delta: float) -> float:
     """
     n, errors = plain_counts(n, errors=errors)
     _check_log_delta(log_delta)
+    # No rate below 1 is refuted where every draw is an error.
     if errors == n:
         return 1.0
 
@@ -78,6 +79,7 @@ def smallest_rate(errors: int, n: int, log_delta: float) -> float:
         tail = log_upper_tail(errors, n, p)
         return tail.value + tail.slack < log_delta
 
+    # Below SMALLEST_RATE nothing can be proved in float64, and 0 is always a valid lower limit.
     if errors == 0 or not too_small(SMALLEST_RATE):
         return 0.0
     return _last_proved(too_small, proved=SMALLEST_RATE, unproved=1.0)
@@ -87,6 +89,7 @@ def log_lower_tail(count: int, n: int, p: float) -> LogTail:
     """Compute ln P[Bin(n, p) ≤ count] for 0 < p < 1."""
     if count >= n:
         return LogTail(0.0, 0.0)
+    # Only the tail away from the mean is summed: the other one is nearly 1, and its complement keeps the digits.
     if count < n * p:
         return _below_the_mean(count, n, p)
     return _complement(_above_the_mean(count + 1, n, p))

@@ -1,4 +1,4 @@
-"""`Bound`: what a theorem says of a case, and how the number came about."""
+"""A `Bound` holds what a theorem says of a case, and how the number came about."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALLEST = 5e-324  # above 0
 
 @dataclass(frozen=True)
 class Bound:
-    """An upper bound that a theorem gives, with what it rests on.
+    """A `Bound` is an upper bound that a theorem gives, with what it rests on.
 
     Attributes:
         value: the number, rounded up: infinite where float64 ends.

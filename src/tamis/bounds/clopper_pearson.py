@@ -1,4 +1,4 @@
-"""The exact upper limit of a rate, from a count (Clopper and Pearson 1934)."""
+"""`clopper_pearson` gives the exact upper limit of a rate, from a count (Clopper and Pearson 1934)."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ def clopper_pearson(name: str, count: int, n: int, delta: float) -> Bound:
     """
     n, count = plain_counts(n, **{name: count})
     delta = plain_probability("delta", delta)
+    # One-sided, so that all of δ is spent on the side that is asked for.
     value = largest_rate(count, n, math.log(delta))
     return Bound(
         value=value,

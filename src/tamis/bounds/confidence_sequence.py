@@ -1,4 +1,4 @@
-"""Limits that hold at every number of samples at once, however often somebody looks: confidence sequences by betting.
+"""Confidence sequences by betting give limits that hold at every number of samples at once, however often one looks.
 
 Whoever says that a rate is p, and is right, cannot lose much to a gambler at fair odds: the gambler's capital, 1 at
 first and never negative, is a martingale, so that with probability at least 1 − δ it never reaches 1/δ (Ville). A limit

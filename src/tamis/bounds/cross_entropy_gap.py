@@ -1,4 +1,4 @@
-"""From a Rademacher complexity to the generalization gap of the cross-entropy (thesis, Theorem 4.1.1)."""
+"""A Rademacher complexity bounds the generalization gap of the cross-entropy (thesis, Theorem 4.1.1)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIPSCHITZ = math.sqrt(2)  # of the cross-entropy, in the ℓ²-norm of the logit
 
 
 def cross_entropy_gap(rademacher: Bound, n: int) -> Bound:
-    """E_S [expected risk − training error] ≤ (2√2 L / n) R, (4.10), for the cross-entropy: L = √2.
+    """Bound E_S [expected risk − training error] by (2√2 L / n) R, (4.10), for the cross-entropy, where L = √2.
 
     Args:
         rademacher: a bound of the un-normalised complexity R of the class that training chooses from.
@@ -41,6 +41,8 @@ def cross_entropy_gap(rademacher: Bound, n: int) -> Bound:
         raise InvalidInput(f"cross_entropy_gap needs the number of outputs 'd_out' in the terms of {rademacher.source}")
     if classes < 2:
         raise AssumptionViolated(f"cross_entropy_gap needs two classes at least, the network has {classes:g} output")
+    # 2√2 is of vector contraction and symmetrization. R is a sum over samples here, hence the division by n (ERRATA
+    # 13).
     log_value = log_of_product(rademacher.log_value, math.log(2 * math.sqrt(2) * LIPSCHITZ), -math.log(n))
     trivial = math.log(classes)
     return Bound(

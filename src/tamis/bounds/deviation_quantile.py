@@ -1,4 +1,4 @@
-"""How far two networks' outputs are apart on most inputs, whatever the distribution of the distances."""
+"""Two networks' outputs are no farther apart than a quantile on most inputs, whatever the distances' distribution."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def deviation_quantile(
     values = _check_distances(distances)
     n = len(values)
     rank = deviation_rank(n, coverage, delta, sequential)
+    # One order statistic is all that is needed, which is cheaper than sorting millions of distances.
     distance = float(np.partition(values, rank - 1)[rank - 1]) if rank <= n else math.inf
     return deviation_at_rank(distance, n, coverage, delta, sequential)
 
@@ -81,8 +82,12 @@ def _rank(n: int, coverage: float, log_delta: float) -> int:
 
     def enough(k: int) -> bool:
         tail = log_upper_tail(k, n, coverage)
+        # Counted only if the tail is at most δ even at the upper end of its own error: rounding can only raise the
+        # rank.
         return tail.value + tail.slack <= log_delta
 
+    # The tail falls with k, so bisection finds where it first is proved. Invariant: `high` is proved, or is n + 1,
+    # which says that no rank is; `too_low` is not.
     too_low, high = 0, n + 1
     while high - too_low > 1:
         middle = (too_low + high) // 2
@@ -106,6 +111,7 @@ def _check_distances(distances: Tensor | np.ndarray) -> np.ndarray:
     if values.ndim != 1:
         raise InvalidInput(f"distances must be one number for each input, got the shape {tuple(values.shape)}")
     plain_counts(len(values))
+    # Written with a negation, so that NaN, for which every comparison is false, is refused as well.
     refused = np.flatnonzero(~(values >= 0))
     if len(refused):
         first = int(refused[0])
@@ -121,5 +127,7 @@ def _float64_above(values: np.ndarray) -> np.ndarray:
     nearest = values.astype(np.float64)
     if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
         return nearest
+    # An integer cannot be compared with a float without rounding it again, so all beyond 2⁵³ are raised; longer floats
+    # can, and only those that were rounded down are.
     lost = np.abs(nearest) >= 2.0**53 if values.dtype.kind in "iu" else nearest < values
     return np.where(lost, np.nextafter(nearest, np.inf), nearest)

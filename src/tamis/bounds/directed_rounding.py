@@ -1,4 +1,4 @@
-"""Float64 rounded in one direction: sums and products that hold the true value at any scale.
+"""Float64 is rounded in one direction here, so that sums and products hold the true value at any scale.
 
 A sum of two numbers is off by half a unit in its last place and never underflows; a product may underflow as well, and
 then is off by at most half of 2^−1074. The next number in the direction that is asked for covers both. What is exactly

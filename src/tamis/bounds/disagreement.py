@@ -1,4 +1,4 @@
-"""How often two networks answer differently, from inputs that need no labels."""
+"""`disagreement` bounds how often two networks answer differently, from inputs that need no labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The error rate of a network, from its errors on inputs it has not seen."""
+"""`error_rate` bounds the error rate of a network, from its errors on inputs that it has not seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Theorems 2 and 3 and Lemma 15 of Lybrand and Saab: how the error of GPFQ falls, up to constants nobody knows.
+"""Theorems 2 and 3 and Lemma 15 of Lybrand and Saab say how the error of GPFQ falls, up to constants nobody knows.
 
 What is proved: a first layer, data that are independent Gaussians, and the three levels {−1, 0, 1}; nothing of later
 layers, other data or other levels (ERRATA 12). All three rest on Theorem 13, which speaks of iteration (2), in which
@@ -42,6 +42,7 @@ def gpfq_relative_error(m: int, width: int, weight_norm: float) -> Rate:
     """
     _check_sizes(m, width)
     check_positive("weight_norm", weight_norm)
+    # The theorem's condition is on each weight; of the norm alone, this much can be checked. The norm may be rounded.
     if weight_norm > math.sqrt(width) * (1 + 1e-9):
         raise AssumptionViolated(
             f"the weights must lie in [−1, 1], and so ‖w‖₂ ≤ √N₀ = {math.sqrt(width):g}: got weight_norm = "
@@ -79,6 +80,7 @@ def gpfq_new_data(m: int, width: int, spread: float) -> Rate:
     check_number("spread", spread)
     if width <= m:
         raise AssumptionViolated(f"Theorem 3 needs many more weights than samples, N₀ ≫ m: got N₀ = {width}, m = {m}")
+    # By (9) ‖Xᵀη‖ is at least about σ(√N₀ − √m) for unit η, and the error is divided by it.
     gap = math.sqrt(width) - math.sqrt(m)
     return Rate(
         value=spread * m**2 * math.log(width) / gap,

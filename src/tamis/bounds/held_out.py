@@ -1,4 +1,4 @@
-"""What no count on held-out samples can tell, and the user vouches for: in one wording for every statement."""
+"""The user vouches for what no count on held-out samples can tell, in one wording for every statement."""
 
 from __future__ import annotations
 

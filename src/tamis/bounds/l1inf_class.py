@@ -85,6 +85,7 @@ def l1inf_constants(net: Network) -> L1InfConstants:
     if not isinstance(net, Network):
         raise InvalidInput(f"l1inf_constants needs a Network, got {type(net).__name__}: trace the model first")
     net.check_finite()
+    # The norm that counts is that of the weights that data meets, s w and s b + t, not of w beside a batch-norm.
     net = fold_batch_norm(net)
     layers, activations = _alternating(net, _chain(net))
     values = FixedValues(net, dtype=torch.float64)
@@ -121,11 +122,13 @@ def lipschitz(activation: str) -> float:
 
 def log_power(log_ratio: float, exponent: int) -> float:
     """Compute log(r^exponent) for r ≥ 0, with r⁰ = 1; rounded up."""
+    # 0 · (−∞) would be no number, and r⁰ = 1 even for r = 0: without hidden layers c does not matter.
     return round_up(exponent * log_ratio) if exponent else 0.0
 
 
 def log_largest(k: int, c: float, activation: str) -> float:
     """Compute log max(1, (γ_σ c)^k): how far the layers can carry an input from [−1, 1]."""
+    # At least 1, since a bias of the output layer reads a constant 1 whatever the hidden layers do to an input.
     return max(0.0, log_power(log_growth(c, activation), k))
 
 
@@ -147,6 +150,7 @@ def _chain(net: Network) -> list[Node]:
             f"the L1,∞ bounds speak of one input and one output for each sample: the network has {len(net.inputs)} "
             f"input(s) and {len(net.output_names)} output(s){'' if net.batched else ', and takes no batches'}"
         )
+    # Invariant: every node so far reads the one before it and nothing else that depends on the input.
     before = net.inputs[0]
     for node in net.data_nodes:
         read = [name for name in node.references if name in net.carries_data]

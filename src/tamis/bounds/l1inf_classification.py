@@ -1,4 +1,4 @@
-"""Lemma 6 and Theorem 7 of Yang: the generalization error of L1,∞-normalized networks in classification.
+"""Lemma 6 and Theorem 7 of Yang bound the generalization error of L1,∞-normalized networks in classification.
 
 Printed: log(1/δ). Lemma 3 bounds a one-sided gap; for the absolute value it is log(2/δ) (ERRATA 23).
 

@@ -1,4 +1,4 @@
-"""Lemma 2 of Yang: how large the outputs of an L1,∞-normalized network can be."""
+"""Lemma 2 of Yang bounds how large the outputs of an L1,∞-normalized network can be."""
 
 from __future__ import annotations
 

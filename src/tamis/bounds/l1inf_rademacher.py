@@ -1,4 +1,4 @@
-"""Theorem 1 of Yang: the Rademacher complexity of L1,∞-normalized networks."""
+"""Theorem 1 of Yang bounds the Rademacher complexity of L1,∞-normalized networks."""
 
 from __future__ import annotations
 
@@ -69,6 +69,8 @@ def log_parts(k: int, c: float, inputs: int, activation: str) -> tuple[float, fl
     log_last = log_power(log_ratio, k)
     # All in logarithms: (γ_σ c)^k leaves float64 for a few hundred layers, and the bound must still be compared.
     log_sum = log_of_sum(log_geometric_sum(log_ratio, k), log_last)
+    # Halved logarithms are square roots. The 2m are the inputs and their negatives, over which Massart's lemma
+    # maximizes.
     log_depth, log_widths = math.log((k + 1) * math.log(16)) / 2, math.log(2 * math.log(2 * inputs)) / 2
     return log_of_product(log_depth, log_sum), log_of_product(log_last, log_widths)
 

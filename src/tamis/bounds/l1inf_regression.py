@@ -1,4 +1,4 @@
-"""Lemma 4 and Theorem 5 of Yang: the generalization error of L1,∞-normalized networks in regression.
+"""Lemma 4 and Theorem 5 of Yang bound the generalization error of L1,∞-normalized networks in regression.
 
 Printed: log(1/δ). Lemma 3 bounds a one-sided gap; for the absolute value it is log(2/δ) (ERRATA 23).
 
@@ -53,6 +53,7 @@ def l1inf_lipschitz_loss(
     check_number("lipschitz_loss", lipschitz_loss)
     check_number("largest_loss", largest_loss)
     log_confidence = log_of_product(log_rounded_up(largest_loss), log_deviation(log_inverse(delta), n))
+    # `log_complexity` is √n/o times R, so 2R is it times o · 2/√n, and 2/√n = √(4/n).
     log_two_rademacher = log_of_product(log_rounded_up(o), log_complexity(networks), math.log(4 / n) / 2)
     return generalization_bound(
         log_confidence,
@@ -93,9 +94,11 @@ def l1inf_regression(network: L1InfConstants, n: int, delta: float, largest_targ
     # The union bound is over the classes of o = 1, 2, …: the network is in one with o ≤ ‖T_{k+1}‖₁ + 1.
     wider = output_norm + 1
     log_layers = network.log_largest
+    # t M bounds |f(x)| by Lemma 2; ½(y − f)² is then at most B₀² + t² M², and has a slope of at most B₀ + t M in f.
     log_widest = log_of_product(log_rounded_up(wider), log_layers)
     log_loss = log_of_sum(2 * log_rounded_up(largest_target), 2 * log_widest)
     log_slope = log_of_sum(log_rounded_up(largest_target), log_widest)
+    # The class of o gets δ/(o(o + 1)), which adds up to δ over all o, and (t + 1)² is more than o(o + 1).
     exponent = log_inverse(delta) + 2 * log_rounded_up(wider + 1)
     log_one = log_of_product(log_rounded_up(wider), log_complexity(network), math.log(4 / n) / 2)
     log_error = log_of_sum(log_rounded_up(largest_target), log_of_product(log_rounded_up(output_norm), log_layers))

@@ -1,4 +1,4 @@
-"""The product of layers' norms, extended to any graph (thesis, Definition 3.3.1 and Theorem 3.3.2)."""
+"""The product of layers' norms bounds the path-norm of any graph (thesis, Definition 3.3.1 and Theorem 3.3.2)."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def layer_product(net: Network, q: float = 1.0, r: float = 1.0) -> Bound:
     Reference: gonon2024thesis.
     """
     log_value = log_product_above(net, q, r)
+    # Not rounded up: it is only compared with, and a bound is informative where both agree but for rounding.
     log_norm = path_norm(net, q, r, log=True)
     return Bound(
         value=exp_rounded_up(log_value),

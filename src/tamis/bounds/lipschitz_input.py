@@ -1,4 +1,4 @@
-"""How fast a network's output can change with its input (thesis, Theorem 3.3.1)."""
+"""The path-norm bounds how fast a network's output can change with its input (thesis, Theorem 3.3.1)."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def lipschitz_input(net: Network, r: float = 1.0) -> Bound:
 
     Reference: gonon2024thesis.
     """
+    # Theorem 3.3.1 compares Φ path by path; a path from a bias has the same factor for x and x' and drops out.
     log_value = log_norm_above(net, 1, r, part="input")
     return Bound(
         value=exp_rounded_up(log_value),

@@ -1,4 +1,4 @@
-"""How far the outputs of two networks of one graph can be apart (thesis, Theorem 3.4.1; ERRATA 18 and 19)."""
+"""The path-metric bounds how far two networks' outputs can be apart (thesis, Theorem 3.4.1; ERRATA 18 and 19)."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ def lipschitz_parameters(net: Network, other: Network, radius: float = 1.0, triv
     if trivial is not None and not trivial >= 0:
         raise InvalidInput(f"lipschitz_parameters needs a trivial bound ≥ 0, got {trivial!r}")
     log_metric = float(path_metric(net, other, log=True))
+    # A path that starts at an input is weighted by |x_u| ≤ radius, one that starts at a bias by 1: hence max(1,
+    # radius).
     log_value = log_of_product(log_metric, log_reach(radius))
     log_trivial = log_both_outputs(net, other, radius) if trivial is None else log_rounded_up(trivial)
     known = {} if log_trivial is None else {"log_trivial": log_trivial}
@@ -65,5 +67,7 @@ def log_both_outputs(net: Network, other: Network, radius: float) -> float | Non
     """Return the log of max(1, radius) · (‖Φ(θ)‖₁ + ‖Φ(θ')‖₁), or None where path-norms are not defined."""
     if any(capability(net, node) < Capability.HOMOGENEOUS for node in net.data_nodes):
         return None
+    # The ℓ¹-norm of one output vector is at most max(1, radius) times its path-norm; with it, two outputs are at most
+    # the sum apart. Not rounded up, since it decides what is informative and bounds nothing.
     both = np.logaddexp(path_norm(net, log=True), path_norm(other, log=True))
     return float(both) + log_reach(radius)

@@ -1,4 +1,4 @@
-"""From a Rademacher complexity to the error rate, through margins (thesis, Theorem 4.1.2 and (4.14))."""
+"""A Rademacher complexity bounds the error rate, through margins (thesis, Theorem 4.1.2 and (4.14))."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIGMA_FIXED = "sigma was fixed before the samples were seen"
 def margin_bound(
     rademacher: Bound, margins: Tensor | Sequence[float], n: int, delta: float, gamma: float | None = None
 ) -> Bound:
-    """With probability 1 − δ: error rate ≤ mean of the γ-margin-loss + 4√2 R/(nγ) + 3 √(ln(2/δ)/(2n)), (4.14).
+    """Bound the error rate by the mean γ-margin-loss + 4√2 R/(nγ) + 3 √(ln(2/δ)/(2n)), with probability 1 − δ (4.14).
 
     The γ-margin-loss of a margin M is 1 below 0, 0 above γ, and 1 − M/γ between.
 
@@ -55,6 +55,7 @@ def margin_bound(
     if gamma is not None:
         log_gammas = [math.log(gamma)]
     else:
+        # exp(log_scale)/γ is 2^−j for these γ: the middle term runs through 1/2, 1/4, … whatever the complexity is.
         log_gammas = [log_scale + j * math.log(2) for j in range(1, grid_size(n) + 1)]
     confidence = round_up(3 * math.sqrt((math.log(2 * len(log_gammas)) - math.log(delta)) / (2 * n)), 16)
     losses = [margin_loss(values, log_gamma) for log_gamma in log_gammas]
@@ -96,6 +97,7 @@ def margin_loss(margins: Tensor, log_gamma: float) -> float:
     gamma = exp_rounded_up(log_gamma)
     if gamma == 0:
         return float((margins <= 0).double().mean())
+    # A larger γ never makes the loss of a margin smaller, so that a γ rounded up is on the safe side.
     losses = (1 - margins / gamma).nan_to_num(1.0).clamp(0, 1)  # no number where both are infinite
     return min(1.0, math.fsum(losses.tolist()) / len(losses) + LOST)
 

@@ -1,4 +1,4 @@
-"""The error rate of a network with a short description, from its errors on the very data it was trained on."""
+"""A short description of a network bounds its error rate, from its errors on the very data it was trained on."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ def occam(errors: int, n: int, bits: float, delta: float, candidates: int = 1, t
     if not is_number(trivial) or not 0 < trivial <= 1:
         raise InvalidInput(f"trivial, the error rate of guessing, must be in (0, 1], got trivial={trivial!r}")
     bits, candidates, trivial = float(bits), int(candidates), float(trivial)
+    # Kraft: the 2^−bits of a prefix-free code add up to at most 1, so that δ·2^−bits for each network is δ for all of
+    # them. In logarithms, since 2^−bits is far below float64.
     log_delta = math.log(delta) - bits * math.log(2) - math.log(candidates)
     value = largest_rate(errors, n, log_delta)
     return Bound(

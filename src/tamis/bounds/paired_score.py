@@ -1,4 +1,4 @@
-"""The score statistic of a difference of paired rates (Tango 1998): what orders the outcomes of a comparison.
+"""The score statistic of a difference of paired rates orders the outcomes of a comparison (Tango 1998).
 
 Of n inputs, w are worse and b are better, and θ = P[worse] − P[better]. The statistic says by how many standard
 deviations w − b is above n·θ, the deviation taken at the rates that are likeliest among those with this difference:

@@ -1,4 +1,4 @@
-"""What pruning costs at most, summed up over single coordinates (thesis, (3.16) to (3.19))."""
+"""`phi_pruning` bounds what pruning costs by a sum over single coordinates (thesis, (3.16) to (3.19))."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def phi_pruning(net: Network, masks: Mapping[str, Tensor], radius: float = 1.0) 
     check_number("radius", radius)
     pruned = _pruned_entries(net, masks)
     require(net, Capability.HOMOGENEOUS, "phi_pruning")
+    # Removing the pruned coordinates one after another costs at most what each costs alone, since a path that is gone
+    # is not counted again: (3.18). Theorem 3.4.1 then gives (3.19).
     log_cost = log_cost_above(net, pruned)
     other = net.with_params({name: net.params[name].masked_fill(entries, 0.0) for name, entries in pruned.items()})
     log_trivial = log_both_outputs(net, other, radius)
@@ -89,5 +91,6 @@ def _pruned_entries(net: Network, masks: Mapping[str, Tensor]) -> dict[str, Tens
                 "is computed from several parameters (a batch-norm's own, or a bias that it absorbs): leave it out of "
                 "the masks, or use lipschitz_parameters, which has no such condition"
             )
+        # A tied parameter may have masks under several names: what any of them removes is removed.
         pruned[known] = pruned.get(known, torch.zeros_like(mask)) | ~mask
     return pruned

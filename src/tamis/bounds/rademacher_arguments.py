@@ -1,4 +1,4 @@
-"""What all bounds of the Rademacher complexity of a path-norm ball take, and how they say what they assume."""
+"""All bounds of the Rademacher complexity of a path-norm ball take these arguments and state these assumptions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ def sigma_of_box(n: int, radius: float) -> float:
     """
     check_count("n", n)
     check_number("radius", radius)
+    # Both expressions are largest where every sample has an entry of size `radius`.
     return round_up(math.sqrt(n) * max(1.0, radius))
 
 
 def resolve_sigma(sigma: float | None) -> float:
     """Return σ, or raise an error that says where it comes from."""
+    # It has a default only because `path_norm` before it has one: there is no σ that would be right without being told.
     if sigma is None or not 0 < sigma < math.inf:
         raise InvalidInput(
             f"sigma must be a positive finite number such as sigma_of_box(n, radius), got sigma = {sigma!r}"

@@ -1,4 +1,4 @@
-"""The Rademacher complexity of a path-norm ball by covering numbers (thesis, Theorem 4.3.1)."""
+"""Covering numbers bound the Rademacher complexity of a path-norm ball (thesis, Theorem 4.3.1)."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ def rademacher_covering(
     Reference: gonon2024thesis.
     """
     sigma, log_norm = resolve_sigma(sigma), resolve_log_norm(path_norm, log_path_norm)
+    # Not `depth`: identity neurons count in D here, where they must not in `rademacher_peeling`.
     factor = CONSTANT * max(shape.longest_path, shape.d_out) * math.sqrt(shape.params)
     log_value = log_of_product(log_rounded_up(factor), log_rounded_up(sigma), log_norm)
     return Bound(
         value=exp_rounded_up(log_value),
         log_value=log_value,
+        # The value and what it is compared with, σ² r, share a factor σ r.
         informative=factor < sigma,
         source=f"gonon2024thesis, Theorem {'C.2.2' if shape.weight_sharing else '4.3.1'}",
         assumptions=(SAMPLES, SIGMA, BALL, *((SHARING,) if shape.weight_sharing else ())),

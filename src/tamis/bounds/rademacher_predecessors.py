@@ -1,4 +1,4 @@
-"""Bounds of the Rademacher complexity that came before the thesis' (Table 4.1), where their architectures are given.
+"""These bounds of the Rademacher complexity came before the thesis' (Table 4.1), for architectures of their own.
 
 The table gives them up to universal constants, and so do these functions, with the constant 1: they are for
 comparison, and none of them is ever informative.
@@ -52,6 +52,7 @@ def neyshabur(net: Network, sigma: float) -> Bound:
         raise AssumptionViolated(
             f"neyshabur needs a graph of ReLU neurons: this one has {shape.pool_layers} pooling layer(s)"
         )
+    # 2^D in the logarithm, where it cannot overflow.
     log_norm = path_norm(net, log=True) + shape.depth * math.log(2)
     return _row("neyshabur2015norm, Corollary 7", shape, sigma, log_norm, math.log(shape.d_in))
 
@@ -108,6 +109,7 @@ def rademacher_predecessors(net: Network, sigma: float) -> dict[str, Bound]:
     for name, row in PREDECESSORS.items():
         try:
             rows[name] = row(net, sigma)
+        # Not an error here: the table is of those rows that speak of this architecture at all.
         except AssumptionViolated:
             continue
     return rows
@@ -139,6 +141,7 @@ def _row(source: str, shape: GraphShape, sigma: float, log_norm: float, squared:
     return Bound(
         value=exp_rounded_up(log_value),
         log_value=log_value,
+        # With an unknown constant nothing can be compared with what is trivially true.
         informative=False,
         source=source,
         assumptions=(UP_TO_CONSTANTS, SAMPLES, ball),

@@ -1,4 +1,4 @@
-"""`Rate`: what a theorem says up to a constant that nobody knows."""
+"""A `Rate` holds what a theorem says up to a constant that nobody knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tamis.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Rate:
-    """How a quantity grows or falls with the sizes of a problem. It bounds nothing: the constant before it is unknown.
+    """A rate says how a quantity grows or falls with a problem's sizes, up to an unknown constant: it bounds nothing.
 
     Only the ratio of two rates of one theorem means something, such as "four times the width, half the error". A rate
     is therefore no `Bound`, and cannot be certified.

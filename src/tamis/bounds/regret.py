@@ -1,4 +1,4 @@
-"""Theorems 3.1 and 3.2 of Chee and Loustau: the regret of an online learner that draws networks from a sparsity prior.
+"""Theorems 3.1 and 3.2 of Chee and Loustau bound the regret of a learner that draws networks from a sparsity prior.
 
 Both follow from Theorem 4.1 (Audibert), which holds for any losses and any λ > 0: where the learner of Algorithm 1
 draws w_t from π_t at each round,
@@ -119,6 +119,7 @@ def xnor_regret(
     Reference: chee2021xnor.
     """
     check_count("rounds", rounds)
+    # A measured rise may be negative, but what is left is a mean of cross-entropies and cannot be.
     if not 0 <= expert.loss + loss_rise < math.inf:
         raise InvalidInput(
             f"expert.loss + loss_rise is a cross-entropy, finite and at least 0: got {expert.loss!r} + {loss_rise!r}"
@@ -176,6 +177,7 @@ def price_of_lambda(squared_differences: float, kl: float, lam: float) -> tuple[
     side.
     """
     log_lam = math.log(lam)
+    # V_T = 0 and KL = 0 have the logarithm −∞, which `log_of_product` takes for a factor of zero.
     variance = exp_rounded_up(log_of_product(-math.log(2), log_lam, log_rounded_up(squared_differences)))
     return variance, exp_rounded_up(log_of_product(log_rounded_up(kl), -log_lam))
 
@@ -184,4 +186,5 @@ def sum_rounded_up(*parts: float) -> float:
     """Return the sum of a few numbers, rounded up; some may be negative, and what rounding took from the others
     stays.
     """
+    # Relative to the sizes and not to the sum: a negative rise may cancel most of the loss, but not what was rounded.
     return sum(parts) + 8 * EPSILON * sum(map(abs, parts))

@@ -1,4 +1,4 @@
-"""Lemma 4.6 of Chee and Loustau: how far a sparse expert is from the sparsity prior, in Kullback–Leibler divergence.
+"""Lemma 4.6 of Chee and Loustau bounds the Kullback–Leibler divergence of a sparse expert from the sparsity prior.
 
 The prior of a weight has the density c (1 + |w|/τ)^−4 on [−R, R]; for an expert w* it is shifted by w*.
 Printed: the shifted prior as it is, which leaves [−R, R] and has an infinite divergence. Here it is truncated to
@@ -44,6 +44,7 @@ def kl_bound(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
     Reference: chee2021xnor.
     """
     expert = as_expert_weights(weights, tau, R)
+    # The first term is Jensen's: Σ log(1 + |w_u|/τ) over the support is largest where all |w_u| are equal.
     extra, surprise = truncation(expert, tau, R), _surprise(architecture)
     value = _sparsity(expert, tau) + float(extra.sum()) + surprise
     # Each of the truncations is a difference of two logarithms, which may cancel.
@@ -61,6 +62,8 @@ def kl_exact(weights: ArrayLike, tau: float, R: float = math.inf, architecture: 
     Reference: chee2021xnor.
     """
     expert = as_expert_weights(weights, tau, R)
+    # The prior is even, so that the divergence depends on |w*| alone, and on |w*|/τ and R/τ as it is scale-free. A
+    # weight that is zero is not shifted and adds nothing.
     sizes = np.abs(expert[expert != 0]) / tau
     parts = np.array_split(sizes, max(1, len(sizes) // 20_000))  # 64 nodes for each weight are in memory at once
     return sum(float(_one_weight(part, R / tau).sum()) for part in parts) + _surprise(architecture)
@@ -100,7 +103,7 @@ def kl_xnor(
 
 
 def truncation(weights: Floats, tau: float, R: float) -> Floats:
-    """log(c''_u/c): what the truncation of the shifted prior to [−R, R] adds for each weight."""
+    """Compute log(c''_u/c), what the truncation of the shifted prior to [−R, R] adds for each weight."""
     before, after = _truncation_logs(weights, tau, R)
     return before - after
 
@@ -112,14 +115,15 @@ def _truncation_logs(weights: Floats, tau: float, R: float) -> tuple[Floats, Flo
 
 
 def _log_mass(left: Floats, right: Floats) -> Floats:
-    """log of the mean mass up to both ends, with small relative error: of the tails where these are what is small."""
+    """Compute the log of the mean mass up to both ends, with a small relative error: by tails where they are small."""
     tails = (np.exp(-3 * np.log1p(left)) + np.exp(-3 * np.log1p(right))) / 2
     mass = (mass_up_to(left) + mass_up_to(right)) / 2
+    # Near 1 the mass loses its digits and 1 − tails has them; near 0 it is the other way round.
     return np.where(tails < 0.5, np.log1p(-np.minimum(tails, 0.5)), np.log(mass))
 
 
 def mass_up_to(x: Floats) -> Floats:
-    """∫_0^x 3 (1 + t)^−4 dt = 1 − (1 + x)^−3, without what cancels where x is small."""
+    """Compute ∫_0^x 3 (1 + t)^−4 dt = 1 − (1 + x)^−3, without what cancels where x is small."""
     return -np.expm1(-3 * np.log1p(x))
 
 
@@ -140,14 +144,14 @@ def as_expert_weights(weights: ArrayLike, tau: float, R: float) -> Floats:
 
 
 def _surprise(architecture: float) -> float:
-    """−log of the prior probability of an architecture."""
+    """Compute −log of the prior probability of an architecture."""
     if not 0 < architecture <= 1:
         raise InvalidInput(f"architecture must be a probability above 0, got architecture = {architecture!r}")
     return -math.log(architecture)
 
 
 def _sparsity(weights: Floats, tau: float) -> float:
-    """4 ‖w‖₀ log(1 + ‖w‖₁ / (τ ‖w‖₀)), and never 0 where a weight is not."""
+    """Compute 4 ‖w‖₀ log(1 + ‖w‖₁ / (τ ‖w‖₀)), which is never 0 where a weight is not."""
     count = int(np.count_nonzero(weights))
     if not count:
         return 0.0
@@ -167,17 +171,20 @@ def _one_weight(a: Floats, r: float) -> Floats:
     between = _integral(lambda v: np.log(2 + a[:, None] - np.exp(v)) * np.exp(-3 * v), inner)
     behind = _integral(lambda s: s * np.exp(s) * (a[:, None] + np.exp(s)) ** -4, np.full_like(a, left))
     own = _mean_of_log(right) + _mean_of_log(np.log1p(r + a))
+    # The mass of the shifted density, 3/2 (1 + |w − a|)^−4, on [−r, r] is the mean of the two: the factor that makes it
+    # 1.
     density = 3 / (mass_up_to(r - a) + mass_up_to(r + a))
     return truncation(a, 1.0, r) + 4 * density * (beyond + between + behind - own)
 
 
 def _integral(integrand: Callable[[Floats], Floats], ends: Floats) -> Floats:
-    """∫ from 0 to each end, by Gauss–Legendre quadrature."""
+    """Integrate from 0 to each end, by Gauss–Legendre quadrature."""
+    # Shape (weights, nodes): each weight has an interval of its own, onto which the nodes are stretched.
     half = np.minimum(ends, FAR)[:, None] / 2
     return (integrand(half * (1 + NODES)) * WEIGHTS).sum(1) * half[:, 0]
 
 
 def _mean_of_log(ends: Floats) -> Floats:
-    """∫_0^V v e^−3v dv = (1 − (1 + 3V) e^−3V) / 9."""
+    """Compute ∫_0^V v e^−3v dv = (1 − (1 + 3V) e^−3V) / 9."""
     ends = np.minimum(ends, FAR)
     return (1 - (1 + 3 * ends) * np.exp(-3 * ends)) / 9

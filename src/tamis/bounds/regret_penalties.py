@@ -1,4 +1,4 @@
-"""Lemmas 4.2 to 4.5 of Chee and Loustau: how much a network's loss rises when its weights are perturbed by the prior.
+"""Lemmas 4.2 to 4.5 of Chee and Loustau bound how much a network's loss rises when the prior perturbs its weights.
 
 An expert w* of L layers, ReLU between them and a softmax after the last, is perturbed by w − w* drawn from the prior
 shifted to it. With s_l = E‖x_l‖ and e_l = E‖x_l − x*_l‖ the recursions of Lemmas 4.3 and 4.4 give
@@ -33,7 +33,7 @@ from tamis.errors import InvalidInput
 
 @dataclass(frozen=True)
 class PerturbedLayer:
-    """What the recursions need to know of one layer of an expert and of its perturbation.
+    """A perturbed layer holds what the recursions need to know of one layer of an expert and of its perturbation.
 
     Attributes:
         norm: ‖w*_l‖, the operator norm.
@@ -63,6 +63,7 @@ class Penalties:
         """Return the bound of the rise over a sequence of inputs, rounded up: 2 pen₁ Σ_t ‖x_t‖ + 2 T pen₂."""
         if not len(input_norms):
             return 0.0
+        # By logarithms, since pen₁ of a deep expert may be beyond float64 where the norms are tiny, or the reverse.
         log_norms = log_of_sum(*map(log_rounded_up, input_norms))
         of_inputs = log_of_product(math.log(2), log_rounded_up(self.pen1), log_norms)
         return exp_rounded_up(
@@ -72,7 +73,7 @@ class Penalties:
 
 @dataclass(frozen=True)
 class Affine:
-    """slope · ‖x‖ + offset, for the norm ‖x‖ of the input."""
+    """An affine function is slope · ‖x‖ + offset, for the norm ‖x‖ of the input."""
 
     slope: float
     offset: float
@@ -112,7 +113,7 @@ def convolution_layer(
 
 
 def perturbation_penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
-    """pen₁ and pen₂ of an expert (Lemma 4.2), by the recursions of Lemmas 4.3 and 4.4 from the first layer to the last.
+    """Compute pen₁ and pen₂ of an expert (Lemma 4.2), by the recursions of Lemmas 4.3 and 4.4 from the first layer on.
 
     Example:
         >>> last = PerturbedLayer(norm=2.0, bias_norm=0.0, c1=0.1, c2=0.2, d1=0.15, d2=0.3)
@@ -133,10 +134,13 @@ def perturbation_penalties(layers: Sequence[PerturbedLayer]) -> Penalties:
 
 
 def recursions(hidden: Sequence[PerturbedLayer]) -> tuple[list[Affine], list[Affine]]:
-    """s_l ≥ E‖x_l‖ (16) and e_l ≥ E‖x_l − x*_l‖ (15) for l = 0, 1, …, where s_0 = ‖x‖ and e_0 = 0."""
+    """Compute s_l ≥ E‖x_l‖ (16) and e_l ≥ E‖x_l − x*_l‖ (15) for l = 0, 1, …, where s_0 = ‖x‖ and e_0 = 0."""
+    # Invariant: after l layers, s_l and e_l are affine in ‖x‖, as both recursions are linear with constants added.
     sizes, distances = [Affine(1.0, 0.0)], [Affine(0.0, 0.0)]
     for layer in hidden:
         size, distance = sizes[-1], distances[-1]
+        # ReLU(a + b) ≤ ReLU(a) + ReLU(b): the expert's layer and its perturbation add up in s_l, with C¹ for the
+        # second.
         growth = layer.norm + layer.c1
         shift = _affine((1.0, layer.c2), (1.0, layer.bias_norm))
         sizes.append(Affine(_affine((growth, size.slope)), _affine((growth, size.offset), (1.0, shift))))
@@ -160,7 +164,7 @@ def _affine(*products: tuple[float, float]) -> float:
 
 @dataclass(frozen=True)
 class Moments:
-    """Of (w − w*)/τ, one entry for each weight: its mean, the mean of its square, and the larger one-sided half."""
+    """Moments of (w − w*)/τ are, for each weight, its mean, the mean of its square, and the larger one-sided half."""
 
     mean: Floats
     square: Floats
@@ -168,7 +172,7 @@ class Moments:
 
 
 def perturbation_moments(weights: ArrayLike, tau: float, R: float = math.inf) -> Moments:
-    """Moments of the prior shifted to w* and truncated to [−R, R], about w*; without truncation 0, 1 and ½.
+    """Compute moments about w* of the prior shifted to w* and truncated to [−R, R]; without truncation 0, 1 and ½.
 
     In units of τ, so that no power of τ leaves float64. With v = 1/(1 + |w − w*|/τ) at either end they are integrals of
     (t − 1) t^−4 and (t − 1)² t^−4 from 1 to 1/v, that is (1 − v)² (1 + 2v)/6 and (1 − v)³/3.
@@ -203,6 +207,8 @@ def _layer(
     moments = perturbation_moments(matrix, tau, R)
     centred = not moments.mean.any()
     variance = float((moments.square - moments.mean**2).sum(0).max())
+    # E‖w x‖² for ‖x‖ = 1: the variances weighted by x² are at most the largest column's sum, and the mean adds ‖M x‖².
+    # Each input number is met `overlap` times.
     spread = overlap * (variance + (0.0 if centred else np.linalg.norm(moments.mean, 2) ** 2))
     biases = np.zeros(0) if bias is None else np.asarray(bias, dtype=np.float64)
     if bias is not None and biases.shape != (len(matrix),):
@@ -211,6 +217,8 @@ def _layer(
     return PerturbedLayer(
         norm=_above(math.sqrt(overlap) * _spectral_norm(matrix), matrix.size),
         bias_norm=_above(math.sqrt(positions) * _spectral_norm(np.maximum(biases, 0)[:, None]), matrix.size),
+        # A symmetric perturbation is positive half of the time, so that ReLU keeps half of the square; one that is
+        # off-centre has no such symmetry, and all of it is counted.
         c1=_above(tau * math.sqrt(spread / 2 if centred else spread), matrix.size),
         c2=_above(tau * math.sqrt(positions * float(shifts.one_sided.sum())), matrix.size),
         d1=_above(tau * math.sqrt(spread), matrix.size),
@@ -225,5 +233,5 @@ def _spectral_norm(matrix: Floats) -> float:
 
 
 def _above(number: float, terms: int) -> float:
-    """Rounded up by more than sums of so many terms, or singular values of so many entries, are off."""
+    """Round up by more than sums of so many terms, or singular values of so many entries, are off."""
     return round_up(number, ulps=16 * (terms + 4))

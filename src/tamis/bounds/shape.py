@@ -96,6 +96,7 @@ def read_shape(net: Network) -> GraphShape:
     return GraphShape(
         d_in=sum(math.prod(shape) for shape in folded.input_shapes),
         d_out=sum(math.prod(folded.shape_of(name)) for name in folded.output_names),
+        # The output is a neuron on every path, and is counted although it is no activation.
         depth=max(end.depth for end in ends) + 1,
         kernel=survey.kernel,
         pool_kinds=len(survey.kinds),
@@ -105,6 +106,7 @@ def read_shape(net: Network) -> GraphShape:
         biases=any(_adds(folded, node) for node in folded.data_nodes),
         pooling_in_layers=len(survey.kinds) <= 1 and not any(_goes_around(folded, pool) for pool in survey.pools),
         activations=max(1, len(survey.activations)),
+        # An output that is not itself a sum needs an identity neuron behind it to be the last of the model's graph.
         longest_path=max(end.length + (not end.affine) for end in ends),
         weight_sharing=any(_shares(folded, node) for node in folded.data_nodes),
     )
@@ -219,6 +221,7 @@ def _free_parameters(folded: Network) -> int:
 
 
 def _rescalings(net: Network) -> int:
+    # Of the network as it is: a folded batch-norm would be rescaled as one neuron with its layer either way.
     groups = symmetries(net).groups()
     # One dimension for each group that is not fixed: λ may be chosen there.
     fixed = {int(group) for group in groups[: int(ONE) + 1]}
@@ -239,6 +242,7 @@ def _adds(net: Network, node: Node) -> bool:
 
 def _goes_around(net: Network, pool: Node) -> bool:
     """Return whether some path leads from an input to an output without meeting this pooling node."""
+    # What the inputs reach without the pool. Nodes come in the order of the graph, so that one pass is enough.
     reached = set(net.inputs)
     for node in net.data_nodes:
         if node is not pool and any(name in reached for name in node.references):
@@ -249,6 +253,8 @@ def _goes_around(net: Network, pool: Node) -> bool:
 def _shares(net: Network, node: Node) -> bool:
     """Return whether a node is anything but a fully connected layer, an activation, or a new order of neurons."""
     if _is_linear(node):
+        # A linear layer on several rows uses each weight once a row, and a weight that two nodes read is shared as
+        # well.
         return _rows(node) != 1 or any(net.users[name] != (node,) for name in _weights(net, node))
     return not _only_moves(node) and _activation(node) is None
 
@@ -294,6 +300,7 @@ def fully_connected_widths(net: Network, wanted_by: str) -> tuple[int, ...]:
     if len(net.inputs) != 1 or len(net.output_names) != 1:
         raise refuse(f"this one has {len(net.inputs)} inputs and {len(net.output_names)} outputs")
     widths = [math.prod(net.input_shapes[0])]
+    # Invariant: `last` is the only tensor that the rest may read, and `affine` says that a linear layer made it.
     last, affine = net.inputs[0], False
     for node in net.data_nodes:
         at = f"'{node.op.removesuffix('.default')}' at {node.module or 'the top level'}"

@@ -1,4 +1,4 @@
-"""The probability that the counts of two kinds of inputs lie below a staircase, rounded up."""
+"""A staircase gives the probability, rounded up, that the counts of two kinds of inputs lie below it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ AT_ONCE = 2**18  # terms
 
 
 class Staircase:
-    """All (W, B) with W ≤ heights[B − first], where W and B count two kinds of n independent inputs.
+    """A staircase is all (W, B) with W ≤ heights[B − first], where W and B count two kinds of n independent inputs.
 
     Given B = b, W is binomial of n − b inputs. Its distribution function at the height is not summed anew for each b:
     from b to b + 1 it grows by what one input less and a higher step add to it,

@@ -1,4 +1,4 @@
-"""How many bits a coordinate needs for a given accuracy: by layers (thesis, Theorem 6.1.1), and by paths."""
+"""A given accuracy needs so many bits a coordinate: by layers (thesis, Theorem 6.1.1), and by paths."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUNDING = 2.0**-20  # relative, of |θ| + δ in float64 at these many bits, wit
 
 
 def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
-    """Bits per coordinate with which rounding moves no output by more than ε on [−radius, radius]^d, Theorem 6.1.1.
+    """Return bits a coordinate with which rounding moves no output by more than ε if no |x_u| exceeds the radius.
 
     For a layered fully connected ReLU network of L ≥ 2 layers and width W: let k be the smallest integer with
     max(‖θ‖_∞, W, L) ≤ ε^−k, and m the smallest with m ≥ 2kL + k + 1 + log₂⌈radius⌉. Rounding to the nearest point of
@@ -60,6 +60,7 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
         k += 1
     m = 2 * k * layers + k + 1 + _log2_up(Fraction(max(1, math.ceil(radius))))
     exponent = m * _log2_up(1 / exact)
+    # Multiples of η on both sides of zero, and zero.
     points = 2 * math.floor(exact**-k * 2**exponent) + 1
     bits = (points - 1).bit_length()
     return Bound(
@@ -82,7 +83,7 @@ def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
 
 
 def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
-    """Bits per coordinate with which rounding moves the outputs by at most ε in ℓ¹, for any network of the graph model.
+    """Return bits a coordinate with which rounding moves outputs by at most ε in ℓ¹, for networks of the graph model.
 
     The thesis leaves this open after Theorem 6.1.1. Each parameter tensor is rounded, entry by entry, to the nearest of
     the 2^b − 1 multiples of η = A/(2^(b−1) − 1) in [−A, A], A its largest magnitude. No entry moves by more than
@@ -140,6 +141,7 @@ def _fewest(rounding: _Rounding, log_epsilon: float) -> tuple[int, float]:
     while (log_error := rounding.log_error(high)) > log_epsilon:
         if high == MOST_SEARCHED:
             return rounding.extrapolated(log_epsilon)
+        # Invariant of both loops: `low` bits are too few.
         low, high = high, min(2 * high, MOST_SEARCHED)
     while high - low > 1:
         middle = (low + high) // 2
@@ -151,7 +153,7 @@ def _fewest(rounding: _Rounding, log_epsilon: float) -> tuple[int, float]:
 
 
 class _Rounding:
-    """The bound on what rounding to b bits does, as a function of b."""
+    """A rounding bounds what rounding to b bits does, as a function of b."""
 
     def __init__(self, net: Network, radius: float) -> None:
         if not isinstance(net, Network):
@@ -167,6 +169,8 @@ class _Rounding:
 
     def log_error(self, bits: int, capped: bool = True) -> float:
         """Return the log of ‖Φ(|θ| + δ)‖ − ‖Φ(|θ|)‖; one dominates the other, so the path-metric is exact."""
+        # Rounding moves |θ| up or down by at most δ; of all such networks, that with |θ| + δ is farthest away
+        # (docs/bounds.md).
         larger = {name: value + _moves(value, bits, capped).copysign(value) for name, value in self.values.items()}
         for name, value in larger.items():
             if not bool(value.isfinite().all()):
@@ -177,7 +181,7 @@ class _Rounding:
         return float(torch.as_tensor(path_metric(self.net.with_params(larger), self.net, self.x, log=True)).max())
 
     def extrapolated(self, log_epsilon: float) -> tuple[int, float]:
-        """Beyond the bits that float64 resolves: with δ = η/2 at all entries but zeros the bound is convex in η.
+        """Return bits beyond what float64 resolves: with δ = η/2 at all entries but zeros, the bound is convex in η.
 
         Each further bit halves η at least, and with it the bound, which is zero at η = 0.
         """
@@ -188,16 +192,17 @@ class _Rounding:
 
 def _moves(value: Tensor, bits: int, capped: bool) -> Tensor:
     """Return how far each entry may move: η/2 and what float64 may round away of it; where capped, not beyond zero."""
+    # With b bits there are 2^(b−1) − 1 steps from zero to the largest magnitude, which itself stays where it is.
     half_step = value.abs().max() / (2 ** (bits - 1) - 1) / 2 * (1 + ROUNDING)
     half_step = torch.nextafter(half_step, torch.full_like(half_step, math.inf))  # where it underflows
     return torch.minimum(half_step, value.abs()) if capped else half_step * (value != 0)
 
 
 def _log2_up(number: Fraction) -> int:
-    """⌈log₂ x⌉ of x ≥ 1 in exact arithmetic: float64 has no room for how little x may be above a power of two."""
+    """Compute ⌈log₂ x⌉ of x ≥ 1 exactly: float64 has no room for how little x may be above a power of two."""
     return (math.ceil(number) - 1).bit_length()
 
 
 def _stored_bits(net: Network) -> int:
-    """Bits of a parameter as it is: the widest of their types."""
+    """Return the bits of a parameter as it is: those of the widest of their types."""
     return max((8 * net.params[name].element_size() for name in net.trainable), default=0)

@@ -1,4 +1,4 @@
-"""Theorem 2.1 of Colombo and Gao: convergence of two-temperature mask search, as its proof supports it.
+"""Theorem 2.1 of Colombo and Gao bounds how two-temperature mask search converges, as its proof supports it.
 
 Numbered departures from the text:
 1. Printed: the last iterate, ‖v − v*‖² ≤ 1, and Σ_t 1/t where the steps give Σ_t 1/√t. The proof supports a bound for
@@ -52,6 +52,7 @@ def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
     check_number("G", G)
     check_number("C", C)
     check_positive("c", c)
+    # ‖v_1 − v*‖² ≤ d on [0, 1]^d; with steps c/√t it is divided by 2c√T when T steps are averaged.
     log_start = log_of_product(math.log(d), -math.log(2), -math.log(c), -math.log(T) / 2)
     log_noise = log_of_product(math.log(c), 2 * log_rounded_up(G), math.log1p(C), -math.log(T) / 2)
     log_value = log_of_sum(log_start, log_noise)
@@ -72,7 +73,7 @@ def two_temperature(d: int, G: float, C: float, c: float, T: int) -> Bound:
 
 
 def gradient_error(t_l: float, t_s: float, largest: float) -> float:
-    """C of equation (11), rounded up: how far the two-temperature gradient may be from the exact one, ‖r‖² ≤ C G².
+    """Compute C of (11), rounded up: how far the two-temperature gradient may be from the exact one, ‖r‖² ≤ C G².
 
         C = 1 − 2 t_l t_s g(t_l) g(t_s) + (t_l t_s / 16)²,      g(t) = σ(tM)(1 − σ(tM)).
 
@@ -89,6 +90,8 @@ def gradient_error(t_l: float, t_s: float, largest: float) -> float:
     """
     for name, value in (("t_l", t_l), ("t_s", t_s), ("largest", largest)):
         check_number(name, value)
+    # σ' is at most 1/4, at zero, and at least g(t) on [−M, M]: |r|² = |∇|² (1 − p)² for a factor p between the products
+    # of these, of which the middle term takes the smallest and the last one the largest.
     steepest = (t_l / 4) * (t_s / 4)
     if steepest > LARGEST_ROOT:
         return math.inf
@@ -98,5 +101,5 @@ def gradient_error(t_l: float, t_s: float, largest: float) -> float:
 
 
 def _slope(s: float) -> float:
-    """σ(s)(1 − σ(s)) for s ≥ 0."""
+    """Compute σ(s)(1 − σ(s)) for s ≥ 0."""
     return math.exp(-s) / (1 + math.exp(-s)) ** 2
