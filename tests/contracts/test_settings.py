@@ -12,13 +12,14 @@ import pytest
 from typer.main import get_command
 
 import tamis
+from tamis.architecture import TwoTemperature, search
 from tamis.cli.main import app
 from tamis.pruning.criterion import CRITERIA, OBS
 from tamis.quantization.quantizer import METHODS
 from tamis.recipes.steps.base import Step
 from tamis.recipes.steps.registry import STEPS
 from tamis.recipes.steps.training import TrainingStep
-from tamis.settings import Certification, Pruning, Quantization, Repair, Training
+from tamis.settings import Certification, Pruning, Quantization, Repair, Search, Training
 from tamis.training import Settings, train
 
 
@@ -34,6 +35,7 @@ class Faces(NamedTuple):
     step: type[Step] | None
 
 
+TRAINED = {field.name for field in fields(Training)}
 FACES: dict[type, Faces] = {
     Quantization: Faces(tamis.quantize, {"net", "calibration", "pruned"}, "quantize", STEPS["quantize"]),
     Pruning: Faces(tamis.prune, {"net", "calibration"}, "prune", STEPS["prune"]),
@@ -46,6 +48,11 @@ FACES: dict[type, Faces] = {
         None,  # a recipe's last word is a certificate, which is no step
     ),
     Training: Faces(Settings, set(), "train", TrainingStep),  # `train` takes them as one object
+    Search: Faces(search, {"model", "data", "settings", "device"}, "search", STEPS["search"]),
+}
+# What has some of a method's settings, beside its call.
+PARTS: dict[Callable[..., Any], tuple[type, set[str]]] = {
+    TwoTemperature: (Search, {"t_l", "t_s", "include", "exclude", "spread"}),
 }
 OF_EVERY_CALL = {"directory", "activation_budget", "example", "progress"}
 every_method = pytest.mark.parametrize("settings", FACES)
@@ -69,17 +76,33 @@ def test_keywords_are_the_fields(settings: type) -> None:
 
 @every_method
 def test_the_docstring_has_the_help_of_every_field(settings: type) -> None:
-    said = " ".join((FACES[settings].call.__doc__ or "").split())
-    assert "<settings>" not in said
+    said = docstring(FACES[settings].call)
     assert all(f"{field.name}: {field.metadata['help']}" in said for field in fields(settings))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_has_some_of_the_settings_has_their_help(part: Callable[..., Any]) -> None:
+    settings, names = PARTS[part]
+    own = inspect.signature(part).parameters
+    chosen = {field.name: field for field in fields(settings) if field.name in own}
+    assert {*chosen} == names
+    for name, field in chosen.items():
+        assert f"{name}: {field.metadata['help']}" in docstring(part)
+        assert own[name].default == default_of(field)
+
+
+def docstring(call: Callable[..., Any]) -> str:
+    said = " ".join((call.__doc__ or "").split())
+    assert "<settings>" not in said
+    return said
 
 
 @pytest.mark.parametrize("settings", [each for each, faces in FACES.items() if faces.step is not None])
 def test_recipe_keys_are_the_fields(settings: type) -> None:
     step = FACES[settings].step
     assert step is not None
-    keys = step.model_fields
-    assert {*keys} - {"step"} == {field.name for field in fields(settings)}
+    keys, names = step.model_fields, {field.name for field in fields(settings)}
+    assert {*keys} - {"step"} == names | (TRAINED if step.trains else set())
     for field in fields(settings):
         assert keys[field.name].description == field.metadata["help"]
         assert keys[field.name].is_required() == (field.default is MISSING)

@@ -19,6 +19,7 @@ from tamis.artifact import Hold, Masks, read_json_object, replace_file
 from tamis.errors import InvalidInput
 from tamis.graph import Patterns, SeenSamples, lasting
 from tamis.progress import Listener
+from tamis.settings import Search, documents
 from tamis.training import (
     Data,
     Settings,
@@ -36,6 +37,7 @@ RESULT_FILE = "found.architecture"
 GONE_AFTER = 0.5  # of the epochs: when γ = None has taken the connections that no gradient holds
 
 
+@documents(Search)
 def search(
     model: nn.Module,
     data: Data,
@@ -61,7 +63,9 @@ def search(
     over: the training of weights that algorithm A.1 goes on with changes nothing about an architecture.
 
     Where that does not happen within `settings.epochs`, a warning says so, and the connections with the largest w make
-    up the architecture.
+    up the architecture. The default of `mask_rate` suits a few thousand connections. The more there are, the smaller is
+    the gradient of each: for a small convolutional network of 34,000, 1.0 was better at each sparsity that was tried.
+    With a larger rate, high sparsities need a larger γ than the default.
 
     With a `directory`, each epoch ends with a checkpoint there, and what is found is left as found.architecture: the
     same call goes on from there, or returns at once, with the same masks to the last bit as if nothing had happened.
@@ -69,14 +73,8 @@ def search(
     Args:
         model: any module that `train` takes; training begins with its weights, and it is left as it is.
         data: the training task.
-        sparsity: the fraction of connections that goes.
         settings: how weights are trained; `settings.seed` draws the beginning of the masks, too.
-        t_l, t_s, spread, include, exclude: as `TwoTemperature` takes them.
-        gamma: γ; None for one that takes a connection, if no gradient holds it, within half of the epochs.
-        mask_rate: the largest α; it follows the schedule of the learning rate. The larger it is, the more the loss
-            decides beside the penalty that γ = None sets; high sparsities then need a larger γ. The default suits a few
-            thousand connections. The more there are, the smaller is the gradient of each: for a small convolutional
-            network of 34,000, 1.0 was better at each sparsity that was tried.
+        <settings>
         directory: where to leave checkpoints and the result; made if it is not there.
         device: where to train; None for where the model is.
         progress: True, False, or a function of a `Progress`, called after each epoch with the sparsity so far.

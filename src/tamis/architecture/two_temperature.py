@@ -23,6 +23,7 @@ from tamis.architecture.architecture import Architecture, count_kept_connections
 from tamis.architecture.layers import maskable_weights
 from tamis.errors import InvalidInput, TrainingDiverged
 from tamis.graph import Patterns, lasting
+from tamis.settings import Search, documents
 
 
 class _Relaxation(torch.autograd.Function):
@@ -69,20 +70,18 @@ class _Masked(nn.Module):
         return weight * relaxed_mask(self.logits, self.t_l, self.t_s).to(weight.dtype)
 
 
+@documents(Search, "t_l", "t_s", "include", "exclude", "spread")
 class TwoTemperature(nn.Module):
     """A `TwoTemperature` is a copy of a model with weights θ̃ = σ(t_l w) ∘ θ, of which θ and w are trained (13, 14).
 
     It computes what the model computes, with θ̃ for θ; any training that fills gradients will do, followed by `update`
-    for the masks. `tamis.architecture.search` is such a training.
+    for the masks. `tamis.architecture.search` is such a training. Without `include` and `exclude`, the weights of all
+    linear and convolution layers are masked. The default of t_s is that of algorithm A.1, and `spread` is ε_w: masks
+    begin at |N(0, ε_w²)|.
 
     Args:
         model: any module; it is left as it is.
-        t_l: the inverse of the low temperature, of the masks.
-        t_s: the inverse of the high temperature, of their gradient; None for t_l / 10, as in algorithm A.1, and t_l for
-            the gradient of the masks themselves.
-        include, exclude: names or patterns ("features", "*.conv1.*") of weights or of the modules that they are in;
-            without them, the weights of all linear and convolution layers are masked.
-        spread: ε_w: the masks begin at |N(0, ε_w²)|, so that all connections are kept.
+        <settings>
         seed: of where the masks begin; the same on any device.
 
     Example:

@@ -83,40 +83,47 @@ def _splice(own: dict[str, inspect.Parameter], groups: dict[str, Group]) -> Iter
 # -- the settings of a method ------------------------------------------------------------------------------------------
 
 
-def settings_group(settings: type, only: Collection[str] = ()) -> Group:
+def settings_group(settings: type, only: Collection[str] = (), **defaults: Any) -> Group:
     """Make the options of a method from its settings object; the command gets them as keywords of the Python call.
 
     Args:
         settings: the settings object.
         only: the settings that the command has, where it has some of them and not all.
+        defaults: of the options that have others than the settings.
     """
-    fields = [field for field in dataclasses.fields(settings) if not only or field.name in only]
-    names = [field.name for field in fields]
+    fields = {field.name: field for field in dataclasses.fields(settings) if not only or field.name in only}
 
     def keywords(**options: Any) -> dict[str, Any]:
-        return {name: _value(name, given) for name, given in options.items()}
+        return {name: _value(fields[name], given) for name, given in options.items()}
 
-    return Group(keywords, {field.name: _parameter(field, names) for field in fields})
+    return Group(
+        keywords,
+        {name: _parameter(field, defaults.get(name, field.default), [*fields]) for name, field in fields.items()},
+    )
 
 
-def _value(name: str, given: Any) -> Any:
-    return PARSERS[name].parse(given) if given is not None and name in PARSERS else given
+def _value(field: dataclasses.Field[Any], given: Any) -> Any:
+    if field.name not in PARSERS:
+        return given
+    return field.default if given is None else PARSERS[field.name].parse(given)
 
 
-def _parameter(field: dataclasses.Field[Any], names: list[str]) -> inspect.Parameter:
-    required, typed = field.default is dataclasses.MISSING, field.metadata["typed"]
+def _parameter(field: dataclasses.Field[Any], default: Any, names: list[str]) -> inspect.Parameter:
+    required, typed = default is dataclasses.MISSING, field.metadata["typed"]
+    if isinstance(default, tuple):
+        default = ",".join(map(str, default)) or None  # as one types it
     kind: Any = list[str] if typed is list else typed
     declarations = []
     if typed is bool:
         option = f"--{field.name.replace('_', '-')}"
         # What is on unless one says otherwise, or left to the method, can be turned off as well.
-        declarations = [option if field.default is False else f"{option}/--no-{option[2:]}"]
+        declarations = [option if default is False else f"{option}/--no-{option[2:]}"]
     return inspect.Parameter(
         field.name,
         inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else field.default,
+        default=inspect.Parameter.empty if required else default,
         annotation=Annotated[
-            kind if required or field.default is not None else kind | None,
+            kind if required or default is not None else kind | None,
             typer.Option(*declarations, metavar=field.metadata["metavar"], help=_help(field, names)),
         ],
     )

@@ -33,8 +33,6 @@ def search(
     output: Output,
 ) -> None:
     """Run the command; `options` are those of `Settings` that are given, and `choices` those of `settings.Search`."""
-    # What is left out has its default in one place, which is the call.
-    how = {name: value for name, value in choices.items() if value is not None}
     out, as_json = output.out, output.as_json
     settings = parse_settings(options)
     team = join_team(parse_device(output.device))
@@ -46,11 +44,11 @@ def search(
         origin = {"model": model.model, "weights": origin_of_weights(loaded, folder), "device": str(team.device)}
         if team.leads and not as_json:
             console().print(
-                facts(origin | describe_training(examples, None, settings) | {"sparsity": f"{how['sparsity']:g}"})
+                facts(origin | describe_training(examples, None, settings) | {"sparsity": f"{choices['sparsity']:g}"})
             )
         with _warnings_as_lines():
             found = search_architecture(
-                loaded.module, examples, settings=settings, directory=folder, device=team.device, **how
+                loaded.module, examples, settings=settings, directory=folder, device=team.device, **choices
             )
         if team.leads:
             found.save(out)

@@ -12,15 +12,11 @@ from tamis.settings import Training
 def _make_group() -> Group:
     """Make the options of a training; what is not given is left to the settings themselves."""
     group = settings_group(Training)
-    # Milestones are typed as one text, and an empty one is none.
-    annotation = group.parameters["milestones"].annotation
-    optional = Annotated[str | None, *annotation.__metadata__]
-    milestones = group.parameters["milestones"].replace(default=None, annotation=optional)
 
     def collect(**options: Any) -> dict[str, Any]:
         return {name: value for name, value in group.collect(**options).items() if value is not None}
 
-    return dataclasses.replace(group, collect=collect, parameters={**group.parameters, "milestones": milestones})
+    return dataclasses.replace(group, collect=collect)
 
 
 TrainingGroup = Annotated[dict[str, Any], _make_group()]

@@ -72,8 +72,12 @@ def _field(settings: type, name: str) -> dataclasses.Field[Any]:
     return {field.name: field for field in dataclasses.fields(settings)}[name]
 
 
-def documents(settings: type) -> Callable[[Documented], Documented]:
-    """Put the help of every setting into the docstring of a call, in place of its line `<settings>`.
+def documents(settings: type, *names: str) -> Callable[[Documented], Documented]:
+    """Put the help of settings into the docstring of a call, in place of its line `<settings>`.
+
+    Args:
+        settings: the settings object.
+        names: of the settings that the call has; all of them if none are named.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -94,7 +98,8 @@ def documents(settings: type) -> Callable[[Documented], Documented]:
         place = next(number for number, line in enumerate(lines) if line.strip() == PLACE)
         indent = lines[place].partition(PLACE)[0]
         # Field order is the order of the keywords, which a contract test compares with the call's signature.
-        entries = [_entry(field, indent) for field in dataclasses.fields(settings)]
+        chosen = names or [field.name for field in dataclasses.fields(settings)]
+        entries = [_entry(_field(settings, name), indent) for name in chosen]
         call.__doc__ = "\n".join([*lines[:place], *entries, *lines[place + 1 :]])
         return call
 

@@ -25,8 +25,8 @@ def search(
     """Find which connections of a network to keep, by training masks and weights together.
 
     Training begins with --weights, or with the factory's. FILE holds the connections and no weight: `tamis transfer`
-    trains them anew, on other data if you like. Options left out are as tamis.architecture.search has them. After a
-    kill, the same command goes on from the last epoch. Under torchrun the processes share the work.
+    trains them anew, on other data if you like. After a kill, the same command goes on from the last epoch. Under
+    torchrun the processes share the work.
     """
     from tamis.cli.search import search
 

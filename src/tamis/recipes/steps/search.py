@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from tamis.recipes.quantities import without_percent
-from tamis.recipes.steps.base import needs_all_weights
+from tamis.recipes.steps.base import key, needs_all_weights
 from tamis.recipes.steps.training import TrainingStep
+from tamis.settings import Search as SearchSettings
 
 if TYPE_CHECKING:
     from tamis.recipes.state import Context, State
@@ -29,20 +30,21 @@ class Search(TrainingStep):
     step: Literal["search"]
     sparsity: Annotated[
         float, Field(ge=0, lt=1), BeforeValidator(without_percent, json_schema_input_type=float | str)
-    ] = Field(description="The part of all connections that goes.")
-    t_l: float | None = Field(None, gt=0, description="The inverse of the low temperature, of the masks.")
-    t_s: float | None = Field(None, gt=0, description="The inverse of the high one, of their gradient.")
-    gamma: float | None = Field(None, gt=0, description="Of the penalty.")
-    mask_rate: float | None = Field(None, gt=0, description="The largest learning rate of the masks.")
-    include: list[str] | None = Field(None, description="Mask only these weights or modules.")
-    exclude: list[str] | None = Field(None, description="Leave these weights or modules whole.")
+    ] = key(SearchSettings, "sparsity")
+    t_l: float | None = key(SearchSettings, "t_l", default=None, gt=0)
+    t_s: float | None = key(SearchSettings, "t_s", gt=0)
+    gamma: float | None = key(SearchSettings, "gamma", gt=0)
+    mask_rate: float | None = key(SearchSettings, "mask_rate", default=None, gt=0)
+    spread: float | None = key(SearchSettings, "spread", default=None, gt=0)
+    include: list[str] | None = key(SearchSettings, "include")
+    exclude: list[str] | None = key(SearchSettings, "exclude")
 
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace
 
         from tamis.architecture import search
 
-        names = ("t_l", "t_s", "gamma", "mask_rate", "include", "exclude")
+        names = ("t_l", "t_s", "gamma", "mask_rate", "spread", "include", "exclude")
         how = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         found = search(
             state.trainable(),
