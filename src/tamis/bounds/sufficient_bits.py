@@ -24,9 +24,9 @@ ROUNDING = 2.0**-20  # relative, of |θ| + δ in float64 at these many bits, wit
 def sufficient_bits(net: Network, epsilon: float, radius: float = 1.0) -> Bound:
     """Return bits a coordinate with which rounding moves no output by more than ε if no |x_u| exceeds the radius.
 
-    For a layered fully connected ReLU network of L ≥ 2 layers and width W: let k be the smallest integer with
-    max(‖θ‖_∞, W, L) ≤ ε^−k, and m the smallest with m ≥ 2kL + k + 1 + log₂⌈radius⌉. Rounding to the nearest point of
-    ηℤ ∩ [−ε^−k, ε^−k] with η = 2^(−m⌈log₂(1/ε)⌉) changes the outputs by at most ε in the sup-norm.
+    Theorem 6.1.1, for a layered fully connected ReLU network of L ≥ 2 layers and width W: let k be the smallest integer
+    with max(‖θ‖_∞, W, L) ≤ ε^−k, and m the smallest with m ≥ 2kL + k + 1 + log₂⌈radius⌉. Rounding to the nearest point
+    of ηℤ ∩ [−ε^−k, ε^−k] with η = 2^(−m⌈log₂(1/ε)⌉) changes the outputs by at most ε in the sup-norm.
 
     Args:
         net: a layered fully connected ReLU network.

@@ -1,4 +1,4 @@
-"""The path-lifting Φ of a network, and what can be known of it without ever enumerating paths."""
+"""This package computes what can be known of a network's path-lifting Φ without ever enumerating paths."""
 
 from tamis.paths.cost import PathCosts as PathCosts
 from tamis.paths.cost import each_path_cost as each_path_cost

@@ -1,4 +1,4 @@
-"""Φ-costs: what each coordinate contributes to the path-norm (thesis, (3.16) and section 3.5.2)."""
+"""Φ-costs say what each coordinate contributes to the path-norm (thesis, (3.16) and section 3.5.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MULTIPLES = (Entrywise.PRODUCT, Entrywise.NEGATION, Entrywise.RESHAPE, Entrywise
 
 @dataclass(frozen=True)
 class PathCosts:
-    """The Φ-costs of every parameter's coordinates: `values[name]` · exp(`log_scale`), shaped like the parameter."""
+    """The Φ-costs of a parameter's coordinates are `values[name]` · exp(`log_scale`), shaped like the parameter."""
 
     values: Mapping[str, Tensor]
     log_scale: float
@@ -96,6 +96,8 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
     folded = fold_batch_norm(net)
     _refuse_repeated(folded)
     entries = {name: where for name, where in entries.items() if bool(where.any())}
+    # By the product rule the derivative of |w| in the direction of I is |w| with all but the coordinates of I set to
+    # zero.
     alone = {name: folded.params[name].masked_fill(~where, 0.0) for name, where in entries.items()}
     weights, parts = Weights(folded), Weights(folded.with_params(alone))
     adding = adding_nodes(folded, weights)
@@ -112,6 +114,7 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
         whole = Operation(folded, node, {name: weights.above(name) for name in fixed})
         part = Operation(folded, node, {name: part_of(name) for name in fixed})
         adds = node.name in adding
+        # A bias does not multiply a derivative, so nothing is added in this term.
         through = whole.magnitude(derivative, False)
         met = any(stored_sources(folded, name) & entries.keys() for name in fixed)
         return [through + part.change(norm, adds) if met else through, whole.magnitude(norm, adds)]
@@ -123,7 +126,7 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
 
 
 class _Backward:
-    """One forward and one backward pass on |θ|, for the derivative of the path-norm by every weight that meets data.
+    """A forward and a backward pass on |θ| give the derivative of the path-norm by every weight that meets data.
 
     Weights are computed when a pass asks for them, and again in the backward pass, instead of being kept: that is
     cheap, while fresh memory for all of them would cost as much as the arithmetic. A weight that met data in parts
@@ -172,6 +175,8 @@ class _Backward:
 
         with torch.enable_grad():
             (outputs,) = walk(self.net, [ones_input(self.net)], step)
+            # Everything until here was ≥ 0, so that the sum of the outputs on ones is ‖Φ‖₁ itself (Theorem 3.1.1 with q
+            # = r = 1).
             total, exponent = _total([outputs[name] for name in self.net.output_names])
             if total.requires_grad:
                 torch.autograd.grad(total, token)
@@ -230,7 +235,7 @@ def _total(outputs: Sequence[Scaled]) -> tuple[Tensor, int]:
 
 
 class _RecordGradient(torch.autograd.Function):
-    """The identity on a weight, or on a part of it that has a place; its gradient goes into a record."""
+    """This is the identity on a weight, or on a part of it that has a place, and its gradient goes into a record."""
 
     @staticmethod
     def forward(
@@ -247,6 +252,8 @@ class _RecordGradient(torch.autograd.Function):
             ctx.record.record(ctx.name, gradient)
         else:
             ctx.record.record_part(ctx.name, *ctx.saved_tensors, ctx.place, gradient)
+        # The weight gets no gradient: what autograd would store for it has just been recorded. The token gets a zero,
+        # since the engine only visits nodes that lead to what the caller asked for.
         return None, torch.zeros((), dtype=torch.float64), None, None, None
 
 
@@ -265,6 +272,8 @@ def _refuse_repeated(net: Network) -> None:
         # Only multipliers are compared: a bias that is used twice starts two paths, and no path has it twice.
         before = frozenset().union(*(upstream[name] for name in node.references if name in upstream))
         multiplying = [node.arguments.get(name) for name in describe(node).multipliers]
+        # With θ_i twice on a path the norm has the term θ_i², whose derivative times θ_i counts the path twice (ERRATA
+        # 16).
         again = met_by(references_in(multiplying)) & before
         if again:
             raise AssumptionViolated(
@@ -285,7 +294,7 @@ def _sources(net: Network) -> dict[str, frozenset[str]]:
 
 
 class _Routes:
-    """Brings costs from the tensors that meet data back to the parameters they are computed from.
+    """Routes bring costs from the tensors that meet data back to the parameters they are computed from.
 
     A tensor E that meets data may be a parameter, a mask times it, or a weight with a batch-norm folded in. As long as
     each entry of E depends on one entry of a parameter, and affinely, setting that entry to zero lowers the norm by
@@ -351,6 +360,7 @@ class _Routes:
         entrywise = describe(node).entrywise(node)
         if entrywise is Entrywise.SUM:
             places = [self._places(param, name) for name in names]
+            # s b + β − s μ may read a parameter through several summands, if each of them reads the same entry of it.
             clear = all(torch.equal(*torch.broadcast_tensors(places[0], other)) for other in places[1:])
         else:
             clear = len(names) == 1 and entrywise in MULTIPLES

@@ -126,6 +126,7 @@ class _Enumerator:
                 raise InvalidInput(f"lifting takes one input at a time, got a batch of {len(x)}")
         self.x = torch.zeros(self.shape, dtype=torch.float64) if x is None else x.double()
         self.given = x is not None
+        #
         self.fixed = dict(FixedValues(net))
         self.values: dict[str, Any] = {net.inputs[0]: self.x}
         size = self.x.numel()
@@ -197,6 +198,7 @@ class _Enumerator:
             for j in range(zeros[place].numel()):
                 unit = torch.zeros_like(zeros[place])
                 unit.view(-1)[j] = 1.0
+                # Column j of the matrix is f(e_j) − f(0), up to what the sum of a weight and a bias rounds.
                 columns.append(self._run(node, index, [*zeros[:place], unit, *zeros[place + 1 :]]) - bias)
             weights = torch.stack(columns, 1)
             v, u = weights.nonzero(as_tuple=True)

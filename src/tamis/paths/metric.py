@@ -1,4 +1,4 @@
-"""How far apart two parameter sets are, path by path: the ℓ¹ path-metric (thesis, section 3.4; ERRATA 18 and 19)."""
+"""The ℓ¹ path-metric says how far apart two parameter sets are, path by path (thesis, 3.4; ERRATA 18 and 19)."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def path_metric(
 
 @dataclass(frozen=True)
 class _Totals:
-    """A distance for each sample, mantissa · 2^exponent, and how many roundings each is off by at most."""
+    """Totals are a distance for each sample, mantissa · 2^exponent, and how many roundings each is off by at most."""
 
     mantissas: Tensor
     exponents: Tensor
@@ -106,6 +106,8 @@ class _Totals:
     def below(self, other: _Totals) -> Tensor:
         """Return where this is the smaller of two."""
         same = self.exponents == other.exponents
+        # Exponents of totals are those of their largest neuron, not normalized: this may miss the smaller one by a
+        # factor of the number of neurons, which is harmless, as both are bounds.
         return (self.exponents < other.exponents) | (same & (self.mantissas < other.mantissas))
 
 
@@ -162,7 +164,9 @@ def _starts(net: Network, x: Tensor | tuple[Tensor, ...] | None) -> dict[str, Te
 
 @dataclass(frozen=True)
 class _Relation:
-    """How weights compare: whether a sign differs, and whether the other network's are nowhere larger, or smaller."""
+    """A relation says whether a sign of two networks' weights differs, and whether the other's are nowhere larger, or
+    smaller.
+    """
 
     flips: bool
     shrinks: bool
@@ -193,7 +197,7 @@ def _flips(weight: Tensor, other: Tensor) -> Tensor:
 
 
 class _Between(Mapping[str, Any]):
-    """θ'': the weights of one network with those set to zero whose sign differs in the other."""
+    """θ'' has the weights of one network, with those set to zero whose sign differs in the other."""
 
     def __init__(self, weights: Weights, others: Weights) -> None:
         self.net, self.weights, self.others = weights.net, weights, others
@@ -219,6 +223,7 @@ class _Between(Mapping[str, Any]):
     def removed(self, name: str) -> Any:
         """Return at least the magnitudes of what was set to zero."""
         value = self.weights.above(name)
+        # θ − θ'' is θ itself where a sign flips and exactly zero elsewhere: subtracting would bring both allowances in.
         return value.where(self.flips(name), 0.0) if is_weight(value) else value
 
     def flips(self, name: str) -> Tensor:
@@ -239,6 +244,7 @@ def _weight_difference(mine: Signed, theirs: Signed, name: str) -> Any:
     weight = mine[name]
     if not is_weight(weight):
         return weight
+    # Rounding allowances of two equal computations would leave a distance between equal networks.
     if _same_sources(mine, theirs, name):
         return torch.zeros_like(weight)
     apart: Tensor = weight.sub_(theirs[name]).abs_()
@@ -300,6 +306,7 @@ def _distances(
             reverse = theirs.magnitude(distance, False) + moved.change(m[0], adds)
             new_distance = new_distance.minimum(reverse)
         new_m = [mine.magnitude(each, adds) for each in m]
+        # The minimum, too, is a bound for each neuron, which is why it may be taken before the next layer reads it.
         return [new_distance, theirs.magnitude(m_other, adds), *new_m]
 
     nothing = {name: torch.zeros_like(value) for name, value in starts.items()}
@@ -314,6 +321,7 @@ def _sum_outputs(net: Network, legs: Sequence[Mapping[str, Scaled]], exact: bool
     # Neurons have exponents of their own; in units of the largest one, those that vanish are below a rounding of the
     # sum.
     top = exponents.amax(1)
+    # (samples, neurons of all outputs and legs): ‖·‖₁ over outputs, and the triangle inequality over legs, are one sum.
     total = (mantissas * powers_of_two(exponents - top[:, None])).sum(1)
     roundings = max(leg[2] for leg in each) + mantissas.shape[1]
     return _Totals(total, top.where(total > 0, 0), roundings, exact)

@@ -1,4 +1,4 @@
-"""Mixed path-norms in one forward pass (thesis, Definition 3.1.1 and Theorem 3.1.1), and Π_{q,r} (Definition 3.3.1)."""
+"""One forward pass gives mixed path-norms (thesis, Definition 3.1.1, Theorem 3.1.1) and Π_{q,r} (Definition 3.3.1)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_EXACT_ROOT = 500  # m^(1/q) of a mantissa m is computed as it is up to this
 
 @dataclass(frozen=True)
 class PathNorms:
-    """‖Φ^{→v}(θ)‖_q for every output neuron v: mantissa · 2^exponent, in the order of the flattened outputs.
+    """Path-norms are ‖Φ^{→v}(θ)‖_q = mantissa · 2^exponent for each output neuron v, in the order of flattened outputs.
 
     Attributes:
         mantissas: in [1/2, 1), or 0.
@@ -59,21 +59,21 @@ class PathNorms:
 
     def mixed(self, r: float, log: bool = False) -> float:
         """Return the ℓ^r-norm over output neurons, or its natural logarithm."""
-        mantissa, exponent = self._mixed(r)
+        mantissa, exponent = self._mix_outputs(r)
         if log:
             return math.log(mantissa) + exponent * math.log(2) if mantissa > 0 else -math.inf
         return number(mantissa, exponent, "the norm")
 
     def log_above(self, r: float) -> float:
         """Return at least the logarithm of the exact ℓ^r-norm."""
-        mantissa, exponent = self._mixed(r)
+        mantissa, exponent = self._mix_outputs(r)
         # A power of two with a fractional exponent is off by as much as the exponent is large, so that the spread
         # counts as roundings; r-th powers and roots multiply relative errors by r and by 1/r.
         spread = float((self.exponents.clamp(min=-(2**20)).max() - self.exponents.clamp(min=-(2**20))).max())
         sums = (len(self.mantissas) + spread + 32) / min(r, 1)
         return log_above(mantissa, exponent, self.roundings + sums)
 
-    def _mixed(self, r: float) -> tuple[float, int]:
+    def _mix_outputs(self, r: float) -> tuple[float, int]:
         # All relative to the largest norm: ratios are at most 1, and those that underflow do not matter beside it,
         # unless r is small, which is treated apart.
         top = int(self.exponents.max())
@@ -82,7 +82,7 @@ class PathNorms:
         ratios = self.mantissas * powers_of_two(self.exponents - top)
         largest = float(ratios.max())
         if r == 1:
-            return _normal(float(ratios.sum()), top)
+            return _normalize(float(ratios.sum()), top)
         if math.isinf(r):
             return largest, top
         # Σ (v / largest)^r, exponents apart from mantissas, because a small r brings back what is far below.
@@ -91,7 +91,7 @@ class PathNorms:
         power = math.log2(float(terms.sum())) / r
         if not math.isfinite(power):
             raise InvalidInput(f"r = {r} is too small: even the logarithm of the norm is beyond float64")
-        return _normal(largest * 2 ** (power - math.floor(power)), top + math.floor(power))
+        return _normalize(largest * 2 ** (power - math.floor(power)), top + math.floor(power))
 
 
 def path_norm(
@@ -153,6 +153,7 @@ def _path_norms(net: Network, q: float, fold: bool, part: Part, weights_of: Call
         start = {name: torch.zeros_like(value) for name, value in start.items()}
 
     def step(node: Node, lookups: Sequence[Lookup]) -> list[Scaled]:
+        # |θ|^q along a path multiplies to |Φ_p|^q, and sums over paths: the q-th root is taken at the very end.
         return [Operation(folded, node, weights, q).magnitude(lookups[0], node.name in adding)]
 
     return _per_output(folded, walk(folded, [start], step)[0], q)
@@ -243,11 +244,12 @@ def _per_output(net: Network, outputs: Mapping[str, Scaled], q: float) -> PathNo
         raise InvalidInput(f"q = {q} is too small: the exponent of the norm is beyond 2^52")
     whole = torch.floor(power.where(positive, 0.0)).long()
     roots, own = torch.frexp(mantissas ** (1 / q) * torch.exp2(power.where(positive, 0.0) - whole))
+    # A q-th root divides relative errors by q. exp2 of a fraction is off by as much as e/q was rounded.
     roundings = roundings / q + 8 * (1 + float(power.where(positive, 0.0).abs().max()))
     return PathNorms(roots.where(positive, 0.0), (own + whole).where(positive, NOTHING), roundings)
 
 
-def _normal(value: float, exponent: int) -> tuple[float, int]:
+def _normalize(value: float, exponent: int) -> tuple[float, int]:
     mantissa, own = math.frexp(value)
     return mantissa, own + exponent
 

@@ -120,6 +120,7 @@ class Operation:
 
     def change(self, data: Lookup, adds: bool) -> Scaled:
         """Run the operation with changes of weights as its weights; one without factors lets no data through."""
+        # (w − w')u' has data only as a factor of a change: x + b must give |b − b'| here, not |x| + |b − b'|.
         return self.magnitude(data if self.factors else _nothing(data), adds)
 
     def reach(self, data: Lookup) -> Scaled:
@@ -140,7 +141,7 @@ class Operation:
             return None
         values, exponent = aligned
         one = math.ldexp(1.0, -exponent) if adds else 0.0  # the number 1 in the units of the data
-        result = self._run(values, self._watched, one)
+        result = self._run(values, self._watched_weights, one)
         seen = extent(result)
         if not seen.zeros and seen.low >= LOWEST and seen.high <= HIGHEST:
             return Scaled(((result, exponent),), roundings)
@@ -165,10 +166,12 @@ class Operation:
         )
 
     @cached_property
-    def _watched(self) -> dict[str, Any]:
+    def _watched_weights(self) -> dict[str, Any]:
         """Return |θ|^q, watched; an additive term that is left out is not."""
         fixed = {name: self.weights[name] for name in self._fixed}
         for name in self.factors + self.addends:
+            # In place: these tensors were computed for this node alone, and a copy would double what the largest layer
+            # takes.
             powered = fixed[name] if self.q == 1 else fixed[name].pow_(self.q)
             fixed[name] = self.watch(name, powered, None)
         return fixed
@@ -184,7 +187,7 @@ class Operation:
 
     def _extent(self, name: str) -> Extent:
         """Return the numbers between which |θ|^q lies, from |θ|, since the power may have underflowed."""
-        found = extent(self._watched[name] if self.q == 1 else self.weights[name])
+        found = extent(self._watched_weights[name] if self.q == 1 else self.weights[name])
         if self.q == 1 or not found.high:
             return found
         return Extent(_power(found.low, self.q), _power(found.high, self.q), found.zeros)
@@ -250,7 +253,9 @@ class Operation:
         return Call(self.node, lookup, self.net.carries_data)
 
     def _summands(self, inputs: Mapping[str, Scaled]) -> int:
-        return self.op.summands(self._call({name: each.parts[0][0] for name, each in inputs.items()}, self._watched))
+        return self.op.summands(
+            self._call({name: each.parts[0][0] for name, each in inputs.items()}, self._watched_weights)
+        )
 
     @property
     def _fixed(self) -> list[str]:
@@ -308,6 +313,7 @@ def _align(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
         return None
     parts = {name: each.parts[0] for name, each in inputs.items()}
     exponents = [exponent for _, exponent in parts.values()]
+    # Within REACH of one another, the parts with the smaller exponent still lie above 2^−600 after the shift.
     if max(exponents) - min(exponents) > REACH:
         return None
     return {name: times_power_of_two(value, e - max(exponents)) for name, (value, e) in parts.items()}, max(exponents)
@@ -315,6 +321,7 @@ def _align(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
 
 def _nothing(data: Lookup) -> Lookup:
     def zeros(name: str) -> Scaled:
+        # Zeros of the right shapes rather than no data at all: an operation needs to be run to give what it adds.
         return Scaled(((map_tensors(torch.zeros_like, data(name).parts[0][0]), 0),))
 
     return zeros
@@ -327,6 +334,7 @@ def _within(seen: Extent, reach: int) -> bool:
 def _power(value: float, q: float) -> float:
     """Return a power of a positive number, which is never 0, even where float64 underflows."""
     try:
+        # An extent of 0 would say that there is no weight, and hide that its power has underflowed.
         return max(value**q, math.ulp(0.0))
     except OverflowError:
         return math.inf

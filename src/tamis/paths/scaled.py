@@ -1,4 +1,4 @@
-"""Non-negative numbers of any size: each entry is a float64 times a power of two of its own (ERRATA 20 and 33).
+"""Non-negative numbers of any size are float64 times powers of two, one for each entry (ERRATA 20 and 33).
 
 A tensor is kept as a few parts, 2^e · value, with disjoint supports: an entry that is not zero lies in one part, and
 there between 2^-REACH and 2^REACH. Ordinary networks need one part. However far apart its entries are, nothing that is
@@ -28,7 +28,7 @@ Part = tuple[Any, int]
 
 @dataclass(frozen=True)
 class Scaled:
-    """Σ 2^e · value over disjoint parts.
+    """A scaled tensor is Σ 2^e · value over disjoint parts.
 
     Attributes:
         parts: values and exponents, at least one.
@@ -39,6 +39,8 @@ class Scaled:
     roundings: float = 0.0
 
     def __add__(self, other: Scaled) -> Scaled:
+        # Both summands are ≥ 0, so that the sum's relative error is at most the larger one's, and one rounding of its
+        # own.
         roundings = max(self.roundings, other.roundings) + 1
         (x, e), (y, f) = self.parts[0], other.parts[0]
         if len(self.parts) == len(other.parts) == 1 and e == f:
@@ -73,6 +75,7 @@ class Scaled:
         exponents = torch.full(mantissas.shape, NOTHING, dtype=torch.int64, device=mantissas.device)
         for value, exponent in self.parts:
             mantissa, own = torch.frexp(value)
+            # Exact, since supports are disjoint: at each entry all but one of these are zero.
             mantissas = mantissas + mantissa
             exponents = exponents.where(value <= 0, own + exponent)
         return mantissas, exponents
@@ -110,6 +113,7 @@ def _group_by_exponent(terms: Sequence[Part], roundings: float, combine: Callabl
     leaves = [(list(_leaves(value)), exponent) for value, exponent in terms]
     tops = [_top_exponents([(values[i], exponent) for values, exponent in leaves]) for i in range(len(leaves[0][0]))]
     highest = max((int(top.max()) for top in tops if top.numel()), default=NOTHING)
+    # frexp gives ∞ and NaN arbitrary exponents, so that they would vanish in some group without this.
     if any(extent(value).high == math.inf for value, _ in terms):
         raise _not_finite()
     if highest <= NOTHING:
@@ -119,6 +123,7 @@ def _group_by_exponent(terms: Sequence[Part], roundings: float, combine: Callabl
     groups = [torch.where(top > NOTHING, (highest - top) // (2 * REACH), -1) for top in tops]
     parts = []
     for group in sorted({int(g) for each in groups for g in each.unique()} - {-1}):
+        # The middle of the group: what it holds then lies within 2^±REACH.
         centre = highest - 2 * REACH * group - REACH
         gathered = []
         for i, each in enumerate(groups):
@@ -163,7 +168,7 @@ def align_parts(inputs: Mapping[str, Scaled]) -> list[tuple[dict[str, Any], int]
 
 
 class Extent(NamedTuple):
-    """The smallest and the largest positive entry, ∞ and 0 where there is none, and whether there are zeros."""
+    """An extent holds the smallest and the largest positive entry, ∞ and 0 without any, and whether there are zeros."""
 
     low: float
     high: float

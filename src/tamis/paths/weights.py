@@ -1,4 +1,4 @@
-"""The weights that data meets on a path, in float64, and how far rounding may have moved those that are computed.
+"""The weights that data meets on a path are in float64 here, with how far rounding may have moved computed ones.
 
 A weight that is a parameter is read as it is. One with a batch-norm folded in is computed, s·w or s·b + β − s·μ, and
 rounded at every step. For an upper bound each computed weight E carries an allowance k·u·A ≥ |computed − exact|, where
@@ -27,7 +27,7 @@ SMALLEST_NORMAL, SMALLEST = 2.0**-1022, 2.0**-1074
 
 
 class Magnitudes(Mapping[str, Any]):
-    """|θ| in float64 for every weight that data meets, each computed when it is asked for; sizes stay integers."""
+    """Magnitudes are |θ| in float64 for every weight that data meets, computed on demand; sizes stay integers."""
 
     def __init__(self, net: Network) -> None:
         self.fixed = FixedValues(net, dtype=torch.float64)
@@ -44,7 +44,7 @@ class Magnitudes(Mapping[str, Any]):
 
 
 class Weights(Mapping[str, Any]):
-    """The signed weights, with what rounding may have cost each.
+    """`Weights` are the signed weights, with what rounding may have cost each.
 
     Args:
         net: the network, batch-norm folded.
@@ -71,6 +71,7 @@ class Weights(Mapping[str, Any]):
         value, allowance = self[name], self.allowance(name)
         if not is_weight(value):
             return value
+        # |exact| ≤ |computed| + allowance. In place, since `fixed` computes a fresh tensor each time.
         return value.abs_() if allowance is None else value.abs_().add_(allowance)
 
     def allowance(self, name: str) -> Tensor | None:
@@ -111,6 +112,7 @@ class Weights(Mapping[str, Any]):
             if entrywise is Entrywise.PRODUCT:
                 return _product_size(a, b), k + j + 2
             if k or j:
+                # A sum's operands may cancel and their errors do not, hence plus signs and magnitudes in A.
                 return a + b * abs(node.arguments["alpha"]), max(k, j) + 2
             return self._stored_size(name)[0], 2  # one rounding of what is exact, however much cancels
         if entrywise is Entrywise.NEGATION:
@@ -142,6 +144,7 @@ def _product_size(a: Tensor, b: Tensor) -> Tensor:
     size = a * b
     if extent(a).low * extent(b).low >= 2.0**-900:
         return size
+    # A product in the subnormal numbers has no relative error to speak of; 2^−1022 k u is more than it can be off by.
     return size.add_((a > 0) & (b > 0), alpha=SMALLEST_NORMAL)
 
 
@@ -160,7 +163,7 @@ def stored_sources(net: Network, name: str) -> frozenset[str]:
 
 
 class Above(Mapping[str, Any]):
-    """At least |θ|, exactly, for every weight that data meets."""
+    """These magnitudes are at least the exact |θ|, for every weight that data meets."""
 
     def __init__(self, net: Network) -> None:
         self.weights = Weights(net)
