@@ -19,20 +19,31 @@ from tamis.quantization.quantizer import METHODS
 from tamis.recipes.steps.base import Step
 from tamis.recipes.steps.registry import STEPS
 from tamis.recipes.steps.training import TrainingStep
-from tamis.settings import Certification, Pruning, Quantization, Repair, Search, Training
+from tamis.settings import (
+    Binarization,
+    Certification,
+    Factorization,
+    Pruning,
+    Quantization,
+    Repair,
+    Search,
+    Training,
+)
 from tamis.training import Settings, train
 
 
 class Faces(NamedTuple):
     """Where the settings of a method show: a call, a command and a step of a recipe.
 
-    `others` are the arguments of the call that say on what and where it works, and not how.
+    `others` are the arguments of the call that say on what and where it works, and not how; `apart` are settings that
+    the command and the step have, and the call has otherwise.
     """
 
     call: Callable[..., Any]
     others: set[str]
     command: str
     step: type[Step] | None
+    apart: frozenset[str] = frozenset()
 
 
 TRAINED = {field.name for field in fields(Training)}
@@ -49,10 +60,22 @@ FACES: dict[type, Faces] = {
     ),
     Training: Faces(Settings, set(), "train", TrainingStep),  # `train` takes them as one object
     Search: Faces(search, {"model", "data", "settings", "device"}, "search", STEPS["search"]),
+    Binarization: Faces(
+        tamis.binary.binarize,
+        {"model"},
+        "binarize",
+        STEPS["binarize"],
+        apart=frozenset({"activation_epochs"}),  # the first stage has all settings of a training in Python
+    ),
+    Factorization: Faces(tamis.kronecker.replace, {"model", "patterns"}, "kronecker replace", STEPS["kronecker"]),
 }
+# A step names no patterns, but what to choose them by, and then convolutions are no reason to fail.
+OF_THE_STEP = {Factorization: {"density", "smallest", "factors", "target"}}
+OTHER_DEFAULTS_OF_STEPS = {(Factorization, "convolutions"): True}
 # What has some of a method's settings, beside its call.
 PARTS: dict[Callable[..., Any], tuple[type, set[str]]] = {
     TwoTemperature: (Search, {"t_l", "t_s", "include", "exclude", "spread"}),
+    tamis.kronecker.factorize: (Factorization, {"refine"}),
 }
 OF_EVERY_CALL = {"directory", "activation_budget", "example", "progress"}
 every_method = pytest.mark.parametrize("settings", FACES)
@@ -62,22 +85,26 @@ def default_of(field: Field[Any]) -> Any:
     return inspect.Parameter.empty if field.default is MISSING else field.default
 
 
+def of_the_call(settings: type) -> list[Field[Any]]:
+    return [field for field in fields(settings) if field.name not in FACES[settings].apart]
+
+
 @every_method
 def test_keywords_are_the_fields(settings: type) -> None:
-    call, others, *_ = FACES[settings]
+    call, others = FACES[settings].call, FACES[settings].others
     parameters = {
         name: each.default
         for name, each in inspect.signature(call).parameters.items()
         if name not in others | OF_EVERY_CALL
     }
-    assert parameters == {field.name: default_of(field) for field in fields(settings)}
-    assert [*parameters] == [field.name for field in fields(settings)]
+    assert parameters == {field.name: default_of(field) for field in of_the_call(settings)}
+    assert [*parameters] == [field.name for field in of_the_call(settings)]
 
 
 @every_method
 def test_the_docstring_has_the_help_of_every_field(settings: type) -> None:
     said = docstring(FACES[settings].call)
-    assert all(f"{field.name}: {field.metadata['help']}" in said for field in fields(settings))
+    assert all(f"{field.name}: {field.metadata['help']}" in said for field in of_the_call(settings))
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -102,24 +129,28 @@ def test_recipe_keys_are_the_fields(settings: type) -> None:
     step = FACES[settings].step
     assert step is not None
     keys, names = step.model_fields, {field.name for field in fields(settings)}
-    assert {*keys} - {"step"} == names | (TRAINED if step.trains else set())
+    assert {*keys} - {"step"} == names | (TRAINED if step.trains else set()) | OF_THE_STEP.get(settings, set())
     for field in fields(settings):
         assert keys[field.name].description == field.metadata["help"]
         assert keys[field.name].is_required() == (field.default is MISSING)
         default = keys[field.name].default
-        assert as_tuple(default) in (None, field.default) or keys[field.name].is_required()
+        wanted = OTHER_DEFAULTS_OF_STEPS.get((settings, field.name), field.default)
+        assert as_tuple(default) in (None, wanted) or keys[field.name].is_required()
         if field.metadata["choices"]:
             assert set(literals(keys[field.name].annotation)) == set(field.metadata["choices"])
 
 
 @every_method
 def test_options_are_the_fields(settings: type) -> None:
-    options = {each.name: each for each in get_command(app).commands[FACES[settings].command].params}  # type: ignore[attr-defined]
+    command: Any = get_command(app)
+    for name in FACES[settings].command.split():
+        command = command.commands[name]
+    options = {each.name: each for each in command.params}
     for field in fields(settings):
         option = options[field.name]
         assert max(option.opts, key=len) == f"--{field.name.replace('_', '-')}"
         assert option.required == (field.default is MISSING)
-        assert option.required or option.default == (field.default if field.default != () else None)
+        assert option.required or option.default == as_typed(field.default)
         first = field.metadata["help"].partition("`")[0]  # settings of the method are options there
         assert option.help.startswith(first), option.help
         assert option.metavar == field.metadata["metavar"]
@@ -132,6 +163,11 @@ def test_every_command_and_step_that_trains_has_the_settings_of_training() -> No
         assert names <= {each.name for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
     training = [step for step in STEPS.values() if step.trains]
     assert training and all(names <= {*step.model_fields} for step in training)
+
+
+def as_typed(value: Any) -> Any:
+    """A command takes several values as one text, and none for an empty one."""
+    return ",".join(value) or None if isinstance(value, tuple) else value
 
 
 def as_tuple(value: Any) -> Any:

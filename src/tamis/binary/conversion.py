@@ -16,6 +16,7 @@ from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryL
 from tamis.binary.scales import SPATIAL_FORMS, check_form
 from tamis.errors import InvalidInput, listed
 from tamis.graph import Patterns, as_patterns, matches, substitute_modules
+from tamis.settings import Binarization, documents
 
 Binarizable = nn.Linear | nn.Conv1d | nn.Conv2d
 CONVOLUTIONS: dict[type[nn.Module], type[BinaryConv2d]] = {nn.Conv1d: BinaryConv1d, nn.Conv2d: BinaryConv2d}
@@ -23,6 +24,7 @@ KINDS = (nn.Linear, *CONVOLUTIONS)
 FIRST, LAST = "first", "last"
 
 
+@documents(Binarization, "keep", "scale", "estimator")
 def binarize(
     model: nn.Module,
     keep: Patterns = (FIRST, LAST),
@@ -37,17 +39,15 @@ def binarize(
     none, but where no batch normalization follows, a bias does what nothing else does. Everything else stays, in its
     order: a block conv → BN → ReLU becomes BN → sign → binary conv → scale → BN → ReLU. A ReLU before the next sign is
     no harm: the batch normalization before the sign takes the mean off again. Layers of other kinds (transposed
-    convolutions, attention) stay real.
+    convolutions, attention) stay real. The formulas of scales are in `tamis.binary.scales`, those of estimators in
+    `tamis.binary.estimators`.
 
     Args:
         model: any module; it is left as it is.
-        keep: which layers stay real: "first" and "last", in the order in which the example passes them, or without an
-            example in that in which the model registered them; and names or patterns ("classifier", "*.downsample.*").
-            The words first and last mean the places; a module that is called so is "first*".
         example: an input, or a tuple of inputs. Where there are convolutions, the scales "full", "spatial" and
-            "rank_one" need it: it shows how large their outputs are.
-        scale: "analytic" (XNOR-Net), "channel", "full", "spatial" or "rank_one": see `tamis.binary.scales`.
-        estimator: "clipped", "approx_sign" or "rsign": see `tamis.binary.estimators`.
+            "rank_one" need it: it shows how large their outputs are. Without it, layers are in the order in which the
+            model registered them.
+        <settings>
 
     Example:
         >>> model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))

@@ -19,6 +19,7 @@ from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
+from tamis.cli.setting_values import parse_keep as parse_keep
 from tamis.cli.train import describe_training, load_trainable, load_training_data, parse_settings
 from tamis.cli.training_directory import WRITTEN, training_directory
 from tamis.errors import InvalidInput
@@ -46,19 +47,19 @@ def binarize(
     if loaded.compressed is not None and loaded.compressed.masks:
         raise InvalidInput(f"'{model.weights}' has pruned weights, which would come back: a binary weight is +1 or −1")
     examples, test_examples = load_training_data(data, loaded.module, model.model)
-    kept = parse_keep(choices["keep"])
-    binary = binarize_module(loaded.module, kept, examples.example, **how)
+    keep = choices["keep"]
+    binary = binarize_module(loaded.module, keep, examples.example, **how)
     network = trace(binary, examples.example)  # now: what cannot be written need not be trained
     with training_directory(directory, output.out, team) as folder:
         origin = {"model": model.model, "weights": _origin_of_weights(loaded, folder), "device": str(team.device)}
-        origin |= {"keep": choices["keep"], **how}
+        origin |= {"keep": ",".join(keep), **how}
         if team.leads and not output.as_json:
             stages = {"stages": f"{first.epochs if first else 0} and {settings.epochs} epochs"}
             console().print(facts(origin | describe_training(examples, test_examples, settings) | stages))
         trained = train_binary(
             binary, examples, settings, first=first, test=test_examples, directory=folder, device=team.device
         )
-        step = {"step": "binarize", "keep": list(kept), **how, "activation_epochs": first.epochs if first else 0}
+        step = {"step": "binarize", "keep": list(keep), **how, "activation_epochs": first.epochs if first else 0}
         step |= {"data": examples.name, **settings.in_effect}
         if team.leads:
             small = pack_traced(network, trained.model, [step])
@@ -69,16 +70,6 @@ def binarize(
     if team.leads:
         asked = {"data": examples.name, "test": data.test, "recipe": [step], "file": str(output.out)}
         _report(small, trained, {**origin, **asked}, output.as_json)
-
-
-def parse_keep(text: str) -> tuple[str, ...]:
-    """Read which layers stay real.
-
-    Example:
-        >>> parse_keep("first,last,*.downsample.*"), parse_keep("")
-        (('first', 'last', '*.downsample.*'), ())
-    """
-    return tuple(word for word in (each.strip() for each in text.split(",")) if word)
 
 
 def _first_stage(settings: Settings, epochs: int | None) -> Settings | None:

@@ -14,7 +14,6 @@ from rich.text import Text
 from torch import nn
 
 from tamis.artifact import Compressed, Masks, example_inputs, save_weights
-from tamis.cli.binarize import parse_keep
 from tamis.cli.display import console, facts, table
 from tamis.cli.kronecker_patterns import Chooser, parse_chains, parse_family
 from tamis.cli.model_argument import LoadedModule, open_network
@@ -45,9 +44,10 @@ def replace(original: ModelChoice, products: Products, choices: Mapping[str, Any
     prepare_output(out, ".tamis", ".safetensors")
     loaded = load_trainable("kronecker replace", original, choices["seed"])
     _refuse_what_would_be_lost(loaded, original.weights)
-    made = replace_layers(loaded.module, choose, parse_keep(products.keep), **choices)
+    made = replace_layers(loaded.module, choose, **choices)
     layers = _compare_layers(loaded.module, made, factorized=choices["begin"] == "factorized")
-    step = {"step": "kronecker", "layers": patterns_of(made), **choices}
+    how = {name: value for name, value in choices.items() if name != "keep"}  # the layers say which were replaced
+    step = {"step": "kronecker", "layers": patterns_of(made), **how}
     _write(made, original, [*(loaded.compressed.recipe if loaded.compressed else ()), step], out)
     origin = {"model": original.model, "weights": loaded.weights, "file": str(out)}
     if output.as_json:

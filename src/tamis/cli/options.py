@@ -225,7 +225,7 @@ class Multiplication:
 
 @dataclass(frozen=True)
 class Products:
-    """Which layers `tamis kronecker replace` replaces, and by which products."""
+    """By which products `tamis kronecker replace` replaces layers."""
 
     patterns: Annotated[
         list[str] | None,
@@ -242,6 +242,3 @@ class Products:
             "suggest:BUDGET.",
         ),
     ] = None
-    keep: Annotated[
-        str, typer.Option(metavar="LAYERS", help="Which layers stay: names or patterns, with commas between.")
-    ] = ""

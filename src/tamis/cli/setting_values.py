@@ -61,6 +61,16 @@ def parse_amount(entries: Sequence[str], option: str = "--amount") -> float | in
     return amounts
 
 
+def parse_keep(text: str) -> tuple[str, ...]:
+    """Read which layers stay as they are.
+
+    Example:
+        >>> parse_keep("first,last,*.downsample.*"), parse_keep("")
+        (('first', 'last', '*.downsample.*'), ())
+    """
+    return tuple(word for word in (each.strip() for each in text.split(",")) if word)
+
+
 def _amount(text: str, entry: str, option: str) -> float | int:
     if re.fullmatch(r"[0-9]+", text):
         return int(text)
@@ -83,4 +93,5 @@ PARSERS = {
     "levels": Parser(parse_levels, "Written 3, or -0.5,0,0.5."),
     "c_alpha": Parser(parse_c_alpha, "Written 2.5, or 1,2,3."),
     "amount": Parser(parse_amount, "Written 0.8, 80% or 1000; for a layer conv1=0.5, once for each layer."),
+    "keep": Parser(parse_keep, "Several have commas between."),
 }

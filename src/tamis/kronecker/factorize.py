@@ -28,6 +28,8 @@ from torch import Tensor
 from tamis.errors import AssumptionViolated, InvalidInput
 from tamis.kronecker.backends import as_matrix
 from tamis.kronecker.pattern import Pattern, PatternLike, as_chain, explain_not_chainable, is_chainable, product
+from tamis.settings import Factorization as FactorizationSettings
+from tamis.settings import documents
 
 Scalable = TypeVar("Scalable", float, Tensor)
 
@@ -62,17 +64,19 @@ class Factorization:
         return _multiply_out(self.factors, self.patterns)
 
 
+@documents(FactorizationSettings, "refine")
 def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Factorization:
     """Approximate a matrix by a product of Kronecker-sparse factors, exactly where it is such a product.
 
     Any two factors whose sizes fit will do, and longer chains whose neighbours are chainable: a_ℓ divides a_{ℓ+1},
     d_{ℓ+1} divides d_ℓ, and a_{ℓ+1} divides a_ℓ c_ℓ, as in butterflies and block butterflies. The work is done in
     float64, on W over a power of two, so that entries may be as large or small as the dtype has them.
+    What `refine` makes smaller is ‖W − K₁…K_L‖².
 
     Args:
         W: a real or complex matrix.
         patterns: leftmost first.
-        refine: so many steps of L-BFGS on ‖W − K₁…K_L‖² follow. For two factors there is nothing to gain.
+        <settings>
 
     Returns:
         A `Factorization`, with factors of equal Frobenius norms.

@@ -15,6 +15,7 @@ from tamis.kronecker.factorize import check_refine, factorize
 from tamis.kronecker.layer import KroneckerLayer, KroneckerLinear
 from tamis.kronecker.pattern import Pattern, PatternLike, as_chain
 from tamis.progress import Listener, reporting
+from tamis.settings import Factorization, documents
 
 Replaceable = nn.Linear | nn.Conv2d
 Chain = Iterable[PatternLike]
@@ -22,6 +23,7 @@ Choice = Chain | Mapping[str, Chain] | Callable[[int, int], Chain | None]
 BEGINNINGS = ("factorized", "scratch")
 
 
+@documents(Factorization)
 def replace(
     model: nn.Module,
     patterns: Choice,
@@ -35,18 +37,15 @@ def replace(
     """Return a copy of a network with `KroneckerLinear` in place of `nn.Linear`.
 
     Biases, devices, dtypes and modes stay those of the layers. Hooks do not: those of a layer that is replaced are not
-    called for the new one, so register them again on what `replace` gives.
+    called for the new one, so register them again on what `replace` gives. With `convolutions`, a `KroneckerConv2d`
+    comes in place of `nn.Conv2d`, whose matrix is of (filters, channels · rows · columns of the kernel). Products
+    nearest to the weights are those of `factorize`.
 
     Args:
         model: any module; it is left as it is.
         patterns: a function (outputs, inputs) → patterns, leftmost first, or None for a layer that is to stay; one
             list of patterns, for all layers of its size; or a dict of them by the names of layers, the others staying.
-        keep: names or patterns of layers that stay dense ("head", "blocks.*.attn").
-        begin: "factorized": with the products nearest to the trained weights, by `factorize`; or "scratch": drawn anew.
-        convolutions: whether `nn.Conv2d` without groups is replaced by `KroneckerConv2d`, too. Its matrix is of
-            (filters, channels · rows · columns of the kernel).
-        refine: steps of refinement, as of `factorize`.
-        seed: of what is drawn from scratch.
+        <settings>
         progress: True, False, or a function that hears of each layer, with the figure `relative_error`.
 
     Example:

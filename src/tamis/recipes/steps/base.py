@@ -30,7 +30,9 @@ def key(settings: type, name: str, **constraints: Any) -> Any:
     With `default=None`, a recipe that leaves the key out stays without it, and the method's own default applies. Keys
     that were added later are made this way: older lock files and unfinished runs do not have them.
     """
-    return Field(**{"default": default_of(settings, name), "description": help_of(settings, name), **constraints})
+    default = default_of(settings, name)
+    default = [*default] if isinstance(default, tuple) else default  # a recipe has lists
+    return Field(**{"default": default, "description": help_of(settings, name), **constraints})
 
 
 class Section(BaseModel):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
-
-from tamis.recipes.steps.base import needs_all_weights
+from tamis.recipes.steps.base import key, needs_all_weights
 from tamis.recipes.steps.training import TrainingStep
+from tamis.settings import Binarization
 
 if TYPE_CHECKING:
     from tamis.recipes.state import Context, State
@@ -23,16 +22,10 @@ class Binarize(TrainingStep):
     renews: ClassVar[bool] = True
 
     step: Literal["binarize"]
-    scale: Literal["rank_one", "spatial", "full", "channel", "analytic"] = Field(
-        "rank_one", description="What an output of a binary layer is multiplied with."
-    )
-    estimator: Literal["clipped", "approx_sign", "rsign"] = Field(
-        "clipped", description="What stands for the gradient of a sign."
-    )
-    keep: list[str] = Field(["first", "last"], description="Which layers stay real: first, last, names or patterns.")
-    activation_epochs: int | None = Field(
-        None, ge=0, description="Epochs of the first stage, with real weights; 0 leaves it out. Default: as `epochs`."
-    )
+    scale: Literal["rank_one", "spatial", "full", "channel", "analytic"] = key(Binarization, "scale")
+    estimator: Literal["clipped", "approx_sign", "rsign"] = key(Binarization, "estimator")
+    keep: list[str] = key(Binarization, "keep")
+    activation_epochs: int | None = key(Binarization, "activation_epochs", ge=0)
 
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace

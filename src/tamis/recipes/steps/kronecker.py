@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tamis.recipes.steps.base import BINARY, QUANTIZED, Step
+from tamis.recipes.steps.base import BINARY, QUANTIZED, Step, key
+from tamis.settings import Factorization
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,13 +36,12 @@ class Kronecker(Step):
     smallest: int = Field(1024, ge=1, description="Layers of fewer weights stay dense.")
     factors: int = Field(2, ge=2, le=8, description="How many factors at most.")
     target: Literal["time", "energy"] = Field("time", description="What the patterns are chosen for.")
-    convolutions: bool = Field(True, description="Replace convolutions, too.")
-    keep: list[str] = Field([], description="Names or patterns of layers that stay dense.")
-    begin: Literal["factorized", "scratch"] = Field(
-        "factorized", description="With the products nearest to the weights, or with weights drawn anew."
-    )
-    refine: int = Field(0, ge=0, description="Steps of refinement of the factorization.")
-    seed: int = Field(0, ge=0, description="Of what is drawn.")
+    # Other than in the call, which raises where patterns fit no layer of a size: here such a layer stays as it is.
+    convolutions: bool = key(Factorization, "convolutions", default=True)
+    keep: list[str] = key(Factorization, "keep")
+    begin: Literal["factorized", "scratch"] = key(Factorization, "begin")
+    refine: int = key(Factorization, "refine", ge=0)
+    seed: int = key(Factorization, "seed", ge=0)
 
     def run(self, state: State, context: Context) -> State:
         from dataclasses import replace

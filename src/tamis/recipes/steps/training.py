@@ -23,7 +23,7 @@ class TrainingStep(Step):
     momentum: float = key(Training, "momentum")
     weight_decay: float = key(Training, "weight_decay")
     schedule: Literal["cosine", "multistep"] = key(Training, "schedule")
-    milestones: list[int] = key(Training, "milestones", default=[])  # a recipe has lists
+    milestones: list[int] = key(Training, "milestones")
     warmup_epochs: int = key(Training, "warmup_epochs")
     augment: bool = key(Training, "augment")
     seed: int = key(Training, "seed")
