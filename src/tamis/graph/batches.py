@@ -43,7 +43,7 @@ def split_batch(batch: Any, names: Sequence[str], called: str) -> tuple[tuple[Te
         ((tensor([[0., 0.]]),), (tensor([7]),))
     """
     if isinstance(batch, Mapping):
-        return _of_mapping(batch, names, called)
+        return _split_mapping(batch, names, called)
     items = (batch,) if isinstance(batch, Tensor) else tuple(batch) if isinstance(batch, (tuple, list)) else ()
     inputs, rest = items[: len(names)], items[len(names) :]
     if len(inputs) < len(names) or not all(isinstance(item, Tensor) and item.dim() for item in inputs):
@@ -54,9 +54,10 @@ def split_batch(batch: Any, names: Sequence[str], called: str) -> tuple[tuple[Te
     return inputs, rest
 
 
-def _of_mapping(
+def _split_mapping(
     batch: Mapping[Any, Any], names: Sequence[str], called: str
 ) -> tuple[tuple[Tensor, ...], tuple[Any, ...]]:
+    # A network may call one of its inputs "target": then it is an input, and no label.
     label = next((key for key in LABELS if key in batch and key not in names), None)
     found = [name for name in names if name in batch]
     if not found and len(names) == 1:
@@ -99,7 +100,7 @@ def batches_from(source: Iterable[Any], called: str, as_drawn: bool = False) -> 
         InvalidInput: the code of the user failed, or a DataLoader draws samples at random in another way.
     """
     try:
-        yield from source if as_drawn or not isinstance(source, DataLoader) else _in_order(source, called)
+        yield from source if as_drawn or not isinstance(source, DataLoader) else _unshuffle(source, called)
     except TamisError:
         raise
     except Exception as error:
@@ -109,7 +110,7 @@ def batches_from(source: Iterable[Any], called: str, as_drawn: bool = False) -> 
         raise InvalidInput(f"{called} failed: {type(error).__name__}: {said}") from error
 
 
-def _in_order(loader: DataLoader[Any], called: str) -> DataLoader[Any]:
+def _unshuffle(loader: DataLoader[Any], called: str) -> DataLoader[Any]:
     """Return the loader, or one that gives the same samples unshuffled."""
     if isinstance(loader.dataset, IterableDataset):
         return loader  # which has an order of its own, and a sampler that nobody asks
@@ -119,6 +120,7 @@ def _in_order(loader: DataLoader[Any], called: str) -> DataLoader[Any]:
     if _shuffles_all(sampler, loader.dataset):
         size = None if batches is None else batches.batch_size
         return DataLoader(loader.dataset, batch_size=size, collate_fn=loader.collate_fn, num_workers=loader.num_workers)
+    # A sampler of the user's own is asked twice: only if it says the same both times can data be named by its order.
     if isinstance(sampler, AT_RANDOM) or list(sampler) != list(sampler):
         raise InvalidInput(
             f"{called} draws its samples by a {type(sampler).__name__}, others or in another order each time, and "

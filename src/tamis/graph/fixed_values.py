@@ -77,6 +77,7 @@ class FixedValues(Mapping[str, Any]):
 
 def _product(node: Node, first: Any, second: Any) -> Tensor:
     """Return a product, computed in the place of the factor that has its shape."""
+    # Both factors are the caller's to change (see `_compute`), so that no memory of a weight's size is asked for again.
     large, small = (first, second) if _fits(first, node) else (second, first)
     return large.mul_(small) if _fits(large, node) else first * second
 

@@ -117,6 +117,7 @@ class _Folder:
         scale = self._emit(f"{bn.name}.scale", aten.rsqrt.default, (shifted,), bn, channels)
         if named["weight"] is not None:
             scale = self._emit(f"{bn.name}.gamma", aten.mul.Tensor, (named["weight"], scale), bn, channels)
+        # t = β − s μ is computed signed, before any magnitude is taken: |β| + |s μ| would be too large (ERRATA 17).
         shift = self._emit(f"{bn.name}.mean", aten.mul.Tensor, (named["running_mean"], scale), bn, channels)
         if named["bias"] is None:
             shift = self._emit(f"{bn.name}.shift", aten.neg.default, (shift,), bn, channels)
@@ -130,6 +131,7 @@ class _Folder:
         column = (shape[1], *[1] * (len(shape) - 2))
         scale = self._emit(f"{bn.name}.s", aten.reshape.default, (scale, list(column)), bn, column)
         shift = self._emit(f"{bn.name}.t", aten.reshape.default, (shift, list(column)), bn, column)
+        # The last node keeps the batch-norm's name, so that whoever reads it need not be changed.
         product = self._emit(f"{bn.name}.product", aten.mul.Tensor, (bn.args[0], scale), bn, shape)
         self._emit(bn.name, aten.add.Tensor, (product, shift), bn, shape)
 

@@ -71,6 +71,7 @@ def graph_lines(net: Network) -> list[str]:
     outputs, whatever the nodes are called. Fingerprints in stored files are digests of these lines, so their wording
     must not change.
     """
+    # Names come from torch.export and change with its version; places in the order of the graph do not.
     labels = {name: f"%{place}" for place, name in enumerate([*net.inputs, *(node.name for node in net.nodes)])}
     labels |= {name: f"constant{place}" for place, name in enumerate(net.constants)}
     return _lines(net, labels, [f"constant {_content(value)}" for value in net.constants.values()])
@@ -85,6 +86,7 @@ def _named_lines(net: Network) -> list[str]:
 def _lines(net: Network, labels: Mapping[str, str], constants: list[str]) -> list[str]:
     lines = [f"input {labels[name]} {shape}" for name, shape in zip(net.inputs, net.input_shapes, strict=True)]
     lines.append(f"batched {net.batched}")
+    # Sorted, since the order of a state_dict says nothing about the function.
     lines += [f"parameter {name} {tuple(value.shape)}" for name, value in sorted(net.params.items())]
     lines += [f"alias {name} {first}" for name, first in sorted(net.aliases.items())]
     lines += constants
@@ -108,5 +110,6 @@ def _argument_text(value: Any, labels: Mapping[str, str]) -> str:
 
 
 def _content(value: Tensor) -> str:
+    # By bytes and not by values: two NaNs of the same bits are the same constant, and 0 and −0 are not.
     data = tensor_bytes(value).numpy().data
     return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(data).hexdigest()}"

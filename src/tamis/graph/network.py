@@ -60,6 +60,7 @@ class Node:
         schema = getattr(self.target, "_schema", None)
         if schema is None:
             return {str(i): a for i, a in enumerate(self.args)} | dict(self.kwargs)
+        # Positional arguments may be fewer than the schema's: the rest are keywords or defaults.
         given = {a.name: value for a, value in zip(schema.arguments, self.args, strict=False)} | dict(self.kwargs)
         return {a.name: given.get(a.name, a.default_value) for a in schema.arguments}
 
@@ -175,6 +176,7 @@ class Network:
         self.seen = seen
 
     def __setattr__(self, name: str, value: Any) -> None:
+        # `cached_property` writes to __dict__ directly, and so is not held up by this.
         if name in self.__dict__:
             raise AttributeError(f"a Network is immutable: '{name}' cannot be set; with_params returns a changed copy")
         super().__setattr__(name, value)
@@ -236,6 +238,8 @@ class Network:
         last: dict[str, int] = {}
         for position, node in enumerate(self.nodes):
             last[node.name] = position
+            # Later positions overwrite earlier ones, so that the last reader stays. A result that nobody reads ends at
+            # itself.
             last.update((name, position) for name in node.references if name in own)
         finished: list[list[str]] = [[] for _ in self.nodes]
         for name, position in last.items():
@@ -313,6 +317,7 @@ class Network:
     def weights_of_data_nodes(self) -> tuple[str, ...]:
         """Return the names of tensors that meet data: parameters, constants, or what is computed from them alone."""
         fixed = self.params.keys() | self.constants.keys() | {n.name for n in self.nodes} - self.carries_data
+        # A dictionary, since it keeps the order of the graph: the same network gives the same order each time.
         met = dict.fromkeys(name for node in self.data_nodes for name in node.references if name in fixed)
         return tuple(name for name in met if name not in self.node or not is_shape_arithmetic(self.node[name].target))
 
@@ -393,6 +398,7 @@ class Network:
     def state_dict(self) -> dict[str, Tensor]:
         """Return copies of parameters and buffers under the user's own names, ready for `model.load_state_dict`."""
         state = {name: value.clone() for name, value in self.params.items()}
+        # Tied names share one tensor, as they do in the model's own state_dict.
         return state | {alias: state[name] for alias, name in self.aliases.items()}
 
     def replace(self, **changes: Any) -> Network:

@@ -43,7 +43,8 @@ def operations_of(net: Network) -> tuple[Operation, ...]:
 
 
 def _operations(net: Network) -> Iterator[Operation]:
-    values = {name: _shape_alone(value) for name, value in FixedValues(net).items()}
+    # Counting needs shapes only: on "meta" nothing is computed, and a large network takes no memory.
+    values = {name: _drop_values(value) for name, value in FixedValues(net).items()}
     values |= {name: torch.empty(s, device="meta") for name, s in zip(net.inputs, net.input_shapes, strict=True)}
     for node in net.data_nodes:
         call = Call(node, values.__getitem__, net.carries_data)
@@ -53,7 +54,7 @@ def _operations(net: Network) -> Iterator[Operation]:
         yield Operation(node.name, node.module, node.op, node.shape, names, count, _macs(call), capability(net, node))
 
 
-def _shape_alone(value: Any) -> Any:
+def _drop_values(value: Any) -> Any:
     """Return a tensor without its numbers, which counting does not need, in the precision that data has here too."""
     if not isinstance(value, Tensor):
         return value

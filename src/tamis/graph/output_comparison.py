@@ -43,6 +43,7 @@ def compare_outputs(net: Network, other: Network, batches: Iterable[tuple[Tensor
     for batch in batches:
         inputs = [value.to(net.device) for value in batch]
         before, after = net.flat_outputs(*inputs), other.flat_outputs(*inputs)
+        # `flat_outputs` is in float64, so that squares of small differences are not lost in the sums.
         change += float((before - after).square().sum())
         size += float(before.square().sum())
         different += int((before.argmax(1) != after.argmax(1)).sum())

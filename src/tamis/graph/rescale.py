@@ -25,6 +25,7 @@ def symmetries(net: Network) -> Scales:
     fixed = FixedValues(net)
     values: dict[str, Any] = {}
     for name, shape in zip(net.inputs, net.input_shapes, strict=True):
+        # The user's inputs and outputs keep their scale: only hidden neurons may be rescaled.
         values[name] = torch.tensor(ONE, dtype=torch.float64).expand(shape)
 
     def lookup(name: str) -> Any:
@@ -98,6 +99,7 @@ def normalize(net: Network, q: float = 1) -> Network:
 
     def inverse_norm(layer: Layer, weight: Tensor, bias: Tensor | None) -> Tensor:
         sums = layer.sum_into_outputs(weight.abs() ** q)
+        # 0^(−1/q) is ∞, which `choose_scales` reads as "nothing flows in".
         return (sums if bias is None else sums + bias.abs() ** q) ** (-1 / q)
 
     scales = symmetries(net)

@@ -89,6 +89,7 @@ def is_safe(operation: OpOverload) -> bool:
         >>> is_safe(torch.ops.aten.max_pool2d.default), is_safe(torch.ops.aten.max_pool2d_with_indices_backward.default)
         (True, False)
     """
+    # Names cover all overloads, which share their checks, except those in UNCHECKED.
     name = _name(operation)
     if any(argument.is_out for argument in operation._schema.arguments):  # resizes a tensor of the graph
         return False

@@ -126,6 +126,8 @@ class Scales:
         dims = tuple(dims) if isinstance(dims, (list, tuple)) else (() if dims is None else (dims,))
         dims = tuple(dim % variables.dim() for dim in dims) or every
         kept = [variables.shape[dim] for dim in every if dim not in dims]
+        # Pixels of a channel are expanded, not copied: without this, a tie would be recorded for each pixel of an
+        # image.
         compact = _compact(variables)
         # Any variable could represent the rest, except ZERO, which `_tie` skips; the largest is ZERO only if all are.
         largest = compact.amax(dims, keepdim=True)
@@ -148,8 +150,10 @@ class Scales:
     ) -> Tensor:
         """Record a layer that can absorb scales in its weight and bias, and return its outgoing variables."""
         output_axis, input_axis = axes
+        # None where the weight is computed, shared or read twice: then a scale could not be absorbed here alone.
         owner = self._owner(node, weight)
         shape = self._shape(node, weight)
+        # A transposed kernel has one group's outputs on axis 1, the others are on axis 0.
         size = shape[output_axis] * (groups if output_axis == 1 else 1)
         has_bias = bias is not None and node.arguments.get(bias) is not None
         bias_owner = self._owner(node, bias) if has_bias and bias else None
@@ -166,9 +170,12 @@ class Scales:
         )
         self.layers.append(layer)
         if owner is not None:
+            # w ← λ_out w / λ_in: inputs arrive multiplied by λ_in, and outputs must leave multiplied by λ_out
+            # (Definition 2.4.1).
             times, over = layer.over_outputs(outgoing, len(shape)), layer.over_inputs(incoming, len(shape))
             self.rescalings.append(Rescaling(owner, times, over))
         if free and bias_owner is not None:
+            # A bias reads a constant 1, which has no scale to be divided by.
             self.rescalings.append(Rescaling(bias_owner, outgoing))
         return outgoing
 
@@ -201,11 +208,13 @@ class Scales:
         owner = self._owner(node, fixed)
         assert node.shape is not None
         variables = variables.expand(node.shape)
+        # These neurons are alive even if every weight into them is zero, so that they must not be set to zero as dead.
         self.fed.append(_compact(variables).flatten())
         if owner is None:
             self.fix(variables)
             return variables
         shape = self._shape(node, fixed)
+        # The parameter broadcasts as torch does it: missing dimensions are in front.
         padded = (1,) * (variables.dim() - len(shape)) + shape
         tied = [dim for dim, size in enumerate(padded) if size == 1]
         # Neurons that share one entry of the parameter can only be rescaled together.
@@ -217,6 +226,7 @@ class Scales:
 
     def groups(self) -> Tensor:
         """Return for each variable the representative of those tied to it; whatever is tied to ONE has ONE."""
+        # Union-find, with halved paths instead of ranks: ties come in long chains, which halving keeps short.
         parent = list(range(self.count))
 
         def root(i: int) -> int:
@@ -246,6 +256,7 @@ class Scales:
         """
         inverse = 1 / scales
         if dead is not None:
+            # What reads a dead variable reads zeros, and its weights do not matter: Algorithm 3.2.1 sets them to zero.
             inverse[dead] = 0
         changed: dict[str, Tensor] = {}
         for rescaling in self.rescalings:
@@ -253,6 +264,8 @@ class Scales:
             factor = scales[rescaling.times.long()]
             if rescaling.over is not None:
                 factor = factor * inverse[rescaling.over.long()]
+            # In float64, so that a product of scales that float32 does not hold is rounded once, and powers of two not
+            # at all.
             changed[rescaling.param] = (value.double() * factor.to(value.device)).to(value.dtype)
         return self.net.replace(params={**self.net.params, **changed})
 
@@ -264,6 +277,7 @@ class Scales:
 
     def _tie(self, a: Tensor, b: Tensor) -> None:
         a, b = torch.broadcast_tensors(a, b)
+        # Zero times any scale is zero: a padded border must not fix the scale of what it is added to.
         differ = (a != b) & (a != ZERO) & (b != ZERO)
         if differ.any():
             self._ties.append(torch.unique(torch.stack([a[differ], b[differ]], 1), dim=0).long())
@@ -292,6 +306,7 @@ class Scales:
         return None
 
     def _used_once(self, name: str) -> bool:
+        # Counted by reference and not by node: W * W reads W twice in one node, and could not absorb a scale.
         uses = [ref for node in self.net.users.get(name, ()) for ref in references_in((node.args, node.kwargs))]
         return uses.count(name) == 1 and name not in self.net.output_names
 

@@ -73,7 +73,7 @@ def trace(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> Network:
         try:
             mixed = _mixes_samples(net, examples)
         except Exception as error:  # torch exports some that it cannot run, as with an example of another dtype
-            raise TraceError(_reason(model, examples, error)) from error
+            raise TraceError(_explain_failure(model, examples, error)) from error
         return _build_network(model, _export_as_given(model, examples), False) if mixed else net
 
 
@@ -111,6 +111,7 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
     Exporting a module that assigns attributes (hooks of pruning do) would leave export's placeholders behind; so
     would one that puts them into a dictionary, list or set of its own.
     """
+    # __dict__ and not setattr: modules may define properties and hooks that would run when an attribute is set back.
     before = [(module, dict(module.__dict__)) for module in model.modules()]
     containers = [
         (v, copy(v)) for _, attributes in before for v in attributes.values() if isinstance(v, (dict, list, set))
@@ -124,6 +125,7 @@ def _evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.__dict__.clear()
             module.__dict__.update(attributes)
         for container, contents in containers:
+            # In place: others may hold the same container, and must see it as it was.
             container.clear()
             (container.extend if isinstance(container, list) else container.update)(contents)
 
@@ -134,7 +136,7 @@ def _export(model: nn.Module, examples: tuple[Tensor, ...]) -> tuple[ExportedPro
         # Export takes a size of one for a constant, so a batch of one is doubled first.
         doubled = tuple(torch.cat([value, value]) if len(value) == 1 else value for value in examples)
         try:
-            program = _export_program(model, doubled, _any_batch(model, len(doubled)))
+            program = _export_program(model, doubled, _declare_batch(model, len(doubled)))
             if _keeps_batch(program):
                 return program, True
         except Exception:  # reported below, if the plain export fails as well
@@ -146,7 +148,7 @@ def _export_as_given(model: nn.Module, examples: tuple[Tensor, ...]) -> Exported
     try:
         return _export_program(model, examples, None)
     except Exception as error:
-        raise TraceError(_reason(model, examples, error)) from error
+        raise TraceError(_explain_failure(model, examples, error)) from error
 
 
 def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
@@ -156,6 +158,8 @@ def _mixes_samples(net: Network, examples: tuple[Tensor, ...]) -> bool:
 
     def second_outputs(around: list[Tensor], after: int) -> list[Tensor]:
         pairs = zip(examples, around, strict=True)
+        # The sample in question is the second, with one neighbour before it and `after` behind: both the neighbours and
+        # their number change between the two calls.
         batch = [torch.cat([other, example[:1], *[other] * after]) for example, other in pairs]
         return [output[1] for output in pytree.tree_leaves(net(*batch)) if isinstance(output, Tensor)]
 
@@ -180,7 +184,7 @@ def _is_random(node: Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _any_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
+def _declare_batch(model: nn.Module, count: int) -> tuple[Any, ...]:
     """Declare a first dimension of any size for each input, arranged as the signature of `forward` takes them."""
     free = [{0: Dim.AUTO} for _ in range(count)]
     kinds = [parameter.kind for parameter in inspect.signature(model.forward).parameters.values()]
@@ -251,7 +255,7 @@ def _keeps_batch(program: ExportedProgram) -> bool:
     return all(isinstance(size, torch.SymInt) for size in first) and len({str(size) for size in first}) == 1
 
 
-def _reason(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) -> str:
+def _explain_failure(model: nn.Module, examples: tuple[Tensor, ...], error: Exception) -> str:
     shapes = ", ".join(str(tuple(value.shape)) for value in examples)
     name, text = type(error).__name__, str(error).strip()
     if "data-dependent" in text.lower() or "DataDependent" in name or "guard on" in text.lower():
@@ -282,6 +286,7 @@ def tied_names(state: Mapping[str, Any]) -> dict[str, str]:
             value.stride(),
             value.dtype,
         )
+        # The same memory read in the same way is one tensor; views that overlap only in part are not.
         owner = first.setdefault(place, name)
         if owner != name:
             tied[name] = owner
@@ -304,6 +309,7 @@ class _Builder:
     def __init__(self, program: ExportedProgram, batched: bool, tied: Mapping[str, str]) -> None:
         self.program, self.batched = program, batched
         state, constants = program.state_dict, program.constants
+        # Buffers that are not in the user's state_dict cannot be saved or loaded under a name: they become constants.
         persistent = set(state) - set(program.graph_signature.non_persistent_buffers)
         self.tied = {name: first for name, first in tied.items() if first in persistent}
         self.params = {n: v.detach().clone() for n, v in state.items() if n in persistent and n not in self.tied}
@@ -331,7 +337,7 @@ class _Builder:
                 outputs = self._convert(_user_outputs(self.program, node))
         structure = self.program.call_spec.out_spec
         assert structure is not None
-        needed = self._needed(outputs)
+        needed = self._find_needed(outputs)
         if not any(name in needed for name in self.inputs):
             raise TraceError("the network is empty: no output depends on an input")
         shapes = {node.name: node.shape for node in self.nodes}
@@ -436,7 +442,7 @@ class _Builder:
             for size in value.shape
         )
 
-    def _needed(self, outputs: tuple[Any, ...]) -> set[str]:
+    def _find_needed(self, outputs: tuple[Any, ...]) -> set[str]:
         """Return everything an output depends on."""
         # Nodes are in topological order, so that one pass from the end reaches everything.
         needed = set(references_in(outputs))

@@ -160,6 +160,7 @@ def require(net: Network, needed: Capability, wanted_by: str) -> None:
         Capability.LIPSCHITZ: "1-Lipschitz operations with f(0) = 0",
     }
     for name in net.output_names:
+        # A constant output has no path from an input, and every statement about its inputs would be empty.
         if name not in net.carries_data:
             raise InvalidInput(f"{wanted_by} needs every output to depend on an input: '{name}' does not")
     for node in net.data_nodes:

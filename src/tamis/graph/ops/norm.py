@@ -23,6 +23,7 @@ class BatchNorm(Op):
     untouched = NORMALIZATION
 
     def capability(self, call: Call) -> Capability:
+        # With statistics of the batch itself it is neither affine nor a function of one sample.
         evaluation = not call["training"] and call.node.arguments["running_mean"] is not None
         return Capability.HOMOGENEOUS if evaluation else Capability.OPAQUE
 

@@ -73,6 +73,7 @@ class Order(Op):
     @staticmethod
     def _spread(call: Call, combined: Tensor) -> Any:
         """Give every output neuron the same combined value; indices are not data."""
+        # Run for its shapes alone, which differ between topk, sort and max with and without keepdim.
         result = call.run()
         values = result if isinstance(result, Tensor) else result[0]
         kept = combined.dim() == values.dim()

@@ -76,6 +76,7 @@ class AvgPool(_Pool):
 
     def reach(self, call: Call) -> Tensor:
         window, stride, padding, _ = _geometry(call)
+        # Every entry of a window is an edge into the mean, so the largest of them is what feeds it.
         return MAX_POOL[len(window)](call["self"], window, stride, padding, 1, call["ceil_mode"])
 
     @staticmethod
@@ -177,6 +178,7 @@ def _sum_windows(x: Tensor, window: list[int], stride: list[int], padding: list[
     """Return the sum over each window, padding counting as zero."""
     if len(window) == 1:  # torch has no divisor_override in one dimension
         return _sum_windows(x.unsqueeze(2), [1, *window], [1, *stride], [0, *padding], ceil).squeeze(2)
+    # A divisor of 1 makes the average a sum, whatever count the window would have had.
     return AVG_POOL[len(window)](x, window, stride, padding, ceil, True, 1)
 
 

@@ -89,6 +89,7 @@ class Pad(Rearrange):
     fillings = ("value",)
 
     def capability(self, call: Call) -> Capability:
+        # Reflection and replication copy neurons and have no value to fill in.
         constant = call.node.arguments.get("mode", "constant") == "constant"
         return Capability.OPAQUE if constant and call["value"] else Capability.HOMOGENEOUS
 
