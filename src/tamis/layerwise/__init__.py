@@ -1,4 +1,4 @@
-"""Layer-by-layer work over calibration data, which quantization, repair and pruning with weight updates share."""
+"""Quantization, repair and pruning with weight updates share this work, layer by layer over calibration data."""
 
 from tamis.layerwise.bias_correction import InputMeans as InputMeans
 from tamis.layerwise.bias_correction import compute_bias_offset as compute_bias_offset

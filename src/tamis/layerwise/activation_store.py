@@ -1,4 +1,4 @@
-"""The store of the activations that a walk still needs: in memory up to a budget, in files beyond it."""
+"""The activations that a walk still needs are stored in memory up to a budget, and in files beyond it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = dict[str, Pair]
 
 
 class ActivationStore:
-    """Hold, for each batch, the values that later nodes will still read.
+    """An activation store holds, for each batch, the values that later nodes will still read.
 
     Args:
         first: the inputs of each batch, drawn one by one as they are asked for.

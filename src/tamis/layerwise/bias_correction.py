@@ -1,4 +1,4 @@
-"""Bias correction: the mean of every output channel stays what it was in the original network."""
+"""Bias correction keeps the mean of every output channel what it was in the original network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tamis.layerwise.layers import Layer, Shift
 
 @dataclass(frozen=True)
 class InputMeans:
-    """The mean row of a layer's inputs in both networks, mean(Y) and mean(Ỹ): (problems, features), float64."""
+    """Input means are mean(Y) and mean(Ỹ), a layer's mean row in both networks: (problems, features), float64."""
 
     original: Tensor
     small: Tensor
@@ -35,9 +35,13 @@ def correct_bias(layer: Layer, means: InputMeans, original: Mapping[str, Tensor]
     """
     if layer.shift is None:
         return {}
+    # (problems, neurons, features). In float64: two large means may differ by little, and that little is what is
+    # sought.
     w, q = (layer.layout.to_matrix(each).double() for each in (original[layer.weight], weight))
+    # Taken one 2-D kernel at a time, a channel's output is the sum over all problems of its group, and so is its mean.
     difference = layer.layout.sum_by_channel((means.original[:, None, :] * w - means.small[:, None, :] * q).sum(2))
     name = layer.shift.name
+    # From the original value, not the present one: the difference of means already holds all that has happened since.
     return {name: (original[name].double() + layer.shift.sign * difference).to(original[name].dtype)}
 
 
@@ -48,6 +52,7 @@ def compute_bias_offset(layer: Layer, original: Mapping[str, Tensor], small: Map
         The original bias (or batch-norm mean) minus the small network's, (problems, neurons), float64; None where the
         layer has neither.
     """
+    # A bias that others read, too, is no `shift`, since it must not be moved; but it may have been pruned all the same.
     shift = layer.shift if layer.bias is None else Shift(layer.bias, +1)
     if shift is None:
         return None

@@ -1,4 +1,4 @@
-"""Calibration data: any form that users have it in becomes batches of inputs, checked before they are used."""
+"""Calibration data, in any form that users have it in, becomes batches of inputs, checked before they are used."""
 
 from __future__ import annotations
 
@@ -88,6 +88,7 @@ def _split_tensors(inputs: tuple[Tensor, ...], net: Network) -> Iterator[tuple[T
 
 
 def _batch_size(samples: int) -> int:
+    # At least five batches where there are five samples: one in five is held out.
     return max(1, min(LARGEST_BATCH, samples // FEWEST_BATCHES))
 
 

@@ -1,4 +1,4 @@
-"""The inputs of one layer, collected batch by batch: as Gram matrices or, where that is less work, as rows."""
+"""The inputs of a layer are collected batch by batch, as Gram matrices or, where that is less work, as rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MANY_FEATURES = 1024  # below, Gram matrices are small whatever the number of ro
 
 @dataclass(frozen=True)
 class LayerGrams:
-    """The Gram matrices of a layer's inputs, of the data to choose its weight from and of the data held out."""
+    """These Gram matrices of a layer's inputs are of the data to choose its weight from and of the data held out."""
 
     layer: Layer
     chosen_from: Gram
@@ -43,13 +43,13 @@ class LayerGrams:
 
     @cached_property
     def all(self) -> Gram:
-        """The Gram matrices of all data, the held-out part included."""
+        """Return the Gram matrices of all data, the held-out part included."""
         return self.chosen_from if self.held_out is None else self.chosen_from + self.held_out
 
 
 @dataclass(frozen=True)
 class PairedRows:
-    """The rows of the original network and of the small one, Y and Ỹ: (problems, samples, features).
+    """Paired rows are those of the original network and of the small one, Y and Ỹ: (problems, samples, features).
 
     Both are one tensor where the networks do not differ yet, which saves memory and work.
     """
@@ -79,7 +79,7 @@ class PairedRows:
 
 @dataclass(frozen=True)
 class LayerRows:
-    """The rows of a layer's inputs, of the data to choose its weight from and of the data held out."""
+    """These rows of a layer's inputs are of the data to choose its weight from and of the data held out."""
 
     layer: Layer
     chosen_from: PairedRows
@@ -87,12 +87,12 @@ class LayerRows:
 
     @cached_property
     def all(self) -> PairedRows:
-        """The rows of all data, the held-out part included."""
+        """Return the rows of all data, the held-out part included."""
         return self.chosen_from if self.held_out is None else self.chosen_from + self.held_out
 
     @property
     def count(self) -> int:
-        """The number of rows, the held-out ones included."""
+        """Return the number of rows, the held-out ones included."""
         return sum(part.small.shape[1] for part in (self.chosen_from, self.held_out) if part is not None)
 
     def grams(self) -> LayerGrams:
@@ -109,7 +109,7 @@ class LayerRows:
 
 
 class Collector:
-    """Collect the inputs of a layer batch by batch.
+    """A collector collects the inputs of a layer batch by batch.
 
     Args:
         layer: the layer.
@@ -142,11 +142,13 @@ class Collector:
             assert chosen_from is not None
             return LayerRows(self._layer, chosen_from, held_out)
         grams = [gram.sum_over(self._team) for gram in self._grams or self._empty()]
+        # Asked after the sum over processes: with few batches, a process of its own may have none that is held out.
         held_out_gram = grams[1] if self._folds == 2 and grams[1].count else None
         return LayerGrams(self._layer, grams[0], held_out_gram)
 
     def _sum(self, fold: int, original: Tensor, small: Tensor) -> None:
         self._grams = self._grams or self._empty()
+        # Differences before products: YᵀỸ − ỸᵀỸ would lose the digits of a small drift in two large matrices.
         drift = None if original is small else original - small
         self._grams[fold] = self._grams[fold].add_batch(self._layer.layout, small, drift)
 

@@ -1,4 +1,4 @@
-"""Gram matrices of a convolution's patches, computed without cutting out most of the patches.
+"""Gram matrices of a convolution's patches are computed here without cutting out most of the patches.
 
 A window that moves one row at a time sees the same rows again: with R[r] the patches that one row of the input gives
 along all other axes, the block of G for the window's rows i and i' = i + lag is
@@ -22,7 +22,7 @@ from tamis.layerwise.layer_matrices import ConvolutionLayout, patches
 
 
 class ConvRowBatch:
-    """A batch of inputs of a convolution as rows R: (problems, input rows, samples × other outputs, features of a row).
+    """A batch of a convolution's inputs is rows R: (problems, input rows, samples × other outputs, features of a row).
 
     Args:
         layout: that of a layer for which `is_applicable`.
@@ -49,7 +49,7 @@ class ConvRowBatch:
 
     @property
     def count(self) -> int:
-        """The number of patches."""
+        """Return the number of patches."""
         return self.outputs * self.rows.shape[2]
 
     @staticmethod

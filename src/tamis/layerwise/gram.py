@@ -1,4 +1,4 @@
-"""Gram matrices of a layer's inputs, summed over batches: all that least squares needs to know of the data.
+"""Gram matrices of a layer's inputs, summed over batches, are all that least squares needs to know of the data.
 
 With rows Y of the original network and Ỹ of the small one, D = Y − Ỹ, the sums are
 
@@ -29,7 +29,7 @@ SMALL_PRODUCT = 2**24  # multiplications, up to which float64 takes no time that
 
 @dataclass(frozen=True)
 class Gram:
-    """The sums over some rows of data, for each problem of a layer.
+    """A `Gram` holds the sums over some rows of data, for each problem of a layer.
 
     Attributes:
         inputs: G, (problems, features, features).
@@ -51,6 +51,7 @@ class Gram:
         """Return the sums over no rows."""
         square = torch.zeros(layout.problems, layout.features, layout.features, dtype=torch.float64, device=device)
         row = square.new_zeros(layout.problems, layout.features)
+        # Clones, since `add_batch` adds to each of the four in place.
         return cls(square, square.clone(), row, row.clone(), 0)
 
     def __add__(self, other: Gram) -> Gram:
@@ -60,6 +61,7 @@ class Gram:
             self.input_sums + other.input_sums,
             self.drift_sums + other.drift_sums,
             self.count + other.count,
+            # Sums are as coarse as their coarsest part: `centre` must not take its rounding for data.
             max(self.precision, other.precision),
         )
 
@@ -77,16 +79,16 @@ class Gram:
             rows = _lay_out(layout, chunk, dtype)
             # In place: G and E are the largest tensors of a layer, and a sum beside them would double their memory.
             # A product in float32 is rounded once; added up in float64, rounding does not grow with the batches.
-            self.inputs.add_(self._split(rows.gram()))
+            self.inputs.add_(self._split_problems(rows.gram()))
             self.input_sums.add_(rows.sums().reshape_as(self.input_sums))
             if moved is not None:
                 drift_rows = _lay_out(layout, moved, dtype)
-                self.drift.add_(self._split(rows.gram(drift_rows)))  # type: ignore[arg-type]  # laid out alike
+                self.drift.add_(self._split_problems(rows.gram(drift_rows)))  # type: ignore[arg-type]  # laid out alike
                 self.drift_sums.add_(drift_rows.sums().reshape_as(self.drift_sums))
             count, precision = count + rows.count, max(precision, torch.finfo(dtype).eps)
         return replace(self, count=count, precision=precision)
 
-    def _split(self, product: Tensor) -> Tensor:
+    def _split_problems(self, product: Tensor) -> Tensor:
         """Take the products of each problem from those of merged ones: the blocks on their diagonals."""
         problems, features = self.input_sums.shape
         if product.shape[1] == features:
@@ -154,14 +156,14 @@ class Gram:
 
 
 class RowBatch:
-    """A batch of inputs of a layer as rows, (problems, samples, features)."""
+    """A batch of a layer's inputs is rows, (problems, samples, features)."""
 
     def __init__(self, rows: Tensor) -> None:
         self.rows = rows
 
     @property
     def count(self) -> int:
-        """The number of rows."""
+        """Return the number of rows."""
         return self.rows.shape[1]
 
     def sums(self) -> Tensor:
@@ -200,8 +202,8 @@ def split_panels(features: int) -> Iterator[slice]:
 def merge_problems(layout: MatrixLayout) -> MatrixLayout:
     """Merge the problems of a convolution until each has enough features to be multiplied efficiently.
 
-    The products between merged problems are computed and thrown away (`Gram._split`), which is still faster than many
-    tiny products.
+    The products between merged problems are computed and thrown away (`Gram._split_problems`), which is still faster
+    than many tiny products.
     """
     if isinstance(layout, DenseLayout) or layout.features >= FEW_FEATURES:
         return layout

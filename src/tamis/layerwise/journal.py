@@ -1,4 +1,4 @@
-"""The journal of a walk: finished layers in a directory, so that a run that is killed loses none of them."""
+"""The journal of a walk keeps finished layers in a directory, so that a run that is killed loses none of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORIGIN = "origin.json"
 
 @dataclass(frozen=True)
 class LayerOutcome:
-    """The result of transforming one layer.
+    """An outcome is the result of transforming one layer.
 
     Attributes:
         params: the parameters that change, with their new values.
@@ -36,7 +36,7 @@ class LayerOutcome:
 
 
 class LayerJournal:
-    """Record the outcomes of finished layers in files; without a directory, record nothing.
+    """A journal records the outcomes of finished layers in files; without a directory, it records nothing.
 
     Args:
         directory: where the files go; it is created if it does not exist.
@@ -50,7 +50,7 @@ class LayerJournal:
 
     @property
     def is_active(self) -> bool:
-        """Whether there is a directory to record in."""
+        """Return whether there is a directory to record in."""
         return self._directory is not None
 
     def begin(self, data: str) -> None:
@@ -62,10 +62,12 @@ class LayerJournal:
         if self._directory is None:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
+        # Through JSON and back, so that tuples and the like compare equal to what the file gives.
         origin = json.loads(json.dumps({**self._origin, "calibration": data}))
         path = self._directory / ORIGIN
         if path.exists():
             _check_origin(path, read_json_object(path, "delete its directory to begin anew"), origin)
+        # One process writes; all wait below, so that none reads a file that is not there yet.
         elif self._team.leads:
             for part in self._directory.glob("layer_*.pt"):  # nothing says which run these layers are of
                 raise InvalidInput(

@@ -1,4 +1,4 @@
-"""The relative error of a layer, measured while its outputs pass by on a walk."""
+"""The relative error of a layer is measured while its outputs pass by on a walk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tamis.training import Team
 
 
 class LayerError:
-    """Measure ‖Yw − Ỹq‖ / ‖Yw‖ of a layer that was just transformed.
+    """A layer error measures ‖Yw − Ỹq‖ / ‖Yw‖ of a layer that was just transformed.
 
     Args:
         layer: the layer.
@@ -45,6 +45,7 @@ class LayerError:
     def outcome(self) -> LayerOutcome:
         """Return the layer's outcome with the error among its figures."""
         error, whole = self._team.summed(self._sums).tolist()
+        # Of outputs that are all zero no ratio can be taken: 0 if they stay so, and 1 if not.
         relative = math.sqrt(error / whole) if whole else float(error > 0)
         if not math.isfinite(relative):
             raise InvalidInput(

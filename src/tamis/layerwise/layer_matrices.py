@@ -1,4 +1,4 @@
-"""Matrix layouts: a layer as a family of least-squares problems, rows of data times the weights of neurons.
+"""A matrix layout turns a layer into a family of least-squares problems, rows of data times the weights of neurons.
 
 A linear layer is one problem: m rows of N features, n neurons of N weights each. A convolution is one problem for each
 of its groups, whose rows are the patches that its windows see. Taken one 2-D kernel at a time (GPFQ, section 6.2;
@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class MatrixLayout(ABC):
-    """The way in which the weight and the inputs of one layer become matrices.
+    """A layout is the way in which the weight and the inputs of one layer become matrices.
 
     Attributes:
         shape: that of the layer's weight.
@@ -56,16 +56,16 @@ class MatrixLayout(ABC):
     @property
     @abstractmethod
     def channel_shape(self) -> Shape:
-        """The shape in which one number for each output channel broadcasts over the weight (see `Codes.scales`)."""
+        """Return the shape in which one number an output channel broadcasts over the weight (see `Codes.scales`)."""
 
     @property
     def overlap(self) -> int:
-        """The largest number of rows that one entry of the inputs is in."""
+        """Return the largest number of rows that one entry of the inputs is in."""
         return 1
 
     @property
     def channels(self) -> int:
-        """The number of output channels."""
+        """Return the number of output channels."""
         return self.groups * self.neurons
 
     def sum_by_channel(self, values: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ class MatrixLayout(ABC):
 
 @dataclass(frozen=True)
 class DenseLayout(MatrixLayout):
-    """The layout of a linear layer: y = x Wᵀ, or y = x W where `transposed`, over the last axis."""
+    """This is the layout of a linear layer: y = x Wᵀ, or y = x W where `transposed`, over the last axis."""
 
     transposed: bool
 
@@ -109,7 +109,7 @@ class DenseLayout(MatrixLayout):
 
 @dataclass(frozen=True)
 class Geometry:
-    """The way a window moves; `padding` is as `F.pad` takes it, negative where the input is cut."""
+    """A geometry says how a window moves; `padding` is as `F.pad` takes it, negative where the input is cut."""
 
     stride: tuple[int, ...]
     padding: tuple[int, ...]
@@ -118,7 +118,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class ConvolutionLayout(MatrixLayout):
-    """The layout of a convolution with the kernel (outputs, inputs / groups, *window)."""
+    """This is the layout of a convolution with the kernel (outputs, inputs / groups, *window)."""
 
     geometry: Geometry
 
@@ -155,7 +155,7 @@ class ConvolutionLayout(MatrixLayout):
 
 @dataclass(frozen=True)
 class TransposedConvolutionLayout(MatrixLayout):
-    """The layout of a transposed convolution with the kernel (inputs, outputs / groups, *window).
+    """This is the layout of a transposed convolution with the kernel (inputs, outputs / groups, *window).
 
     It is a convolution of stride 1 over the input with `spacing` − 1 zeros between its pixels, with the kernel flipped
     along all its spatial axes.
@@ -187,6 +187,7 @@ class TransposedConvolutionLayout(MatrixLayout):
         return per_problem.transpose(1, 2).reshape(self.problems, self.neurons, self.features)
 
     def to_weight(self, matrix: Tensor) -> Tensor:
+        # The same steps as in `to_matrix`, in the opposite order.
         per_problem = matrix.reshape(self.problems, self.neurons, -1, math.prod(self.shape[2:]))
         flipped = per_problem.transpose(1, 2).reshape(self.shape)
         return flipped.flip(*range(2, flipped.dim()))
@@ -201,6 +202,7 @@ class TransposedConvolutionLayout(MatrixLayout):
 
 def _count_problems(channels: int, groups: int, window: int, per_channel: bool) -> tuple[int, int]:
     """Count the problems that a convolution is, and the features of each."""
+    # `channels` are those that one group reads.
     return (groups * channels, window) if per_channel else (groups, channels * window)
 
 
@@ -209,6 +211,7 @@ def _cut_rows(x: Tensor, window: Shape, geometry: Geometry, problems: int) -> Te
     padded = F.pad(x, geometry.padding) if any(geometry.padding) else x
     windows = patches(padded, window, geometry.stride, geometry.dilation)
     split = windows.unflatten(1, (problems, -1))  # batch, problems, channels of each, *outputs, *window
+    # Samples and output positions become rows; channels and window become features, in the order of `to_matrix`.
     outputs, inside = range(3, 3 + len(window)), range(3 + len(window), 3 + 2 * len(window))
     features = split.shape[2] * math.prod(window)
     return split.permute(1, 0, *outputs, 2, *inside).reshape(problems, -1, features)

@@ -1,4 +1,4 @@
-"""The layers of a network whose weights can be chosen again from calibration data, one layer after the other."""
+"""Layers are found here whose weights can be chosen again from calibration data, one layer after the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Kernels = Literal["joint", "per_channel"]
 
 @dataclass(frozen=True)
 class Shift:
-    """A parameter that shifts each output channel of a layer by a constant: `sign` · its entry is added."""
+    """A shift is a parameter that moves each output channel of a layer by a constant: `sign` · its entry is added."""
 
     name: str
     sign: int
@@ -30,7 +30,7 @@ class Shift:
 
 @dataclass(frozen=True)
 class Layer:
-    """A node of the network whose weight can be chosen again.
+    """A layer is a node of the network whose weight can be chosen again.
 
     Attributes:
         node: the operation.
@@ -51,7 +51,7 @@ class Layer:
 
     @property
     def spatial_axes(self) -> int:
-        """The number of axes of the layer's outputs that follow the channel axis."""
+        """Return the number of axes of the layer's outputs that follow the channel axis."""
         return 0 if isinstance(self.layout, DenseLayout) else len(self.layout.shape) - 2
 
 
@@ -71,6 +71,7 @@ def find_layers(net: Network, include: Patterns, exclude: Patterns, conv: Kernel
     found: dict[str, Layer] = {}
     for layer in _candidates(net, conv):
         found.setdefault(layer.weight, layer)
+    # Known, so that a pattern that names one is answered by an error and not by silence.
     computed = dict(_computed_weights(net))
     known = tuple(found | computed)
     if not known:
@@ -106,8 +107,9 @@ def _candidates(net: Network, conv: Kernels) -> Iterator[Layer]:
         if names is None:
             continue
         weight, inputs, bias = names
-        layout = _layout_of(net, node, weight, conv == "per_channel")
+        layout = _find_layout(net, node, weight, conv == "per_channel")
         if layout is not None:
+            # A bias that broadcasts, one number for all channels say, cannot keep the mean of each channel.
             own = bias if bias is None or tuple(net.params[bias].shape) == (layout.channels,) else None
             yield Layer(node, inputs, weight, own, _find_shift(net, node, bias, layout), layout)
 
@@ -115,6 +117,7 @@ def _candidates(net: Network, conv: Kernels) -> Iterator[Layer]:
 def _weight_and_inputs(net: Network, node: Node) -> tuple[str, str, str | None] | None:
     """Return the names of weight, data and bias, or None where a node is no layer with a parameter as its weight."""
     named, names = node.arguments, describe(node).layer(node)
+    # With factors of its own in the call (addmm's α and β) the outputs are not Yw + b, as all formulas here assume.
     if names is None or names.scaled:
         return None
     weight, inputs, bias = named[names.weight], named[names.inputs], named[names.bias] if names.bias else None
@@ -135,11 +138,12 @@ def _computed_weights(net: Network) -> Iterator[tuple[str, Node]]:
             yield from ((name, node) for name in net.trainable_sources(weight.name))
 
 
-def _layout_of(net: Network, node: Node, weight: str, per_channel: bool) -> MatrixLayout | None:
+def _find_layout(net: Network, node: Node, weight: str, per_channel: bool) -> MatrixLayout | None:
     op, shape = describe(node), tuple(net.params[weight].shape)
     call = Call(node, lambda name: net.params.get(name), net.carries_data)
     windows = op.windows(call)
     if windows is None:
+        # A batched matrix product has a weight of three axes, and no layout that is a family of neurons.
         return DenseLayout.of(shape, transposed=op.channel_axes == (1, 0)) if len(shape) == 2 else None
     geometry = Geometry(windows.stride, windows.padding, windows.dilation)
     if windows.spacing is None:
@@ -155,6 +159,7 @@ def _find_shift(net: Network, node: Node, bias: str | None, layout: MatrixLayout
     readers = net.users.get(node.name, ())
     if len(readers) != 1 or node.name in net.output_names or not is_affine_batch_norm(net, readers[0]):
         return None
+    # BatchNorm subtracts its mean, hence the sign −1: s (x − μ) + β keeps its mean if μ moves as x does.
     mean = readers[0].arguments["running_mean"]
     if readers[0].args[0] != Ref(node.name) or not isinstance(mean, Ref) or mean.name not in net.params:
         return None

@@ -1,4 +1,4 @@
-"""Least squares: the weights that fit a layer's original outputs best on its drifted inputs, on given supports.
+"""Least squares finds the weights that fit a layer's original outputs best on drifted inputs, on given supports.
 
 For a neuron with original weights w, present weights v₀ and support S, the fit v minimises, over vectors that are zero
 outside S,
@@ -66,7 +66,7 @@ def _add_diagonal(square: Tensor, ridge: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class NormalEquations:
-    """The matrices H = G + εI of a layer's problems, made once for any number of supports.
+    """Normal equations hold the matrices H = G + εI of a layer's problems, made once for any number of supports.
 
     Attributes:
         square: H, (problems, features, features).
@@ -87,12 +87,12 @@ class NormalEquations:
 
     @cached_property
     def factor(self) -> Tensor:
-        """The Cholesky factor L, with H = LLᵀ."""
+        """Return the Cholesky factor L, with H = LLᵀ."""
         return torch.linalg.cholesky(self.square)
 
     @cached_property
     def inverse(self) -> Tensor:
-        """The inverse A = H⁻¹."""
+        """Return the inverse A = H⁻¹."""
         return torch.cholesky_inverse(self.factor)
 
     def factorize(self, keep: Tensor) -> Iterator[tuple[int, Tensor, _SupportSystem | _ComplementSystem]]:
@@ -131,6 +131,7 @@ def fit_weights(
     # One factor serves all neurons where none has lost a weight, which is the usual case before pruning.
     if keep is None or bool(keep.all()):
         return present + torch.cholesky_solve(right.mT, equations.factor).mT
+    # Zero outside the supports: a pruned weight stays where `present` has it, at zero.
     step = torch.zeros_like(present)
     for problem, neurons, part in equations.factorize(keep):
         step[problem, neurons] = part.solve(right[problem, neurons])
@@ -165,7 +166,7 @@ def _right_hand_side(original: Tensor, present: Tensor, gram: Gram) -> Tensor:
 
 
 class _SupportSystem:
-    """The matrices H_SS of some neurons of a problem, factorised."""
+    """A support system holds the matrices H_SS of some neurons of a problem, factorised."""
 
     def __init__(self, square: Tensor, keep: Tensor) -> None:
         self.features = keep.shape[1]
@@ -185,11 +186,12 @@ class _SupportSystem:
 
 
 class _ComplementSystem:
-    """The same systems reached through A = H⁻¹, of which only A_RR is factorised (R: the weights that are gone)."""
+    """A complement system reaches the same through A = H⁻¹, and factorises A_RR alone (R: the weights gone)."""
 
     def __init__(self, inverse: Tensor, keep: Tensor) -> None:
         self.inverse, self.keep = inverse, keep
         self.places, self.real = _places(~keep)
+        # A_RR is a principal part of a positive definite matrix, and so has a Cholesky factor itself.
         self.factor = torch.linalg.cholesky(_restrict(inverse, self.places, self.real))
 
     def solve(self, right: Tensor) -> Tensor:

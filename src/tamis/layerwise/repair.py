@@ -1,4 +1,4 @@
-"""Repair: fit what pruning and quantization left of a network to the original, layer by layer, without training."""
+"""Repair fits what pruning and quantization left of a network to the original, layer by layer, without training."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def repair(
 
 @dataclass(frozen=True)
 class _Fitter:
-    """The fit of one layer, as `repair` does it."""
+    """A fitter fits one layer, as `repair` does it."""
 
     original: Mapping[str, Tensor]
     small: Compressed
@@ -151,5 +151,6 @@ class _Fitter:
 
 def _sum_by_unit(weight: Tensor, units: tuple[int, ...]) -> Tensor:
     """Sum a weight over each unit; `units` is a shape like that of `Codes.scales`."""
+    # Each axis becomes two: which unit, and where in it; the second ones are summed over.
     blocks = [part for count, length in zip(units, weight.shape, strict=True) for part in (count, length // count)]
     return weight.reshape(blocks).sum(tuple(range(1, len(blocks), 2)))

@@ -1,4 +1,4 @@
-"""The walk through two networks, the original and the one that becomes small, layer by layer over all batches.
+"""A walk goes through two networks, the original and the one that becomes small, layer by layer over all batches.
 
 Every node runs once for each batch in each network, and once for both where they do not differ yet. The values that
 later nodes need are in `ActivationStore`. When the walk comes to a layer, all of its inputs are known in both networks:
@@ -41,7 +41,7 @@ def check_budget(budget: Any) -> None:
 
 
 class LayerTransform(Protocol):
-    """Choose a layer's new parameters from its inputs on the data and from the parameters of the small network."""
+    """A layer transform chooses a layer's new parameters, from its inputs and from those of the small network."""
 
     def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor], /) -> LayerOutcome: ...
 
@@ -51,7 +51,7 @@ class LayerTransform(Protocol):
 
 
 class Walk:
-    """Run both networks side by side, up to one node after the other.
+    """A walk runs both networks side by side, up to one node after the other.
 
     Args:
         net: the original network.
@@ -73,6 +73,7 @@ class Walk:
     ) -> None:
         self.net, self.team, self.hold_out, self.budget = net, team, hold_out, budget
         self.params = {**net.params, **small}
+        # By value: a parameter that is listed but equal would make every node after it run twice for nothing.
         self.changed = {name for name, value in small.items() if not torch.equal(value, net.params[name])}
         self.position = 0
         self.data_digest = hashlib.sha256()  # of the calibration data, where a journal asks for it
@@ -116,6 +117,7 @@ class Walk:
                     journal.record(number, layer.weight, outcome)
                 self.params |= outcome.params
                 self.changed |= outcome.params.keys()
+                # A copy of the parameters, as they go on changing before this error is measured.
                 last = LayerError(layer, outcome, self.net.params, dict(self.params), self.team)
             if last is not None:
                 self._run_to(places[last.layer.node.name] + 1, None, last)
@@ -140,6 +142,8 @@ class Walk:
                     for name in self.net.finished_after[at]:
                         del values[name]
                 if collector is not None and layer is not None:
+                    # By the number among all processes, so that the same batches are held out however many processes
+                    # share them.
                     fold = int(self.hold_out and self._global_number(number) % FEWEST_BATCHES == HELD_OUT)
                     collector.add(fold, *values[layer.inputs])
         self.position = place
@@ -150,10 +154,10 @@ class Walk:
         # Until something differs, both networks share one object, and the node runs once.
         data = [values[name] for name in node.references if name in values]
         same = all(original is small for original, small in data) and self.changed.isdisjoint(node.references)
-        original = _result(node, self.net, self.net.params, {name: pair[0] for name, pair in values.items()})
+        original = _run_node(node, self.net, self.net.params, {name: pair[0] for name, pair in values.items()})
         small = original
         if not same:
-            small = _result(node, self.net, self.params, {name: pair[1] for name, pair in values.items()})
+            small = _run_node(node, self.net, self.params, {name: pair[1] for name, pair in values.items()})
         values[node.name] = (original, small)
         if error is not None and error.layer.node is node:
             error.add(original, small)
@@ -170,6 +174,7 @@ class Walk:
             for value in inputs if self._hashes_data else ():
                 self.data_digest.update(f"{tuple(value.shape)} {value.dtype}".encode())
                 self.data_digest.update(tensor_bytes(value).numpy().data)
+            # Every process reads all batches, in the same order, and keeps its own: digests are of all the data.
             if number % self.team.size == self.team.rank:
                 placed = [value.to(self.team.device) for value in inputs]
                 yield {name: (value, value) for name, value in zip(self.net.inputs, placed, strict=True)}
@@ -179,7 +184,7 @@ class Walk:
         return number * self.team.size + self.team.rank
 
 
-def _result(node: Node, net: Network, params: Mapping[str, Tensor], values: Mapping[str, Any]) -> Any:
+def _run_node(node: Node, net: Network, params: Mapping[str, Tensor], values: Mapping[str, Any]) -> Any:
     def lookup(name: str) -> Any:
         return values[name] if name in values else params[name] if name in params else net.constants[name]
 
@@ -188,7 +193,7 @@ def _result(node: Node, net: Network, params: Mapping[str, Tensor], values: Mapp
 
 @dataclass(frozen=True)
 class CalibrationRun:
-    """The data that layers are transformed with, and how the run over it is done.
+    """A calibration run is the data that layers are transformed with, and how the run over it is done.
 
     Attributes:
         calibration: data, in any form that `read_calibration` takes.
@@ -250,6 +255,7 @@ def transform_layers(
             masks |= outcome.masks
             figures[layer.weight] = outcome.figures
             report(len(figures), error=outcome.figures["error"])
+    # What has codes is stored as codes: its values follow from them, and two versions could differ.
     changes = {name: value for name, value in changes.items() if name not in codes}
     return small.changed(changes, codes, {**step, "layers": figures}, masks).having_seen(walk.seen_samples())
 
