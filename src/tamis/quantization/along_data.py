@@ -80,6 +80,7 @@ def quantize_along_data(choose: AlongData, problem: RowsProblem, candidates: Ten
         errors = [
             _compute_errors(weights, choose_from(chosen_from, each), grid_of(each), held_out) for each in candidates
         ]
+        # (candidates, units): neurons that share a scale add up their errors, and each unit takes its own best.
         choice = torch.stack([units.total(each) for each in errors]).argmin(0)
         best = candidates.gather(0, choice[None])[0]
         del chosen_from, held_out  # before the copy of all rows is made, which is as large as both

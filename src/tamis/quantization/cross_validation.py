@@ -85,7 +85,9 @@ def cross_validate(
         if not isinstance(given, Iterable):
             raise InvalidInput(f"cross_validate chooses among several: pass {name}=({given!r},), or more of them")
     options |= {name: lasting(options[name]) for name in ("include", "exclude") if name in options}
+    # Listed once, since `levels` may be a generator; trials come back in this order.
     pairs = list(product(levels, c_alpha))
+    # All plans are made before any network is quantized: a wrong setting is refused at once, not after an hour.
     plans = [Plan.of(Quantization(levels=count, c_alpha=multiple, **options)) for count, multiple in pairs]
     found = compare_plans(source, plans, CalibrationRun(calibration, budget, None, progress), rounds)
     return tuple(Trial(*pair, each.error, each.agreement) for pair, each in zip(pairs, found, strict=True))
@@ -114,6 +116,7 @@ class Comparison:
     @property
     def error(self) -> float:
         """Return the relative error of the outputs; of outputs that should all be zero, whether any is not."""
+        # A ratio of sums, not a mean of ratios: samples with small outputs would otherwise count as much as all others.
         if not self.squared_size:
             return float(self.squared_change > 0)
         return (self.squared_change / self.squared_size) ** 0.5
@@ -133,11 +136,13 @@ def compare_plans(source: Source, plans: Sequence[Plan], run: CalibrationRun, ro
         run: the data, and whom progress is told; finished layers are not recorded.
         rounds: how many of the five parts of the data are left aside, one after the other.
     """
+    # In memory: every round goes through them again, and a loader that shuffles would deal other parts each time.
     batches, name = list(read_calibration(run.calibration, source.original)), describe_calibration(run.calibration)
     if len(batches) < 2:
         raise InvalidInput("cross_validate needs two batches of calibration data or more: one to leave aside")
     totals = [Comparison()] * len(plans)
     with reporting(run.progress, "cross-validation", rounds * len(plans)) as report:
+        # Plans inside of rounds: every plan meets the same held-out part, so that their figures can be compared.
         for round_ in range(rounds):
             chosen_from, held_out = _deal_batches(batches, round_)
             trial = replace(run, calibration=chosen_from, directory=None, progress=False)

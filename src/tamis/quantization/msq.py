@@ -13,4 +13,5 @@ def msq(weights: Tensor, gram: Gram) -> Recursion:
 
     Reference: lybrand2021gpfq, section 3.
     """
+    # No coupling: what one weight loses, no other makes up for. That is the baseline of the GPFQ paper.
     return Recursion(weights, weights, None)

@@ -40,6 +40,8 @@ class Source:
         if pruned is not None:
             if not isinstance(pruned, Compressed):
                 raise InvalidInput(f"pruned must be a Compressed, as tamis.prune gives it, got {type(pruned).__name__}")
+            # Names decide which weight is fitted to which, so that one graph is not enough: parameters must be
+            # interchangeable.
             check_same_graph(given.network, pruned.network, "quantize", interchangeable=True)
         given.network.check_finite()
         return cls(given.network, given if pruned is None else pruned)

@@ -39,6 +39,7 @@ class Objective:
 
     def error(self, chosen: Tensor) -> Tensor:
         """Compute ‖Yw − Ỹq‖² − ‖Yw‖² of each neuron: the second term is the same for all choices."""
+        # qᵀGq − 2qᵀb, row by row, in one product with G.
         return ((chosen @ self.inputs - 2 * self.products) * chosen).sum(2)
 
     def scale_terms(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,5 +58,7 @@ class Objective:
         """
         norms = self.inputs.diagonal(dim1=1, dim2=2)
         inverse = torch.where(norms > 0, 1 / norms, 0.0)
+        # b − Gq is half of minus the gradient; of a parabola, the level nearest to its minimum is the best one.
+        # value there.
         gradient = self.products - chosen @ self.inputs
         return Recursion(chosen + gradient * inverse[:, None, :], chosen, self.inputs * inverse[:, :, None])

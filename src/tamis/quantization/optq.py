@@ -38,6 +38,7 @@ def optq(weights: Tensor, gram: Gram) -> Recursion:
     corrected = weights + _solve(factor, gram.drift @ weights.mT).mT
     # Rows over their diagonals: L_tj / L_tt is how much of the error of weight j weight t can still take up.
     coupling = factor / factor.diagonal(dim1=1, dim2=2)[:, :, None]
+    # Target and start are one here: the drift is in w' already, and what is left to make up for is w' − q.
     return Recursion(corrected, corrected, coupling)
 
 

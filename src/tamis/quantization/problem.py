@@ -17,7 +17,7 @@ Order = Literal["natural", "norm"]
 
 @dataclass(frozen=True)
 class LayerValues:
-    """The values of parameters in both networks, and which of them are kept.
+    """Layer values are the parameters in both networks, and which of them are kept.
 
     Attributes:
         original: in the network whose outputs are kept.
@@ -32,7 +32,7 @@ class LayerValues:
 
 @dataclass(frozen=True)
 class BiasRole:
-    """The role of a layer's bias while its weights are chosen: one of them, a follower of the means, or fixed.
+    """A bias has a role while a layer's weights are chosen: it is one of them, follows the means, or is fixed.
 
     Attributes:
         is_feature: whether it is quantized with the weights, as the weight of an input that is always 1.
@@ -85,6 +85,7 @@ class Problem:
             weights = layer.layout.to_matrix(params[layer.weight])
             if not has_bias:
                 return weights
+            # As the last feature, which `with_constant` puts last in the Gram matrices, too.
             return torch.cat([weights, layer.layout.spread_channels(params[layer.bias or ""])[:, :, None]], 2)
 
         def seen(gram: Gram) -> Gram:
@@ -122,6 +123,7 @@ class Problem:
         return torch.empty_like(matrix).scatter_(2, places, matrix)
 
     def _sort_by_norm(self) -> Problem:
+        # From all data, so that candidates of scales and the final choice run through one and the same order.
         places = largest_first(self.all.inputs.diagonal(dim1=1, dim2=2))
 
         def move(matrix: Tensor) -> Tensor:

@@ -111,6 +111,7 @@ def quantize(
     if settings.search == "global" and len(plan.multiples) > 1:
         batches = list(read_calibration(calibration, source.original))  # a loader may give its batches only once
         run = replace(run, calibration=batches)
+        # One C_α for the whole network, judged by its outputs; the other search lets each layer judge by its own error.
         trials = compare_plans(source, [replace(plan, multiples=(each,)) for each in plan.multiples], run)
         best = min(range(len(trials)), key=lambda number: trials[number].error)
         # One multiple is left: no data is held out below, and with a single C_α the scales are not fitted.

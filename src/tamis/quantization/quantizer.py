@@ -67,12 +67,15 @@ class Method:
 
     def __post_init__(self) -> None:
         if not self.name:
+            # The class is frozen, and this is still its construction.
             object.__setattr__(self, "name", getattr(self.recursion, "__name__", type(self.recursion).__name__))
 
 
 METHODS: dict[str, Quantizer] = {
     "msq": Method(msq),
     "gpfq": Method(gpfq, gpfq_of_rows),
+    # GPFQ is as in the paper: natural order, biases as they are. OPTQ is free to do better: a feature of a large norm
+    # costs most when it is rounded late, with few weights left to make up for it.
     "optq": Method(optq, improves=True, bias_correction=True, order="norm"),
 }
 
@@ -84,6 +87,7 @@ def quantizer_of(method: str | Quantizer) -> Quantizer:
             raise InvalidInput(f"method={method!r} is not a quantizer; these are: {', '.join(METHODS)}")
         return METHODS[method]
     if not isinstance(method, Quantizer):
+        # `isinstance` with a protocol only says no; the user needs to know what is missing.
         missing = [name for name in _MEMBERS if not hasattr(method, name)]
         raise InvalidInput(f"method={_shorten(method)} is not a quantizer: it has no {', '.join(missing)}")
     if method.order not in ("natural", "norm"):
