@@ -63,6 +63,8 @@ def _check_scores_of(criterion: Criterion) -> Criterion:
         own = criterion(net, names, seed)
 
         def sweep(visit: Visitor) -> None:
+            # Anew for each sweep: a second one that leaves a parameter out would make the threshold of the first
+            # meaningless.
             shown: set[str] = set()
 
             def check(name: str, scores: Tensor) -> None:

@@ -121,6 +121,7 @@ def prune_iteratively(
     prune(network, **rewinding.rule)  # what cannot be pruned so is refused now, not after a training
     folder, team = Path(directory), join_team(training_device(model, task.device))
     finished: list[Round] = []
+    # A rewound training begins at `rewind`, so that each round takes that many epochs less than the dense one.
     total = settings.epochs + rewinding.rounds * (settings.epochs - rewinding.rewind)
     with reporting(progress if team.leads else False, "iterative pruning", total) as report:
         for number in range(rewinding.rounds + 1):

@@ -17,6 +17,7 @@ def magnitude_scores(net: Network, names: Sequence[str], seed: int) -> Sweep:
 
     def sweep(visit: Visitor) -> None:
         for name in names:
+            # Computed anew in each sweep: cheaper than keeping a copy of all weights between sweeps.
             visit(name, net.params[name].abs())
 
     return sweep

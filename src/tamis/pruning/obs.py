@@ -86,4 +86,5 @@ def _remove_weights(original: Tensor, present: Tensor, keep: Tensor, gram: Gram,
 
 def _find_least(costs: Tensor, count: int) -> Tensor:
     """Return the places of the least costs; of equal ones, the first."""
+    # Weights that are gone cost ∞ and come last, so that they are never chosen twice.
     return costs.sort(stable=True).indices[:count]

@@ -25,6 +25,7 @@ def phi_scores(net: Network, names: Sequence[str], seed: int) -> Sweep:
 
     Reference: gonon2024thesis.
     """
+    # Costs come for all parameters in one backward pass; those that are not asked for are passed over.
     wanted = frozenset(names)
 
     def sweep(visit: Visitor) -> None:

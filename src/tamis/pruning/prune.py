@@ -144,6 +144,7 @@ def _share_out(settings: Pruning, sizes: Mapping[str, int], halved: str | None) 
     # Amounts by layer settle what goes where, so that scope has no say left.
     if isinstance(amount, Mapping) or settings.scope == "layer":
         return {(name,): count for name, count in counts_by_layer(amount, sizes, halved).items()}
+    # With one pool for all layers only the total can be lowered: by as much as half of the last layer's share.
     if halved is not None:
         return {tuple(sizes): sum(counts_by_layer(amount, sizes, halved).values())}
     return {tuple(sizes): count_of(amount, sum(sizes.values()), "the network")}
@@ -154,6 +155,7 @@ def _put_pruned_first(scores: Sweep, masks: Mapping[str, Tensor]) -> Sweep:
 
     def sweep(visit: Visitor) -> None:
         def show(name: str, score: Tensor) -> None:
+            # −∞ is below every score that a criterion may give, negative Φ-costs of biases included.
             visit(name, score.masked_fill(~masks[name], float("-inf")) if name in masks else score)
 
         scores(show)

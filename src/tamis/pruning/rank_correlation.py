@@ -42,7 +42,9 @@ def rank_correlation(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) 
     _check_alike(first, {name: second[name] for name in second if name in first})
     if not first:
         raise InvalidInput("there is nothing to correlate: the first has no values (masks of a network that is whole?)")
+    # Over all parameters at once, as global pruning ranks them; sorted by name, so that both are in one order.
     ranks = [_centred_ranks(torch.cat([each[name].flatten() for name in sorted(first)])) for each in (first, second)]
+    # Spearman's coefficient is Pearson's of the ranks, which holds with average ranks for ties.
     norms = [float(rank.norm()) for rank in ranks]
     if 0.0 in norms:
         raise InvalidInput("the rank correlation of values that are all equal is not defined")
