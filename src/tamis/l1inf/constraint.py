@@ -40,6 +40,7 @@ class L1InfConstraint:
     def __post_init__(self) -> None:
         if isinstance(self.c, Mapping):
             plain = {name: check_radius(radius, f"c of '{name}'") for name, radius in self.c.items()}
+            # Plain floats, as recipes and checkpoints hold them; set in this way because the class is frozen.
             object.__setattr__(self, "c", plain)
         else:
             object.__setattr__(self, "c", check_radius(self.c))
@@ -59,6 +60,7 @@ class L1InfConstraint:
 
     def statistics(self, model: nn.Module) -> Statistics:
         """Measure norms and zeros of the constrained layers."""
+        # All layers are measured and then filtered, so that `o` is still that of the last layer.
         names = {layer.name for layer in self.layers(model)}
         everything = statistics(model, exclude=())
         return replace(everything, layers=tuple(each for each in everything.layers if each.name in names))

@@ -56,12 +56,14 @@ def find_layers(model: nn.Module) -> list[Layer]:
     """List every linear and convolutional module, in the order in which the model registered them."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model must be an nn.Module, got {type(model).__name__}")
+    # Its own names have "module." before them, which the user never wrote.
     if isinstance(model, DistributedDataParallel):
         model = model.module
     modules = model.named_modules()
     layers = [Layer(name, each) for name, each in modules if isinstance(each, (nn.Linear, *CONVOLUTIONS, *TRANSPOSED))]
     for layer in layers:
         for kind in ("weight", "bias"):
+            # `layer` stands for "not there": None is what a layer without a bias has, and is fine.
             parameter = layer.module._parameters.get(kind, layer)
             if parameter is layer or isinstance(parameter, UninitializedParameter):
                 raise InvalidInput(
@@ -75,6 +77,8 @@ def find_hidden_layers(model: nn.Module, exclude: Patterns = None) -> list[Layer
     """List all layers but those excluded by name or pattern; by default, exclude the last as the output layer."""
     layers = find_layers(model)
     if exclude is None:
+        # The theorems leave the output layer free (ERRATA 24), and registration order is all that a module says of
+        # order.
         hidden = layers[:-1]
     else:
         unwanted = as_patterns(exclude)

@@ -82,6 +82,7 @@ class L1Inf(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take a step of the wrapped optimizer, then project; return what the optimizer returns."""
         loss = self.optimizer.step() if closure is None else self.optimizer.step(closure)
+        # Before the projection: a schedule of c is asked for the number of steps that have been taken.
         self.steps += 1
         self.project()
         return loss
@@ -109,6 +110,8 @@ class L1Inf(Optimizer):
         try:
             project_(weight, radius, bias, transposed=transposed, groups=groups, pending=pending)
         except InvalidInput as error:
+            # Finite weights that are refused are the user's mistake, such as a dtype; others say that training has
+            # diverged.
             if bool(layer.column_norms().isfinite().all()):
                 raise InvalidInput(f"layer '{layer.name}': {error}") from error
             raise TrainingDiverged(f"after step {self.steps}, layer '{layer.name}': {error}") from error

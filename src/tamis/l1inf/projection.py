@@ -67,6 +67,7 @@ def project(
     c = check_radius(c)
     _check_tensors(weight, bias, transposed, groups)
     rows = as_columns(weight, transposed, groups)
+    # A bias is one more entry of its neuron's column: projected apart, both together could exceed c.
     projected, projected_bias = _Projection.apply(rows, bias, c)
     result = restore_shape(projected, weight, transposed, groups)
     return result if bias is None else (result, projected_bias)
@@ -93,6 +94,8 @@ def project_(
     c = check_radius(c)
     _check_tensors(weight, bias, transposed, groups)
     with torch.no_grad():
+        # A view of the weight where it is contiguous, and then the projection is written into it; otherwise a copy,
+        # which is copied back below.
         rows = as_columns(weight, transposed, groups).contiguous()
         offsets = None if bias is None else bias.contiguous()
         thresholds = _thresholds(rows, offsets, c, rows, offsets)
@@ -134,6 +137,7 @@ def as_columns(weight: Tensor, transposed: bool = False, groups: int = 1) -> Ten
     if not transposed:
         return weight.flatten(1)
     inputs, outputs, *kernel = weight.shape
+    # `outputs` of the weight are those of one group, and only that group's inputs reach them.
     split = weight.reshape(groups, inputs // groups, outputs, math.prod(kernel))
     return split.transpose(1, 2).reshape(groups * outputs, -1)
 
@@ -150,6 +154,7 @@ def restore_shape(rows: Tensor, weight: Tensor, transposed: bool = False, groups
 class _Projection(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, bias: Tensor | None, c: float) -> tuple[Tensor, Tensor | None]:
+        # The kernels write row after row, so that what they write to must be contiguous, whatever the weight was.
         out = torch.empty_like(rows, memory_format=torch.contiguous_format)
         out_bias = None if bias is None else torch.empty_like(bias, memory_format=torch.contiguous_format)
         rows, bias = rows.contiguous(), None if bias is None else bias.contiguous()
@@ -183,10 +188,12 @@ def _thresholds(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bi
 
     What is read may be written over.
     """
+    # Nothing to project, and no largest entry that `amax` could find.
     if rows.shape[1] == 0 and bias is None:
         return rows.new_zeros(len(rows), dtype=torch.float64)
     if rows.device.type == "cpu" and (extension := dispatch.native()) is not None:
         thresholds = torch.empty(len(rows), dtype=torch.float64)
+        # numpy shares the tensor's memory: nothing is copied on the way to the extension and back.
         read = [None if tensor is None else tensor.detach().numpy() for tensor in (rows, bias)]
         written = [None if tensor is None else tensor.detach().numpy() for tensor in (out, out_bias)]
         threads = torch.get_num_threads()
@@ -206,12 +213,14 @@ def slack(rows: Tensor, bias: Tensor | None) -> float:
     To float32, each entry is rounded once, and t before is good to far more. In float64 t itself is rounded, and is a
     part of every entry.
     """
+    # Without it, a column that was projected would be outside by a rounding, and shrink again at every step.
     entries = rows.shape[1] + (bias is not None)
     return torch.finfo(rows.dtype).eps * (entries if rows.dtype == torch.float64 else 1)
 
 
 def _project_with_torch(rows: Tensor, bias: Tensor | None, c: float, out: Tensor, out_bias: Tensor | None) -> Tensor:
     """Write the projections with torch alone, and return θ as `_thresholds` does."""
+    # A sum of float32 in float32 could put a column of many entries on the wrong side of c.
     norms = rows.abs().sum(1, dtype=torch.float64)
     if bias is not None:
         norms = norms + bias.abs()
@@ -250,6 +259,7 @@ def _solve_t(gaps: Tensor, c: float) -> Tensor:
 
     Some log₄(n² / ε) steps are the most that columns of n numbers can take; see kernels/cpu/l1ball.cpp for why.
     """
+    # c is an upper bound of t, since the largest entry has the gap 0 and alone gives t ≤ c: from above, t only falls.
     t = gaps.new_full((len(gaps),), c)
     count = gaps.new_full((len(gaps),), -1, dtype=torch.int64)
     while True:

@@ -92,6 +92,7 @@ def select_c(
     parts = deal_folds(samples, folds, seed)
     files = _ScoreFiles(directory, {"samples": samples, "folds": folds, "seed": seed, "score": _function_name(score)})
     trials = list(product(candidates, range(folds)))
+    # Read before anything runs: damaged files are refused at once.
     known = {trial: found for trial in trials if (found := files.read(trial)) is not None}
     left = [trial for trial in trials if trial not in known]
     with reporting(progress, "cross-validation", len(trials)) as report:
@@ -104,14 +105,17 @@ def select_c(
 
 def deal_folds(samples: int, folds: int, seed: int) -> tuple[Tensor, ...]:
     """Deal sample indices into folds at random, in rising order within each fold."""
+    # A generator of its own: the deal must neither depend on torch's global seed nor move it.
     order = torch.randperm(samples, generator=torch.Generator().manual_seed(seed))
     return tuple(part.sort().values for part in order.tensor_split(folds))
 
 
 def _score_trial(score: Score, parts: Sequence[Tensor], trial: Trial) -> float:
     c, fold = trial
+    # In rising order: samples of a training come in the order of the data, not in that of the deal.
     rest = torch.cat([part for number, part in enumerate(parts) if number != fold]).sort().values
     value = float(score(c, rest, parts[fold]))
+    # NaN would make every comparison of means false, and some c be chosen by the order of candidates.
     if math.isnan(value):
         raise InvalidInput(f"the score of {c=} on fold {fold} is not a number; return −inf for a run that failed")
     return value
@@ -124,6 +128,7 @@ def _run_trials(
     if processes == 1:
         yield from ((trial, run(trial)) for trial in trials)
         return
+    # Each process would otherwise take all threads, and they would wait for one another.
     threads = max(1, torch.get_num_threads() // processes)
     context = multiprocessing.get_context("spawn")  # a copy of a process with threads may wait for them forever
     with ProcessPoolExecutor(processes, context, torch.set_num_threads, (threads,)) as pool:
@@ -157,6 +162,7 @@ class _ScoreFiles:
         if self._directory is None or not (path := self._path(trial)).exists():
             return None
         found = _read(path)
+        # The content repeats its own name, so that a file that was copied or renamed is not taken for another trial.
         if [found.get("c"), found.get("fold")] != list(trial) or not isinstance(found.get("score"), float):
             raise CorruptArtifact(f"{path} should hold the score of c={trial[0]} on fold {trial[1]}, and holds {found}")
         return float(found["score"])
@@ -196,6 +202,7 @@ def _check_arguments(candidates: Any, samples: Any, folds: Any, processes: Any, 
 
 def _function_name(score: Any) -> str:
     """Return the name of the score function, so that another function's scores are not used for it."""
+    # By name and without a partial's arguments: these may be tensors, of which no short text tells two apart.
     while isinstance(score, partial):
         score = score.func
     return str(getattr(score, "__qualname__", type(score).__qualname__))

@@ -76,6 +76,7 @@ def statistics(model: nn.Module, exclude: Patterns = None) -> Statistics:
     hidden = find_hidden_layers(model, exclude)
     names = {layer.name for layer in hidden}
     free = [layer for layer in find_layers(model) if layer.name not in names]
+    # The last of the free layers is the output; others that are free are neither constrained nor the output.
     o = tuple(free[-1].column_norms().tolist()) if free else ()
     return Statistics(tuple(_measure_layer(layer) for layer in hidden), o)
 
