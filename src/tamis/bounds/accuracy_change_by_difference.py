@@ -110,7 +110,8 @@ def _tail(difference: int, n: int, theta: float, discordant: float, delta: float
     independent Bernoulli variables, and W − B is a difference of two independent binomial ones.
     """
     root = math.sqrt((1 - 2 * discordant) + theta * theta)  # in this order nothing is lost where both are small
-    # The roots written so that nothing cancels; a rate of zero would have no logarithm, and a tiny one only adds.
+    # Roots in which nothing cancels. A rate of zero would have no logarithm; 10^−290 in its place changes less than
+    # the rounding that is added below.
     up = max((discordant + theta) / (1 + theta + root), SMALLEST_RATE)
     down = max((discordant - theta) / (1 - theta + root), SMALLEST_RATE)
     negligible = max(1e-12 * delta, SMALLEST_RATE)

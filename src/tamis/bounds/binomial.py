@@ -61,7 +61,7 @@ def largest_rate(errors: int, n: int, log_delta: float) -> float:
         tail = log_lower_tail(errors, n, p)
         return tail.value + tail.slack < log_delta
 
-    return _last_proved(too_large, proved=1.0, unproved=SMALLEST_RATE)
+    return _find_last_proved(too_large, proved=1.0, unproved=SMALLEST_RATE)
 
 
 def smallest_rate(errors: int, n: int, log_delta: float) -> float:
@@ -82,7 +82,7 @@ def smallest_rate(errors: int, n: int, log_delta: float) -> float:
     # Below SMALLEST_RATE nothing can be proved in float64, and 0 is always a valid lower limit.
     if errors == 0 or not too_small(SMALLEST_RATE):
         return 0.0
-    return _last_proved(too_small, proved=SMALLEST_RATE, unproved=1.0)
+    return _find_last_proved(too_small, proved=SMALLEST_RATE, unproved=1.0)
 
 
 def log_lower_tail(count: int, n: int, p: float) -> LogTail:
@@ -225,7 +225,7 @@ def _stirling_remainder(k: Any) -> Any:
     return np.where(k < 16, STIRLING_TABLE[np.minimum(k, 15).astype(int)], series / k)
 
 
-def _last_proved(holds: Callable[[float], bool], proved: float, unproved: float) -> float:
+def _find_last_proved(holds: Callable[[float], bool], proved: float, unproved: float) -> float:
     """Return the float next to where a statement stops being proved, by bisection over the floats' bit patterns.
 
     The result is proved even if rounding makes `holds` flicker; and whoever asks for less gets no less.

@@ -135,10 +135,10 @@ class Backward:
         # left in the end belongs to inputs.
         for node in reversed(self.pair.net.data_nodes):
             if node.name in carried:
-                total = total + self._node(node, carried.pop(node.name), carried)
+                total = total + self._carry_node(node, carried.pop(node.name), carried)
         for each, coefficients in carried.items():
             # Coefficients c of an input are dropped: both networks read the same x, so d = 0 there.
-            total = total + self._input(each, coefficients[0].a)
+            total = total + self._bound_input(each, coefficients[0].a)
         return total
 
     def _widen(self, rows: int) -> None:
@@ -146,7 +146,9 @@ class Backward:
         if self._wide[0] != rows:
             self._wide = rows, self.pair.for_batch(rows)
 
-    def _node(self, node: Node, results: dict[int, Coefficients], carried: dict[str, dict[int, Coefficients]]) -> Any:
+    def _carry_node(
+        self, node: Node, results: dict[int, Coefficients], carried: dict[str, dict[int, Coefficients]]
+    ) -> Any:
         """Carry a node's coefficients to what it reads, and return what they add to the constant."""
 
         def carry(name: str, index: int = 0, **parts: Tensor | None) -> None:
@@ -156,24 +158,24 @@ class Backward:
         if describe(node).picks_result:
             source = self.pair.net.node[node.args[0].name]
             if self._rule(source) is IntervalRule.SELECTING:  # the other result is indices
-                return self._selecting(source, node, results[0], carry)
+                return self._carry_selection(source, node, results[0], carry)
             # Of an operation with several results, such as a split, each result's coefficients wait under its own
             # index.
             carry(source.name, node.args[1], a=results[0].a, c=results[0].c)
             return 0.0
         if rule is IntervalRule.SELECTING:
-            return self._selecting(node, node, results[0], carry)
+            return self._carry_selection(node, node, results[0], carry)
         if rule is IntervalRule.POINTWISE:
-            return self._pointwise(node, results[0], carry)
-        return self._affine(node, results, carry)
+            return self._carry_pointwise(node, results[0], carry)
+        return self._carry_affine(node, results, carry)
 
     def _rule(self, node: Node) -> IntervalRule:
         return interval_rule(self.pair.net, node, "linear_relaxation")
 
-    def _affine(self, node: Node, results: dict[int, Coefficients], carry: Callable[..., None]) -> Any:
+    def _carry_affine(self, node: Node, results: dict[int, Coefficients], carry: Callable[..., None]) -> Any:
         net, pair, wide = self.pair.net, self.pair, self._wide[1]
         if self._rule(node) is IntervalRule.MOVING and any(name in pair.inexact for name in node.references):
-            return self._constant(node, results[0])  # what it moves there is an interval, not a number
+            return self._bound_constant(node, results[0])  # what it moves there is an interval, not a number
         changes, wide_changes = pair.changes(node), wide.changes(node)
         # Results that nobody read have None, which `transposed` takes for coefficients of zero.
         a, c = ([getattr(results.get(i), part, None) for i in range(max(results) + 1)] for part in ("a", "c"))
@@ -243,13 +245,13 @@ class Backward:
             return 0.0
         return self._rounding * self._dot(name, rows.abs(), size) + FAINT * (size.numel() + 1)
 
-    def _selecting(self, node: Node, result: Node, rows: Coefficients, carry: Callable[..., None]) -> Any:
+    def _carry_selection(self, node: Node, result: Node, rows: Coefficients, carry: Callable[..., None]) -> Any:
         """Carry coefficients to a neuron that always wins; elsewhere return the largest value on the intervals."""
         if node.name not in self._winners:
             self._winners[node.name] = winners(self.pair.net, node, self.values)
         known = self._winners[node.name]
         if known is None:
-            return self._constant(result, rows)
+            return self._bound_constant(result, rows)
         shapes = {name: self._shape(name) for name in node.references}
         rest = Coefficients()
         # z of the result is z of a winner known in the first network; d is the winner's only if it wins in both.
@@ -259,9 +261,9 @@ class Backward:
                 rest.add(**{part: each.masked_fill(decided, 0.0)})
                 for name, kept in handed_on(node, self.values, shapes, each.masked_fill(~decided, 0.0)).items():
                     carry(name, **{part: kept})
-        return self._constant(result, rest)
+        return self._bound_constant(result, rest)
 
-    def _constant(self, node: Node, results: Coefficients) -> Any:
+    def _bound_constant(self, node: Node, results: Coefficients) -> Any:
         """Return the largest value on the node's own intervals."""
         value: Joint = self.values[node.name]
         total: Any = 0.0
@@ -276,7 +278,7 @@ class Backward:
             total = total + self._bound_rounding(node.name, rows, x.size)
         return total
 
-    def _pointwise(self, node: Node, results: Coefficients, carry: Callable[..., None]) -> Any:
+    def _carry_pointwise(self, node: Node, results: Coefficients, carry: Callable[..., None]) -> Any:
         read = node.arguments["self"].name
         x: Joint = self.values[read]
         if node.name not in self._lines:
@@ -312,7 +314,7 @@ class Backward:
         lost = times_up(torch.full_like(size, SMALLEST), size)
         return self._dot(name, ((rows != 0) & (slope != 0)).double(), lost)
 
-    def _input(self, name: str, a: Tensor | None) -> Any:
+    def _bound_input(self, name: str, a: Tensor | None) -> Any:
         """Return the largest value of a·x on the box; differences are zero there."""
         box: Interval = self.values[name].mine
         # max over |x − m| ≤ r of a·x is a·m + |a|·r; what the rounded m and r lose is added below.

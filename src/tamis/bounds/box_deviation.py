@@ -75,7 +75,7 @@ def box_deviation(
     # informative.
     found: dict[str, list[Size]] = {
         "joint interval": _largest(net, joint_interval(net, other, boxes)),
-        "separate intervals": _largest(net, _separate(net, other, boxes)),
+        "separate intervals": _largest(net, _subtract_intervals(net, other, boxes)),
     }
     notes: list[str] = []
     carried = _outputs(net) * _neurons(net)
@@ -91,7 +91,7 @@ def box_deviation(
     except (UnsupportedOp, InvalidParameters) as reason:  # or a computed weight has left float64's range
         notes.append(f"path metric left out: {reason}")
     each = (dict(zip(found, sizes, strict=True)) for sizes in zip(*found.values(), strict=True))
-    return [_bound(sizes, notes) for sizes in each]
+    return [_choose_smallest(sizes, notes) for sizes in each]
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Size:
         return cls(exp_rounded_up(log), log)
 
 
-def _bound(found: dict[str, Size], notes: Sequence[str]) -> Bound:
+def _choose_smallest(found: dict[str, Size], notes: Sequence[str]) -> Bound:
     """Return the smallest of what the methods found for one input."""
     # Logarithms decide: values that overflow to ∞ are still told apart by them.
     best = min((name for name in SOURCES if name in found), key=lambda name: (found[name].log, found[name].value))
@@ -170,7 +170,7 @@ def _box(name: str, x: Tensor, radius: float | Tensor, within: tuple[float, floa
     return cut
 
 
-def _separate(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Interval]:
+def _subtract_intervals(net: Network, other: Network, boxes: dict[str, Interval]) -> list[Interval]:
     """Return what follows for the difference from the intervals of each network alone."""
     return [theirs - mine for mine, theirs in zip(interval(net, boxes), interval(other, boxes), strict=True)]
 

@@ -53,9 +53,9 @@ def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
     Of several lines that hold, each neuron takes the one that is tightest at the centre of its intervals, which is the
     one that is tightest on average.
     """
-    above, below = _above(function, x.mine, result.mine), -_above(function, x.mine, result.mine, -1.0)
-    other_above = _above(function, x.other, result.other)
-    other_below = -_above(function, x.other, result.other, -1.0)
+    above, below = _line_above(function, x.mine, result.mine), -_line_above(function, x.mine, result.mine, -1.0)
+    other_above = _line_above(function, x.other, result.other)
+    other_below = -_line_above(function, x.other, result.other, -1.0)
     # None of the three is always the best: the chord sees how steep f is where z and z' lie and is exact for one slope;
     # the constant is the joint interval, which maxima and saturation make narrow; and lines of both networks apart win
     # where they are far from each other, so that d says little.
@@ -69,10 +69,10 @@ def lines(function: Pointwise, x: Joint, result: Joint) -> Lines:
         _constant(-result.apart.low),
         _subtract(-other_below, -above),
     ]
-    return Lines(above, below, _lowest(apart_above, x), -_lowest(apart_below, x))
+    return Lines(above, below, _choose_lowest(apart_above, x), -_choose_lowest(apart_below, x))
 
 
-def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0) -> Line:
+def _line_above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0) -> Line:
     """Return a line above sign · f on an interval."""
     slopes = [sign * slope for slope in function.slopes(x.low, x.high)]
     smallest, largest = torch.minimum(*slopes), torch.maximum(*slopes)
@@ -83,16 +83,16 @@ def _above(function: Pointwise, x: Interval, result: Interval, sign: float = 1.0
     convex = function.curvature(x.low, x.high)[0 if sign > 0 else 1] & (x.high > x.low)
     candidates = [
         # f minus its smallest slope rises, and f minus its largest falls: each is largest at one end.
-        _through(smallest, x.high, ends[1]),
-        _through(largest, x.low, ends[0]),
+        _line_through(smallest, x.high, ends[1]),
+        _line_through(largest, x.low, ends[0]),
         top,
         _chord(x, (ends[0], ends[1])).where(convex, top),
     ]
     nothing = torch.zeros_like(x.low)
-    return _lowest(candidates, Joint(x, x, Interval(nothing, nothing)))
+    return _choose_lowest(candidates, Joint(x, x, Interval(nothing, nothing)))
 
 
-def _through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
+def _line_through(slope: Tensor, place: Tensor, value: Tensor) -> Line:
     """Return the line through a point, raised by what its offset may have lost; silent at an infinite place."""
     product = times(slope, place)
     # Where both terms are exactly zero nothing is lost, and zero must stay zero: equal networks differ by nothing.
@@ -112,7 +112,7 @@ def _chord(x: Interval, ends: tuple[Tensor, Tensor]) -> Line:
     """Return the line through both ends, which is above a convex function."""
     slope = (ends[1] - ends[0]) / (x.high - x.low).clamp(min=torch.finfo(torch.float64).tiny)
     slope = torch.where(slope.isfinite(), slope, 0.0)  # any slope will do, if the line is above both ends
-    first, second = (_through(slope, place, value) for place, value in zip((x.low, x.high), ends, strict=True))
+    first, second = (_line_through(slope, place, value) for place, value in zip((x.low, x.high), ends, strict=True))
     # Rounding the slope takes the line through one end off the other: the higher of both is above either end.
     known = first.offset.isfinite() & second.offset.isfinite()
     return Line(torch.where(known, slope, 0.0), first.d_slope, torch.maximum(first.offset, second.offset))
@@ -141,7 +141,7 @@ def _subtract(other_above: Line, below: Line) -> Line:
     return Line(other_above.z_slope - below.z_slope, other_above.z_slope, offset + lost)
 
 
-def _lowest(candidates: list[Line], x: Joint) -> Line:
+def _choose_lowest(candidates: list[Line], x: Joint) -> Line:
     """Return for each neuron the line that is lowest at the centre; of equal ones the first."""
 
     # Any of the candidates holds on the whole interval; only which one is chosen depends on this place.

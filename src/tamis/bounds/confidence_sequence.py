@@ -66,7 +66,7 @@ def rate_at_any_time(name: str, count: int, n: int, delta: float) -> Bound:
     """
     n, count = plain_counts(n, **{name: count})
     delta = plain_probability("delta", delta)
-    value = _least_proved(lambda p: _log_capital_at_rate(count, n, p), count / n, delta) if count < n else 1.0
+    value = _find_least_proved(lambda p: _log_capital_at_rate(count, n, p), count / n, delta) if count < n else 1.0
     return _bound(value, {name: count, "n": n, "delta": delta, "observed": count / n})
 
 
@@ -92,7 +92,7 @@ def difference_at_any_time(worse: int, better: int, n: int, delta: float) -> Bou
     n, worse, better = plain_counts(n, worse=worse, better=better)
     delta = plain_probability("delta", delta)
     observed = (worse - better) / n
-    value = _least_proved(lambda theta: _log_capital_at_difference(worse, better, n, theta), observed, delta)
+    value = _find_least_proved(lambda theta: _log_capital_at_difference(worse, better, n, theta), observed, delta)
     return _bound(value, {"worse": worse, "better": better, "n": n, "delta": delta, "observed": observed})
 
 
@@ -173,7 +173,7 @@ def _log_needed(delta: float) -> float:
     return -math.log(delta) * (1 + SLACK)
 
 
-def _least_proved(log_capital: Callable[[float], float], observed: float, delta: float) -> float:
+def _find_least_proved(log_capital: Callable[[float], float], observed: float, delta: float) -> float:
     """Return the least float at which the capital is proved to have reached 1/δ, or 1.
 
     Above the observed value, where the capital is at most 1, it grows: all beyond the result is refuted as well.

@@ -205,7 +205,7 @@ def pass_through(
     for node in net.data_nodes:
         rule = interval_rule(net, node, "joint_interval")
         if rule is IntervalRule.AFFINE:
-            values[node.name], sizes[node.name] = _affine(pair, node, values.__getitem__)
+            values[node.name], sizes[node.name] = _pass_affine(pair, node, values.__getitem__)
         elif rule is IntervalRule.POINTWISE:
             read = node.arguments["self"].name
             # Written back, so that other readers of the same neurons have the narrower interval, too.
@@ -213,13 +213,15 @@ def pass_through(
                 values[read] = tighten(node, values[read])
             values[node.name] = _pointwise(node, values[read])
         else:
-            values[node.name] = (_moving if rule is IntervalRule.MOVING else _selecting)(pair, node, values.__getitem__)
+            values[node.name] = (_pass_moves if rule is IntervalRule.MOVING else _pass_selection)(
+                pair, node, values.__getitem__
+            )
         for name in () if tighten else finished[node.name]:
             values.pop(name, None)
             sizes.pop(name, None)
 
 
-def _affine(pair: Pair, node: Node, data: Data) -> tuple[Joint, Sizes]:
+def _pass_affine(pair: Pair, node: Node, data: Data) -> tuple[Joint, Sizes]:
     mine, mine_size = affine(pair.net, node, lambda name: data(name).mine, pair.mine)
     other, other_size = affine(pair.net, node, lambda name: data(name).other, pair.other)
     apart, apart_size = _difference(pair, node, data)
@@ -251,7 +253,7 @@ def _reach(x: Interval) -> Tensor:
     return x.centre.abs() + x.radius
 
 
-def _moving(pair: Pair, node: Node, data: Data) -> Any:
+def _pass_moves(pair: Pair, node: Node, data: Data) -> Any:
     net, changes = pair.net, pair.changes(node)
     if describe(node).picks_result:
         return data(node.args[0].name)[node.args[1]]
@@ -272,7 +274,7 @@ def _join(mine: Any, other: Any, apart: Any) -> Any:
     return None if mine is None else Joint(mine, other, apart.outward())
 
 
-def _selecting(pair: Pair, node: Node, data: Data) -> Any:
+def _pass_selection(pair: Pair, node: Node, data: Data) -> Any:
     """Pass order statistics, which differ by no more than the largest and no less than the smallest difference."""
     net = pair.net
     everything = net.carries_data | set(node.references)

@@ -87,7 +87,7 @@ def l1inf_constants(net: Network) -> L1InfConstants:
     net.check_finite()
     # The norm that counts is that of the weights that data meets, s w and s b + t, not of w beside a batch-norm.
     net = fold_batch_norm(net)
-    layers, activations = _alternating(net, _chain(net))
+    layers, activations = _separate_layers(net, _list_chain(net))
     values = FixedValues(net, dtype=torch.float64)
     norms = [_column_norms(layer, values) for layer in layers]
     return L1InfConstants(
@@ -143,7 +143,7 @@ def check_class(k: int, c: float, o: float | Sequence[float], inputs: int = 1) -
         check_number("o", value)
 
 
-def _chain(net: Network) -> list[Node]:
+def _list_chain(net: Network) -> list[Node]:
     """Return the nodes that data passes, one after another; AssumptionViolated where the graph is not a chain."""
     if len(net.inputs) != 1 or len(net.output_names) != 1 or not net.batched:
         raise AssumptionViolated(
@@ -162,7 +162,7 @@ def _chain(net: Network) -> list[Node]:
     return list(net.data_nodes)
 
 
-def _alternating(net: Network, chain: list[Node]) -> tuple[list[Node], list[str]]:
+def _separate_layers(net: Network, chain: list[Node]) -> tuple[list[Node], list[str]]:
     """Return layers and the activations between them; AssumptionViolated where they do not alternate."""
     layers: list[Node] = []
     activations: list[str] = []

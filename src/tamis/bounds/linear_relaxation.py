@@ -53,13 +53,15 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
     boxes = {net.inputs[0]: boxes} if isinstance(boxes, Interval) else boxes
     check_boxes(net, boxes)
     if not net.batched:
-        return _one_box(net, other, boxes)
+        return _relax_one_box(net, other, boxes)
     count = len(boxes[net.inputs[0]].low)
     if not count:
         return joint_interval(net, other, boxes)
     # One box at a time: rows of the batch axis are taken by the functions that are carried backward.
     each = [
-        _one_box(net, other, {name: Interval(box.low[i : i + 1], box.high[i : i + 1]) for name, box in boxes.items()})
+        _relax_one_box(
+            net, other, {name: Interval(box.low[i : i + 1], box.high[i : i + 1]) for name, box in boxes.items()}
+        )
         for i in range(count)
     ]
     return [
@@ -68,7 +70,7 @@ def linear_relaxation(net: Network, other: Network, boxes: Mapping[str, Interval
     ]
 
 
-def _one_box(net: Network, other: Network, boxes: Mapping[str, Interval]) -> list[Interval]:
+def _relax_one_box(net: Network, other: Network, boxes: Mapping[str, Interval]) -> list[Interval]:
     pair = Pair.of(net, other)
     axes = batch_axes(pair, boxes) if net.batched else None
 

@@ -215,14 +215,14 @@ def _layer(
         raise InvalidInput(f"the layer has {len(matrix)} outputs or filters, got a bias of shape {biases.shape}")
     shifts = perturbation_moments(biases, tau, R)
     return PerturbedLayer(
-        norm=_above(math.sqrt(overlap) * _spectral_norm(matrix), matrix.size),
-        bias_norm=_above(math.sqrt(positions) * _spectral_norm(np.maximum(biases, 0)[:, None]), matrix.size),
+        norm=_round_above(math.sqrt(overlap) * _spectral_norm(matrix), matrix.size),
+        bias_norm=_round_above(math.sqrt(positions) * _spectral_norm(np.maximum(biases, 0)[:, None]), matrix.size),
         # A symmetric perturbation is positive half of the time, so that ReLU keeps half of the square; one that is
         # off-centre has no such symmetry, and all of it is counted.
-        c1=_above(tau * math.sqrt(spread / 2 if centred else spread), matrix.size),
-        c2=_above(tau * math.sqrt(positions * float(shifts.one_sided.sum())), matrix.size),
-        d1=_above(tau * math.sqrt(spread), matrix.size),
-        d2=_above(tau * math.sqrt(positions * float(shifts.square.sum())), matrix.size),
+        c1=_round_above(tau * math.sqrt(spread / 2 if centred else spread), matrix.size),
+        c2=_round_above(tau * math.sqrt(positions * float(shifts.one_sided.sum())), matrix.size),
+        d1=_round_above(tau * math.sqrt(spread), matrix.size),
+        d2=_round_above(tau * math.sqrt(positions * float(shifts.square.sum())), matrix.size),
     )
 
 
@@ -232,6 +232,6 @@ def _spectral_norm(matrix: Floats) -> float:
     return largest * float(np.linalg.norm(matrix / largest, 2)) if largest else 0.0
 
 
-def _above(number: float, terms: int) -> float:
+def _round_above(number: float, terms: int) -> float:
     """Round up by more than sums of so many terms, or singular values of so many entries, are off."""
     return round_up(number, ulps=16 * (terms + 4))

@@ -142,9 +142,9 @@ class _Survey:
         self.pools: list[Node] = []
         self.kernel = 1
         for node in net.data_nodes:
-            self.states[node.name] = self._after(node)
+            self.states[node.name] = self._state_after(node)
 
-    def _after(self, node: Node) -> _State:
+    def _state_after(self, node: Node) -> _State:
         before = _merge([self.states[name] for name in node.references if name in self.states])
         op = describe(node)
         if op.selects:

@@ -114,7 +114,7 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
     check_number("radius", radius)
     rounding = _Rounding(net, radius)
     log_epsilon = -round_up(-math.log(epsilon))  # rounded down: bits that are enough for a little less are enough
-    bits, log_error = _fewest(rounding, log_epsilon)
+    bits, log_error = _find_fewest(rounding, log_epsilon)
     return Bound(
         value=float(bits),
         log_value=log_rounded_up(bits),
@@ -134,7 +134,7 @@ def sufficient_bits_by_paths(net: Network, epsilon: float, radius: float = 1.0) 
     )
 
 
-def _fewest(rounding: _Rounding, log_epsilon: float) -> tuple[int, float]:
+def _find_fewest(rounding: _Rounding, log_epsilon: float) -> tuple[int, float]:
     """Return the fewest bits at which the bound is at most ε, and the log of the bound there."""
     # Doubling first: each evaluation is a pass over the whole network, and few bits are usually enough.
     low, high = 1, 2  # too few, perhaps enough

@@ -43,7 +43,9 @@ def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batc
         >>> sample_digests((torch.zeros(2, 3),), (torch.float32,)).shape
         (2,)
     """
-    as_fed = [_as_fed(value if batched else value[None], dtype) for value, dtype in zip(inputs, dtypes, strict=True)]
+    as_fed = [
+        _convert_as_fed(value if batched else value[None], dtype) for value, dtype in zip(inputs, dtypes, strict=True)
+    ]
     wide = [WIDEST[value.dtype.kind] for value in as_fed]
     kinds = (f"{dtype.__name__} {value.shape[1:]}" for dtype, value in zip(wide, as_fed, strict=True))
     start = hashlib.sha256("; ".join(kinds).encode())
@@ -56,7 +58,7 @@ def sample_digests(inputs: Sequence[Tensor], dtypes: Sequence[torch.dtype], batc
     return found
 
 
-def _as_fed(value: Tensor, dtype: torch.dtype) -> Array:
+def _convert_as_fed(value: Tensor, dtype: torch.dtype) -> Array:
     """Return the numbers that the network takes, on the CPU, with +0.0 for −0.0 and at least one number per sample."""
     value = value.detach().to("cpu", dtype)
     if dtype.is_floating_point or dtype.is_complex:

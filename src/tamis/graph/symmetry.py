@@ -103,7 +103,7 @@ class Scales:
     def fix(self, variables: Any) -> None:
         """Fix the scale of these neurons to 1, those inside tuples and lists too."""
         if isinstance(variables, Tensor):
-            self._tie(_compact(variables), torch.tensor(ONE, dtype=torch.float64))
+            self._tie(_drop_repeats(variables), torch.tensor(ONE, dtype=torch.float64))
         elif isinstance(variables, (tuple, list)):
             for item in variables:
                 self.fix(item)
@@ -128,7 +128,7 @@ class Scales:
         kept = [variables.shape[dim] for dim in every if dim not in dims]
         # Pixels of a channel are expanded, not copied: without this, a tie would be recorded for each pixel of an
         # image.
-        compact = _compact(variables)
+        compact = _drop_repeats(variables)
         # Any variable could represent the rest, except ZERO, which `_tie` skips; the largest is ZERO only if all are.
         largest = compact.amax(dims, keepdim=True)
         self._tie(compact, largest)
@@ -151,12 +151,12 @@ class Scales:
         """Record a layer that can absorb scales in its weight and bias, and return its outgoing variables."""
         output_axis, input_axis = axes
         # None where the weight is computed, shared or read twice: then a scale could not be absorbed here alone.
-        owner = self._owner(node, weight)
+        owner = self._find_owner(node, weight)
         shape = self._shape(node, weight)
         # A transposed kernel has one group's outputs on axis 1, the others are on axis 0.
         size = shape[output_axis] * (groups if output_axis == 1 else 1)
         has_bias = bias is not None and node.arguments.get(bias) is not None
-        bias_owner = self._owner(node, bias) if has_bias and bias else None
+        bias_owner = self._find_owner(node, bias) if has_bias and bias else None
         if bias_owner is not None and bias and self._shape(node, bias) != (size,):
             bias_owner = None  # one bias for several channels
         # A weight that only this layer reads can absorb 1/λ of its inputs. Its outputs have scales of their own only if
@@ -164,7 +164,7 @@ class Scales:
         if owner is None:
             self.fix(incoming)
         free = owner is not None and (not has_bias or bias_owner is not None)
-        outgoing = self._fresh(size) if free else torch.full((size,), ONE, dtype=torch.float64)
+        outgoing = self._make_variables(size) if free else torch.full((size,), ONE, dtype=torch.float64)
         layer = Layer(
             node.name, weight, bias if has_bias else None, output_axis, input_axis, groups, incoming, outgoing
         )
@@ -186,14 +186,14 @@ class Scales:
         """
         # The running variance never changes: γ alone carries λ_out/λ_in, and s x + t = s (x − μ) + β scales with it if
         # μ follows λ_in and β follows λ_out.
-        owners = {name: self._owner(node, name) for name in ("weight", "bias", "running_mean")}
+        owners = {name: self._find_owner(node, name) for name in ("weight", "bias", "running_mean")}
         given = {name for name in owners if node.arguments[name] is not None}
         if any(owners[name] is None for name in given - {"weight"}):
             self.fix(incoming)
             return incoming
         outgoing = incoming
         if node.name not in self.folded and owners["weight"] is not None:
-            outgoing = self._fresh(len(incoming))
+            outgoing = self._make_variables(len(incoming))
             self.kept.append(incoming)  # its shift β − s μ must not lose s, even where nothing flows in
             self.layers.append(Layer(node.name, "weight", "bias", 0, 0, 1, incoming, outgoing))
             self.rescalings.append(Rescaling(owners["weight"], outgoing, incoming))
@@ -205,11 +205,11 @@ class Scales:
 
     def added(self, node: Node, fixed: str, variables: Tensor) -> Tensor:
         """Record a parameter that is added to data, and so follows the scale of this data."""
-        owner = self._owner(node, fixed)
+        owner = self._find_owner(node, fixed)
         assert node.shape is not None
         variables = variables.expand(node.shape)
         # These neurons are alive even if every weight into them is zero, so that they must not be set to zero as dead.
-        self.fed.append(_compact(variables).flatten())
+        self.fed.append(_drop_repeats(variables).flatten())
         if owner is None:
             self.fix(variables)
             return variables
@@ -271,7 +271,7 @@ class Scales:
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _fresh(self, size: int) -> Tensor:
+    def _make_variables(self, size: int) -> Tensor:
         self.count += size
         return torch.arange(self.count - size, self.count, dtype=torch.float64)
 
@@ -285,33 +285,33 @@ class Scales:
     def _shape(self, node: Node, argument: str) -> tuple[int, ...]:
         return self.net.shape_of(node.arguments[argument].name)
 
-    def _owner(self, node: Node, argument: str) -> str | None:
+    def _find_owner(self, node: Node, argument: str) -> str | None:
         """Return the parameter that an argument is, or is an entrywise multiple of, if nothing else uses it."""
         reference = node.arguments.get(argument)
         if not isinstance(reference, Ref):
             return None
         name = reference.name
         if name in self.net.params:
-            return name if self._used_once(name) and self.net.params[name].is_floating_point() else None
+            return name if self._is_used_once(name) and self.net.params[name].is_floating_point() else None
         source = self.net.node.get(name)
-        if source is None or name not in self.products or not self._used_once(name):
+        if source is None or name not in self.products or not self._is_used_once(name):
             return None
         masks = self.net.params.keys() - self.net.trainable
         for factor, other in (("self", "other"), ("other", "self")):  # a pruning mask times a weight
             weight, mask = source.arguments[factor], source.arguments[other]
             if isinstance(weight, Ref) and isinstance(mask, Ref) and mask.name in masks:
-                alone = weight.name in self.net.trainable and self._used_once(weight.name)
+                alone = weight.name in self.net.trainable and self._is_used_once(weight.name)
                 if alone and self._shape(source, factor) == source.shape:
                     return weight.name
         return None
 
-    def _used_once(self, name: str) -> bool:
+    def _is_used_once(self, name: str) -> bool:
         # Counted by reference and not by node: W * W reads W twice in one node, and could not absorb a scale.
         uses = [ref for node in self.net.users.get(name, ()) for ref in references_in((node.args, node.kwargs))]
         return uses.count(name) == 1 and name not in self.net.output_names
 
 
-def _compact(variables: Tensor) -> Tensor:
+def _drop_repeats(variables: Tensor) -> Tensor:
     """Drop the repetition of expanded dimensions."""
     for dim in range(variables.dim()):
         if variables.stride(dim) == 0 and variables.shape[dim] > 1:

@@ -328,9 +328,9 @@ class _Builder:
         outputs: tuple[Any, ...] = ()
         for node in self.program.graph.nodes:
             if node.op == "placeholder":
-                self._placeholder(node)
+                self._add_placeholder(node)
             elif node.op == "call_function":
-                self._call(node)
+                self._add_call(node)
             elif node.op == "get_attr":  # a sub-graph of a higher-order operation
                 self.known[node.name] = getattr(self.program.graph_module, node.target)
             elif node.op == "output":
@@ -358,7 +358,7 @@ class _Builder:
             constants={name: value for name, value in self.constants.items() if name in needed},
         )
 
-    def _placeholder(self, node: torch.fx.Node) -> None:
+    def _add_placeholder(self, node: torch.fx.Node) -> None:
         signature = self.program.graph_signature
         owners = {
             **signature.inputs_to_parameters,
@@ -372,13 +372,13 @@ class _Builder:
         value = node.meta.get("val")
         if not isinstance(value, Tensor):
             raise TraceError(f"input '{node.name}' of the model is {value!r}, not a tensor")
-        name = self._fresh(node.name)
+        name = self._find_free_name(node.name)
         self.inputs.append(name)
         self.input_shapes.append(self._shape(value) or ())
         self.input_dtypes.append(value.dtype)
         self.known[node.name] = Ref(name)
 
-    def _call(self, node: torch.fx.Node) -> None:
+    def _add_call(self, node: torch.fx.Node) -> None:
         target, args = node.target, self._convert(node.args)
         name = getattr(target, "__name__", str(target))
         if name.startswith(CHECKS):
@@ -409,11 +409,11 @@ class _Builder:
         value = node.meta["val"][0] if _is_batch_norm(node) else node.meta.get("val")
         if target is operator.getitem and isinstance(value, Tensor) and not value.is_floating_point():
             value = None  # indices are not neurons
-        kwargs, fresh = self._convert(dict(node.kwargs)), self._fresh(node.name)
+        kwargs, fresh = self._convert(dict(node.kwargs)), self._find_free_name(node.name)
         self.nodes.append(Node(fresh, target, args, kwargs, _module_path(node), self._shape(value)))  # type: ignore[arg-type]
         self.known[node.name] = Ref(fresh)
 
-    def _fresh(self, name: str) -> str:
+    def _find_free_name(self, name: str) -> str:
         """Return a name for a node or an input that no parameter of the user's has."""
         while name in self.params or name in self.constants or name in self.tied:
             name += "_"

@@ -332,12 +332,12 @@ class _Routes:
     def cost(self, param: str) -> Tensor:
         """Return the costs of one parameter's entries."""
         met = [name for name in self.derivatives if param in self._sources_of(name)]
-        flows = [self._back(param, name, self._flow(param, name)) for name in met]
+        flows = [self._bring_back(param, name, self._compute_flow(param, name)) for name in met]
         if not flows:
             return torch.zeros_like(self.net.params[param], dtype=torch.float64)
         return (flows[0] if len(flows) == 1 else torch.stack(flows).sum(0)).contiguous()
 
-    def _flow(self, param: str, name: str) -> Tensor:
+    def _compute_flow(self, param: str, name: str) -> Tensor:
         """Return what the path-norm loses at each entry of a tensor when the parameter is set to zero."""
         # E is affine in the parameter. Where E = c · θ it vanishes with θ, and the loss is all of |E|; where something
         # is added, as β − s μ is, setting θ to zero leaves that behind, and the two magnitudes are compared.
@@ -354,12 +354,12 @@ class _Routes:
         share.mul_(self.derivatives[name])
         return share.add_(self.shares_of_parts[name]) if name in self.shares_of_parts else share
 
-    def _input(self, param: str, node: Node) -> str:
+    def _find_argument(self, param: str, node: Node) -> str:
         """Return the argument through which a node depends on the parameter, entry by entry and affinely."""
         names = [n for n in references_in(node.args) if param in self.sources.get(n, frozenset())]
         entrywise = describe(node).entrywise(node)
         if entrywise is Entrywise.SUM:
-            places = [self._places(param, name) for name in names]
+            places = [self._find_places(param, name) for name in names]
             # s b + β − s μ may read a parameter through several summands, if each of them reads the same entry of it.
             clear = all(torch.equal(*torch.broadcast_tensors(places[0], other)) for other in places[1:])
         else:
@@ -372,13 +372,13 @@ class _Routes:
             )
         return names[0]
 
-    def _places(self, param: str, name: str) -> Tensor:
+    def _find_places(self, param: str, name: str) -> Tensor:
         """Return, for each entry of a tensor, which entry of the parameter it depends on."""
         if name == param:
             return torch.arange(self.net.params[param].numel()).view(self.net.params[param].shape)
         node = self.net.node[name]
-        source = self._input(param, node)
-        places = self._places(param, source)
+        source = self._find_argument(param, node)
+        places = self._find_places(param, source)
         if not _moves(node):
             return places.expand(node.shape or ())
         moved: Tensor = node.target(*resolve(node.args, lambda ref: places if ref == source else self.fixed[ref]))
@@ -388,16 +388,16 @@ class _Routes:
         """Return whether a tensor vanishes with the parameter."""
         while name != param:
             node = self.net.node[name]
-            name = self._input(param, node)
+            name = self._find_argument(param, node)
             if describe(node).entrywise(node) is Entrywise.SUM:
                 return False
         return True
 
-    def _back(self, param: str, name: str, flow: Tensor) -> Tensor:
+    def _bring_back(self, param: str, name: str, flow: Tensor) -> Tensor:
         """Turn a cost per entry of a tensor into a cost per entry of the parameter it depends on."""
         while name != param:
             node = self.net.node[name]
-            name = self._input(param, node)
+            name = self._find_argument(param, node)
             source = self.net.params[name].shape if name in self.net.params else self.net.node[name].shape
             assert source is not None
             moved = _moves(node)

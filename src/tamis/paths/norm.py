@@ -156,7 +156,7 @@ def _path_norms(net: Network, q: float, fold: bool, part: Part, weights_of: Call
         # |θ|^q along a path multiplies to |Φ_p|^q, and sums over paths: the q-th root is taken at the very end.
         return [Operation(folded, node, weights, q).magnitude(lookups[0], node.name in adding)]
 
-    return _per_output(folded, walk(folded, [start], step)[0], q)
+    return _take_roots(folded, walk(folded, [start], step)[0], q)
 
 
 def product_norm(net: Network, q: float = 1, r: float = 1, log: bool = False, fold: bool = True) -> float:
@@ -189,7 +189,7 @@ def _product_norms(net: Network, q: float, fold: bool, weights_of: Callable[[Net
         incoming = operation.magnitude(full(1.0), False) * operation.reach(lookups[0])
         return [incoming + operation.magnitude(full(0.0), True)] if node.name in adding else [incoming]
 
-    return _per_output(folded, walk(folded, [ones_input(folded)], step)[0], q)
+    return _take_roots(folded, walk(folded, [ones_input(folded)], step)[0], q)
 
 
 def number(mantissa: float, exponent: int, what: str) -> float:
@@ -228,7 +228,7 @@ def _check_exponent(name: str, value: float, inclusive: bool) -> None:
         raise InvalidInput(f"{name} must be in (0, ∞{']' if inclusive else ')'}, got {name} = {value}")
 
 
-def _per_output(net: Network, outputs: Mapping[str, Scaled], q: float) -> PathNorms:
+def _take_roots(net: Network, outputs: Mapping[str, Scaled], q: float) -> PathNorms:
     """Return the q-th roots of the sums at the output neurons."""
     mantissas, exponents, roundings = gather(net, outputs)
     mantissas, exponents = mantissas[0], exponents[0]

@@ -121,7 +121,7 @@ class Operation:
     def change(self, data: Lookup, adds: bool) -> Scaled:
         """Run the operation with changes of weights as its weights; one without factors lets no data through."""
         # (w − w')u' has data only as a factor of a change: x + b must give |b − b'| here, not |x| + |b − b'|.
-        return self.magnitude(data if self.factors else _nothing(data), adds)
+        return self.magnitude(data if self.factors else _zeros_like(data), adds)
 
     def reach(self, data: Lookup) -> Scaled:
         """Return the largest value among those that feed each output neuron."""
@@ -319,7 +319,7 @@ def _align(inputs: Mapping[str, Scaled]) -> tuple[dict[str, Any], int] | None:
     return {name: times_power_of_two(value, e - max(exponents)) for name, (value, e) in parts.items()}, max(exponents)
 
 
-def _nothing(data: Lookup) -> Lookup:
+def _zeros_like(data: Lookup) -> Lookup:
     def zeros(name: str) -> Scaled:
         # Zeros of the right shapes rather than no data at all: an operation needs to be run to give what it adds.
         return Scaled(((map_tensors(torch.zeros_like, data(name).parts[0][0]), 0),))

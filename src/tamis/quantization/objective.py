@@ -59,6 +59,5 @@ class Objective:
         norms = self.inputs.diagonal(dim1=1, dim2=2)
         inverse = torch.where(norms > 0, 1 / norms, 0.0)
         # b − Gq is half of minus the gradient; of a parabola, the level nearest to its minimum is the best one.
-        # value there.
         gradient = self.products - chosen @ self.inputs
         return Recursion(chosen + gradient * inverse[:, None, :], chosen, self.inputs * inverse[:, :, None])
