@@ -69,6 +69,7 @@ class RoundJournal:
         if learner.rounds:
             raise InvalidInput(f"a journal begins with a fresh learner, and this one is after {learner.rounds} rounds")
         self.learner, self.path, self.snapshot_every = learner, Path(path), snapshot_every
+        # Opened, then locked, then read: without the lock, what is read may be another run's round, half-written.
         self._file, self._end, self._torn = _open(self.path), 0, False
         try:
             if not try_lock(self._file):
@@ -81,8 +82,11 @@ class RoundJournal:
     def _begin(self) -> None:
         """Bring the learner to where the file ends, and cut off what is torn."""
         content, learner = self._file.read(), self.learner
+        # The head names the learner and its generator: rounds replayed with another seed would be another run.
         head = _frame_body(_identify(learner))
         kept, bodies = _read(content, self.path)
+        # Another head, and rounds after it: that run may be somebody's, and is never overwritten. Without rounds there
+        # is nothing to lose.
         if not content.startswith(MAGIC + head):
             if bodies:
                 raise InvalidInput(f"{self.path} is the journal of another learner, or of one with another seed")
@@ -115,11 +119,17 @@ class RoundJournal:
         self.learner.check_round(x, y)
         body, before = _encode_round(x, y), self._end
         try:
+            # Written first: a kill between the two leaves a round on disk that the next run learns. The other way
+            # round, the learner would have learnt a round that no file knows.
             self._append(_frame_body(body))
             self.learner.update(x, y)
+        # Also for KeyboardInterrupt: a round on disk that was not learnt would be learnt by the next run alone, and
+        # this one would go on without it.
         except BaseException:
             self._cut(before)
             raise
+        # Each entry is a checksum of the head and all rounds so far, and so of the exact history that a snapshot must
+        # match.
         self._chain.append(zlib.crc32(body, self._chain[-1]))
         if self.snapshot_every is not None and self.rounds % self.snapshot_every == 0:
             self._take_snapshot()
@@ -153,6 +163,7 @@ class RoundJournal:
     def _append(self, content: bytes) -> None:
         self._file.seek(self._end)
         left = memoryview(content)
+        # Without a buffer, one call may write only a part, as when the disk fills up.
         while left:
             left = left[self._file.write(left) :]
         end = self._end + len(content)
@@ -182,6 +193,7 @@ class RoundJournal:
             stored = load_archive(self.snapshot)
             chain, state = stored["chain"], stored["state"]
             rounds = len(state["drawn"])
+            # A snapshot may be ahead of a journal that was cut, or be of another journal that had the same name before.
             if rounds <= written and chain == self._chain[rounds]:
                 self.learner.load_state_dict(state)
         except Exception:  # none, no whole one, or of an older version: the rounds themselves are all that is needed
@@ -235,6 +247,8 @@ def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
     bodies: list[bytes] = []
     while place + FRAME.size <= len(content):
         length, checksum, _ = FRAME.unpack_from(content, place)
+        # Whether the frame's own checksum holds, by writing the frame again. Without it, a damaged length would look
+        # like a record that reaches past the end, and rounds after it would be cut off as torn.
         framed = content.startswith(_frame(length, checksum), place)
         end = place + FRAME.size + length
         body = content[place + FRAME.size : end]
@@ -245,6 +259,7 @@ def _read(content: bytes, path: Path) -> tuple[int, list[bytes]]:
             break
         bodies.append(body)
         place = end
+    # The first body is the head; a file without a whole head holds no rounds and is begun anew.
     return (place, bodies[1:]) if bodies else (0, [])
 
 
@@ -277,6 +292,7 @@ def _sync_folder(folder: Path) -> None:
     """Make the name of a new file durable, where the system can synchronise folders."""
     if os.name != "posix":
         return
+    # fsync of a file makes its bytes durable, but not its name: a power cut could leave rounds without a file.
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

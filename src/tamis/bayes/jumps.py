@@ -27,8 +27,10 @@ def jump(target: Target, population: Population, generator: torch.Generator) -> 
     """Propose a jump of each particle to a neighbouring structure, and also return the mean acceptance."""
     space, device = target.space, population.latent.device
     aims = _draw_neighbours(space, population.structures, generator)
+    # Coordinates past a structure's last stay 0 after a jump too: `Population` promises it.
     latent = torch.zeros_like(population.latent)
     for number, places in population.groups():
+        # Particles that go from one structure to the same other one share a layout, and so one match of places.
         for aim in aims[places].unique().tolist():
             there = places[aims[places] == aim]
             ours, theirs = space.match(number, aim)
@@ -37,9 +39,11 @@ def jump(target: Target, population: Population, generator: torch.Generator) -> 
             # New weights come from the prior, so that their density cancels against the prior's in the ratio.
             proposal[:, theirs] = population.latent[there][:, ours]
             latent[there, : len(kinds)] = proposal
-    energy, rise = _rise(target, population, aims, latent)
+    energy, rise = _compute_rise(target, population, aims, latent)
     worth = _log_prior_per_neighbour(space).to(device)
     log_ratio = worth[aims] - worth[population.structures] - rise
+    # No Jacobian: weights that stay are copied in the same coordinates, and the others are drawn and dropped by the
+    # prior.
     accepted, mean = decide(log_ratio, generator)
     return Population(
         torch.where(accepted, aims, population.structures),
@@ -48,7 +52,7 @@ def jump(target: Target, population: Population, generator: torch.Generator) -> 
     ), mean
 
 
-def _rise(target: Target, population: Population, aims: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_rise(target: Target, population: Population, aims: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
     """Compute h of the proposals, and λ(h(w') − h(w)) for the ratio, both (N,)."""
     proposed = Population(aims, latent, population.energy)
     if not target.partial:
@@ -58,13 +62,14 @@ def _rise(target: Target, population: Population, aims: Tensor, latent: Tensor) 
         # With all rounds, the population's energies are exact: reweighting and every accepted move keep them so.
         return energy, target.lam * (energy - population.energy)
     # The same rounds for both: their errors are nearly the same, and the difference has little of them left.
-    terms = _terms(target, proposed)
-    change = terms - _terms(target, population)
+    terms = _compute_terms(target, proposed)
+    change = terms - _compute_terms(target, population)
     return terms.sum(1), target.lam * change.sum(1) + target.variance_penalty(change)
 
 
-def _terms(target: Target, population: Population) -> Tensor:
+def _compute_terms(target: Target, population: Population) -> Tensor:
     """Compute the contribution of each round to h of each particle, (N, rounds)."""
+    # All structures have the same rounds, so that one matrix holds the terms of particles of any of them.
     found = population.latent.new_zeros(len(population), len(target.rounds))
     for number, places in population.groups():
         latent = population.latent[places, : target.space.count(target.space.structures[number])]
@@ -83,6 +88,8 @@ def _log_prior_per_neighbour(space: Space) -> Tensor:
 
 def _draw_neighbours(space: Space, structures: Tensor, generator: torch.Generator) -> Tensor:
     """Draw a neighbour of each particle's structure uniformly; a structure without neighbours stays."""
+    # One uniform number for each particle, drawn on the CPU: the draws do not depend on the device, nor on the
+    # structures that the other particles are in.
     table = [each or (number,) for number, each in enumerate(space.neighbours)]
     shares = torch.rand(len(structures), generator=generator, dtype=torch.float64).tolist()
     chosen = [table[s][int(u * len(table[s]))] for s, u in zip(structures.tolist(), shares, strict=True)]

@@ -139,8 +139,10 @@ class StepSizes:
 
 def sample_from_prior(space: Space, prior: Prior, count: int, generator: torch.Generator) -> Population:
     """Draw independent particles from the prior, at energy 0."""
+    # First the structure by α_k β_i γ_j, then weights by the prior of that structure: together a draw of (6).
     shares = torch.tensor([space.probabilities[each] for each in space.structures], dtype=torch.float64)
     structures = torch.multinomial(shares, count, replacement=True, generator=generator)
+    # As wide as the largest structure, so that particles of all structures fit into one tensor.
     width = max(space.count(each) for each in space.structures)
     latent = torch.zeros(count, width, dtype=torch.float64)
     population = Population(structures, latent, torch.zeros(count, dtype=torch.float64))
@@ -172,6 +174,8 @@ class Tally:
         """Count `count` proposals of this mean acceptance; None stands for a kind that was not proposed."""
         if accepted is not None:
             total, number = self._sums.get(kind, (0.0, 0))
+            # Weighted by particles, because structures of few particles are moved apart and would else count as much as
+            # full ones.
             self._sums[kind] = (total + accepted * count, number + count)
 
     @property
@@ -219,6 +223,7 @@ def move_within_structures(
         settings: how the sweep goes.
         tally: counts how many "steps" and "flips" are accepted.
     """
+    # Copies: a population is a value, and the caller may still hold the one before the sweep.
     latent, energy = population.latent.clone(), population.energy.clone()
     for number, places in population.groups():
         kinds = target.space.kinds(target.space.structures[number])
@@ -235,12 +240,15 @@ def move_within_structures(
             # E (∂ −log density)² is the mean curvature under the target; the noise of ∂ĥ adds its variance to it.
             slope = state.latent + target.lam * state.gradient
             curvature = torch.where(signs, 1.0, (slope**2).mean(0) - noise)
+            # Signs are not moved by these steps, and what a gradient says of them must not shorten those of the others.
             shorter = _limit_noise(bold[~signs], noise[~signs], settings.leapfrog)
             state, steps = langevin(seen, state, ~signs, shorter * bold, generator, leapfrog=settings.leapfrog)
         if bool(signs.any()):
             # Other rounds than those that propose: what made a flip look good by chance must not accept it, too.
             judge = settings.select_rounds(target, generator)
             state, flips = flip(seen, state, signs, float(step_sizes.reserve[number]), generator, judge=judge)
+        # With a subsample, this energy is an estimate by its rounds only; whatever compares energies then computes both
+        # anew.
         latent[places, : len(kinds)], energy[places] = state.latent, state.energy
         step_sizes = step_sizes.adapt(number, steps, flips, curvature, shorter)
         if tally is not None:
@@ -257,6 +265,8 @@ def _gradient_noise(seen: Target, state: State) -> Tensor:
     """
     if not seen.partial:
         return torch.zeros_like(state.latent[0])
+    # E(half − all)² = Var(half) − Var(all), since the half is drawn from all: with twice the variance, Var(all) is
+    # left.
     _, half = seen.halve_rounds().energy_and_gradient(state.number, state.latent)
     return ((seen.lam * (half - state.gradient)) ** 2).mean(0)
 
@@ -302,6 +312,7 @@ def langevin(
         height, slope = target.energy_and_gradient(state.number, u)
         v = v - push * slope
     # Pushes and turns keep volumes and can be reversed: the proposal's density cancels, and only the energy counts.
+    # The kinetic energy |v|²/2 counts with the prior's |u|²/2: it is the joint law of both that the flow keeps.
     fall = ((u**2 - z**2 + v**2 - start**2) * real).sum(1) / 2
     proposal = State(state.number, u, height, slope)
     return _accept(state, proposal, -target.lam * (height - state.energy) - fall, generator)
@@ -332,9 +343,13 @@ def flip(
     z = state.latent
     # Flipping s_i changes it by −2 s_i, so that λ s_i ∂_i h is half the rise of log-density to first order.
     logits = target.lam * z * state.gradient - reserve
+    # Drawn for all coordinates and masked afterwards, so that each one's draw does not depend on which others are
+    # signs.
     chosen = (torch.rand(z.shape, generator=generator, dtype=z.dtype).to(z.device) < logits.sigmoid()) & signs
     # By the same rounds as `state`: the densities of both proposals must come from one and the same law.
     proposal = State.at(target, state.number, torch.where(chosen, -z, z))
+    # The gradient after the flips: the proposal depends on where it begins, so that Hastings' ratio needs both
+    # directions.
     back = target.lam * proposal.latent * proposal.gradient - reserve
 
     def log_proposal(at: Tensor) -> Tensor:
@@ -365,5 +380,6 @@ def decide(log_ratio: Tensor, generator: torch.Generator) -> tuple[Tensor, float
     The mean of the probabilities is a better estimate of the acceptance than the share of those accepted.
     """
     log_ratio = torch.nan_to_num(log_ratio, nan=-math.inf)  # a proposal so far off that its energy is no number
+    # log(rand) may be −∞, which accepts all but a ratio of −∞ itself: < and not ≤, so that NaN stays rejected.
     threshold = torch.rand(log_ratio.shape, generator=generator, dtype=torch.float64).log().to(log_ratio.device)
     return threshold < log_ratio, float(log_ratio.clamp(max=0).exp().mean())

@@ -52,6 +52,7 @@ class Chain(Space):
         for extent in input_shape:
             check_count("each number of input_shape", extent)
         self.input_shape = tuple(input_shape)
+        # Filtered before `Space` makes the union: it divides the probabilities of what is left by their sum.
         union = grid(layers, filters, sizes, structure_prior)
         fitting = {structure: share for structure, share in union.items() if self._fits(structure)}
         if not fitting:
@@ -64,9 +65,11 @@ class Chain(Space):
 
     def positions(self, structure: Structure, layer: int) -> tuple[int, ...]:
         """Return the rows and columns of a hidden layer's output, counted from 1; those of the input for 0."""
+        # Stride 1 and no padding: every layer costs size − 1 rows and columns.
         return tuple(extent - layer * (structure.size - 1) for extent in self.input_shape[1:])
 
     def _fits(self, structure: Structure) -> bool:
+        # Positions only shrink from layer to layer, so that the last hidden one decides.
         return all(extent >= 1 for extent in self.positions(structure, structure.layers - 1))
 
     def channels(self, structure: Structure, layer: int) -> int:
@@ -79,6 +82,8 @@ class Chain(Space):
 
     def _last(self, structure: Structure) -> tuple[Block, Block]:
         hidden = structure.layers - 1
+        # The axes are kept apart, though `classify` flattens them: a jump lays the weights of two structures over each
+        # other by filter and position, and a flat row would pair weights of different filters.
         shape = (self.classes, self.channels(structure, hidden), *self.positions(structure, hidden))
         return Block("last.weight", shape), Block("last.bias", (self.classes,))
 
@@ -100,6 +105,7 @@ class Chain(Space):
 
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """Compute w * x + b of one layer."""
+        # A dense layer is a convolution over no axes: filters are neurons, and their weight is (neurons, features).
         return (F.linear, F.conv1d, F.conv2d)[self.axes](x, weight, bias)
 
     def classify(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
@@ -108,9 +114,12 @@ class Chain(Space):
 
     def check_inputs(self, x: Tensor) -> Tensor:
         if x.dim() < 1 or tuple(x.shape[1:]) != self.input_shape or not len(x):
-            raise InvalidInput(f"inputs must have the shape (batch, {_listed(self.input_shape)}), got {tuple(x.shape)}")
+            raise InvalidInput(
+                f"inputs must have the shape (batch, {_join_extents(self.input_shape)}), got {tuple(x.shape)}"
+            )
         if x.is_complex():
             raise InvalidInput(f"inputs must be real numbers, got {x.dtype}")
+        # One infinite input would make every loss of the round NaN, and with it every weight of the posterior.
         if not bool(torch.isfinite(x).all()):
             raise InvalidInput(
                 f"inputs must be finite: {int((~torch.isfinite(x)).sum())} of {x.numel()} numbers are not"
@@ -187,6 +196,7 @@ class Nodes:
             raise InvalidInput(f"a graph has adjacency (nodes, nodes) and features (nodes, features), got {got}")
         if not bool(torch.isfinite(self.adjacency).all() and torch.isfinite(self.features).all()):
             raise InvalidInput("adjacency and features must be finite")
+        # D^−½ needs degrees ≥ 0, and one D on both sides needs rows and columns to have the same sums.
         if not torch.equal(self.adjacency, self.adjacency.T) or bool((self.adjacency < 0).any()):
             raise InvalidInput("adjacency must be symmetric and ≥ 0")
 
@@ -219,6 +229,7 @@ class Graph(Space):
         sizes: Sequence[int] = (1,),
         structure_prior: StructurePrior = UNIFORM,
     ) -> None:
+        # Copied, since h_t is over all rounds: a caller that changes its tensor later would change past losses.
         self.features = nodes.features.detach().to(DTYPE, copy=True)
         adjacency = nodes.adjacency.detach().to(DTYPE)
         self._digest = _digest(adjacency, self.features)  # now: the caller may change its matrix afterwards
@@ -226,6 +237,7 @@ class Graph(Space):
         degrees = adjacency.sum(1)
         root = torch.where(degrees > 0, degrees, 1.0).rsqrt() * (degrees > 0)
         propagation = root[:, None] * adjacency * root
+        # 1 is always there, because a structure of one layer has no filters and the size 0: `forward` takes 1 for it.
         self.propagation = {size: torch.linalg.matrix_power(propagation, size) for size in (*sizes, 1)}
         super().__init__(classes, grid(layers, filters, sizes, structure_prior))
 
@@ -234,6 +246,7 @@ class Graph(Space):
         return {**super().identity, "graph": self._digest}
 
     def blocks(self, structure: Structure) -> tuple[Block, ...]:
+        # No biases: the propagation rule of the paper has none.
         widths = [self.features.shape[1], *[structure.filters] * (structure.layers - 1)]
         hidden = [Block(f"hidden.{layer}.weight", (*pair,)) for layer, pair in enumerate(pairwise(widths))]
         return (*hidden, Block("last.weight", (widths[-1], self.classes)))
@@ -242,7 +255,9 @@ class Graph(Space):
         propagation = self.propagation[structure.size or 1].to(x.device)
         hidden = self.features.to(x.device)
         for layer in range(structure.layers - 1):
+            # H W first: the product with the graph, the dear one, then has one column a filter, and not one a feature.
             hidden = F.relu(propagation @ (hidden @ weights[f"hidden.{layer}.weight"]))
+        # All nodes are computed, though a few are asked for: after some layers, a node depends on most of the others.
         return (propagation @ (hidden @ weights["last.weight"])).index_select(0, x)
 
     def check_inputs(self, x: Tensor) -> Tensor:
@@ -263,5 +278,5 @@ def _digest(*tensors: Tensor) -> str:
     return found.hexdigest()[:32]
 
 
-def _listed(shape: tuple[int, ...]) -> str:
+def _join_extents(shape: tuple[int, ...]) -> str:
     return ", ".join(map(str, shape))

@@ -104,6 +104,7 @@ class OnlineLearner:
         sampling: Sampling | None = None,
         device: str | torch.device = "cpu",
     ) -> None:
+        # bool is an int to Python, and a seed of True would be a run that nobody asked for.
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise InvalidInput(f"{seed=} must be a whole number from 0 to 2⁶³ − 1")
         if isinstance(lam, bool) or not isinstance(lam, int | float):
@@ -113,6 +114,8 @@ class OnlineLearner:
         self.posterior = Posterior.initial(space, prior, self.lam, particles, self._generator, sampling).to(self.device)
         self._rounds = Rounds()
         self._expected: list[float] = []
+        # ŵ_1 is drawn here, from the prior, and ŵ_{t+1} at the end of round t: asking for predictions draws nothing, so
+        # that runs that ask more often are the same runs.
         self._members = [self._draw()]
         self._architectures: list[list[float]] = []
 
@@ -162,6 +165,7 @@ class OnlineLearner:
         for number, places in self.posterior.population.groups():
             weights = self.posterior.weights(number, places)
             probabilities = self.space.logits(self.space.structures[number], weights, x).softmax(-1)
+            # Probabilities are averaged, and not logits: the mean of softmaxes is the prediction of the mixture π_t.
             mean = mean + torch.einsum("n,nbk->bk", shares[places], probabilities)
         return mean
 
@@ -173,6 +177,7 @@ class OnlineLearner:
             y: its labels, integers (batch,) from 0 to classes − 1.
         """
         x, y = self._copy_round(x, y)
+        # The generator is the only thing that changes on the way; all else is set at the end of `_learn`.
         before = self._generator.get_state()
         try:
             self._learn(x, y)
@@ -200,9 +205,11 @@ class OnlineLearner:
         """
         if not self.rounds:
             raise InvalidInput("there is nothing to average before the first update")
+        # Not the last member, which is drawn for the round to come and has predicted nothing yet.
         return Average(self.space, tuple(self._members[: self.rounds]), self.device)
 
     def _learn(self, x: Tensor, y: Tensor) -> None:
+        # The loss of the draw is not yet known and does not matter here: 0.0 stands in its place.
         losses = self.posterior.round_losses(Rounds([x], [y], [0.0]))[:, 0]
         # Under π_t, before this round's labels count: the theorems bound the sum of these means.
         expected = float((self.posterior.log_weights.exp() * losses).sum())
@@ -245,6 +252,7 @@ class OnlineLearner:
     def _identity(self) -> str:
         """Return what a state must share with the learner that loads it."""
         sampling = asdict(self.posterior.sampling)
+        # Not the seed: the generator's state, which a state holds, has taken its place.
         own = {"tau": self.prior.tau, "R": self.prior.R, "lam": self.lam, "particles": len(self.posterior.population)}
         return json.dumps({**self.space.identity, **own, **sampling}, sort_keys=True)
 
@@ -279,8 +287,9 @@ class OnlineLearner:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a state of a learner of the same space, prior, λ, number of particles and sampling.
 
-        A state that is state_error changes nothing.
+        A state that is refused changes nothing.
         """
+        # All is read and checked before the first attribute is set, so that a bad entry leaves no half-loaded learner.
         self._check_origin(state)
         found = read_state(state, self.posterior, self._copy_round)
         self._generator.set_state(found.generator)
@@ -292,6 +301,7 @@ class OnlineLearner:
         """Raise InvalidInput for anything but a state of this learner."""
         if not isinstance(state, Mapping):
             raise InvalidInput(f"the state of an OnlineLearner is what state_dict gives, not a {type(state).__name__}")
+        # Before any entry is read: a state of an older version is named as such, and not by the first entry that fails.
         missing = [name for name in self.state_dict() if name not in state]
         if missing:
             raise InvalidInput(
@@ -339,6 +349,8 @@ class Average:
         """Compute class probabilities (batch, classes)."""
         x = _check_inputs(self.space, x, self.device)
         mean = torch.zeros(len(x), self.space.classes, dtype=torch.float64, device=self.device)
+        # Grouped by structure, since only networks of one structure can be computed together; `dict` keeps the order of
+        # rounds, and so the order of the sum.
         for structure in dict.fromkeys(member.structure for member in self.members):
             weights = torch.stack([member.weights for member in self.members if member.structure == structure])
             mean = mean + self.space.logits(structure, weights, x).softmax(-1).sum(0)

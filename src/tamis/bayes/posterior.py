@@ -116,6 +116,8 @@ class Posterior:
         """
         check_positive("lam", lam)
         check_count("particles", particles, least=2)
+        # Particles are drawn before they go to a device: the generator is the CPU's, and one seed gives one run
+        # anywhere.
         even = torch.full((particles,), -math.log(particles), dtype=torch.float64)
         population = sample_from_prior(space, prior, particles, generator)
         return cls(space, prior, lam, sampling or Sampling(), population, even, StepSizes.initial(space))
@@ -137,6 +139,7 @@ class Posterior:
             generator: of resampling and moves.
             losses: ℓ_t of each particle, (N,), where they are known already.
         """
+        # Invariant: `now` stands for the law ∝ exp(−λ(h_{t−1} + done · δ_t)) dπ, from π_t at 0 to π_{t+1} at 1.
         now, done, increment = self, 0.0, self.increments(rounds, losses)
         while done < 1:
             rest = 1 - done
@@ -166,10 +169,14 @@ class Posterior:
             strata = Strata(members, self.log_weights - self.lam * part * increment, spread)
             return strata.relative_size >= self.sampling.threshold
 
+        # Where an increment evens out uneven weights, more of it may be better: bisection then still ends at a part
+        # that is enough, if perhaps not at the largest.
         return find_largest_part(enough, rest)
 
     def _reweight(self, part: float, increment: Tensor) -> Posterior:
         log_weights = self.log_weights - self.lam * part * increment
+        # h is kept up to date by what is added to it: a jump needs h(w) of where it begins, and all rounds would cost
+        # O(t).
         population = replace(self.population, energy=self.population.energy + part * increment)
         return replace(
             self,
@@ -182,6 +189,7 @@ class Posterior:
 
     def _renew(self, target: Target, generator: torch.Generator) -> Posterior:
         """Resample the particles, and move them so that copies of one particle separate again."""
+        # Resampled before they are moved: moves are spent on particles that count, and it is copies that need them.
         places, log_weights = self.strata().resample(generator)
         population = self.population.select(places.to(self.log_weights.device))
         sizes, tally, sweep = self.step_sizes, Tally(), self.sampling.sweep_settings
@@ -196,6 +204,7 @@ class Posterior:
             population=population,
             log_weights=log_weights.to(self.log_weights.device),
             step_sizes=sizes,
+            # The normaliser stays as it was: a resampling keeps the sum of all weights at 1, and moves keep the law.
             resampled=self.resampled + 1,
             accepted=tally.means,
         )
@@ -208,7 +217,11 @@ class Posterior:
             losses: ℓ_t of each particle, (N,), where they are known already.
         """
         loss = self.round_losses(rounds.select([-1]))[:, 0] if losses is None else losses
+        # The second-order term of Algorithm 1, with the observed loss of ŵ_t: it pays for V_T in Theorem 4.1 (ERRATA
+        # 7).
         found = loss + self.lam / 2 * (loss - rounds.drawn_losses[-1]) ** 2
+        # Refused before anything changes: one NaN among the log-weights would make all of them NaN by the
+        # normalisation.
         beyond = int((~torch.isfinite(self.lam * found)).sum())
         if beyond:
             raise InvalidInput(
@@ -228,6 +241,7 @@ class Posterior:
     def weights(self, number: int, places: Tensor) -> Tensor:
         """Return the weights (n, p) of particles of one structure."""
         kinds = self.space.kinds(self.space.structures[number])
+        # What stands after the p coordinates of a structure is padding, up to the largest structure.
         latent = self.population.latent[places, : len(kinds)]
         return self.prior.weights(latent, kinds.to(latent.device))
 
@@ -247,6 +261,7 @@ class Posterior:
             [1, 2]
         """
         shares = torch.zeros(len(self.space.structures), dtype=torch.float64)
+        # P(s) is the weight of all particles in s; their number says nothing, because `Strata` deals places unevenly.
         shares.index_add_(0, self.population.structures.cpu(), self.log_weights.exp().cpu())
         return dict(zip(self.space.structures, shares.tolist(), strict=True))
 

@@ -129,8 +129,11 @@ class Shifted:
     def log_density(self, w: Tensor) -> Tensor:
         """Compute the log-density of each weight, −∞ outside the support; w is (…, p)."""
         below, above = self._ends()
+        # c'' of ERRATA 4: each side has its own part of the mass left, and the whole must integrate to 1 over the
+        # support.
         log_c = torch.log(3 / (self.law.tau * (below + above)))
         shifted = log_c - 4 * torch.log1p((w - self.centre).abs() / self.law.tau)
+        # The prior's own support, to the letter: outside of it KL(ρ, π) would be infinite.
         return torch.where(self.law.log_density(w) > -math.inf, shifted, -math.inf)
 
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
@@ -144,6 +147,7 @@ class Shifted:
 
     def kl(self) -> float:
         """Compute the divergence from the prior, Σ_u KL(ρ_u, π), by an integral for each weight."""
+        # A network without scales, or without reals, has an empty part here, and the integral takes no empty array.
         if not len(self.centre):
             return 0.0
         if not self.law.positive:
@@ -215,13 +219,16 @@ class Prior:
 
     def weights(self, latent: Tensor, kinds: Tensor) -> Tensor:
         """Compute the weights that latent coordinates (…, p) stand for."""
+        # Both laws are computed for every coordinate and one is chosen: under vmap there is no choosing by value.
         weights = torch.where(kinds == SIGN, latent, self.real.from_latent(latent))
+        # Most spaces have no scales, and need not pay for a second law.
         if bool((kinds == SCALE).any()):
             weights = torch.where(kinds == SCALE, self.scale.from_latent(latent), weights)
         return weights
 
     def log_density(self, weights: Tensor, kinds: Tensor) -> Tensor:
         """Compute the log-density of weights (…, p), summed over the last axis; a sign counts −log 2."""
+        # The value of the form that is not chosen may be −∞, for a negative real as a scale: `where` drops it.
         each = torch.where(kinds == SCALE, self.scale.log_density(weights), self.real.log_density(weights))
         return torch.where(kinds == SIGN, -math.log(2), each).sum(-1)
 
@@ -261,6 +268,7 @@ class ExpertDistribution:
     def sample(self, count: int, generator: torch.Generator) -> Tensor:
         """Draw all weights (count, p) independently."""
         real, scale = self._parts()
+        # Signs stay as they are here: under ρ they are the expert's with probability 1.
         draws = self.expert.double().repeat(count, 1)
         draws[:, self.kinds == REAL] = real.sample(count, generator)
         draws[:, self.kinds == SCALE] = scale.sample(count, generator)

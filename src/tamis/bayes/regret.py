@@ -101,6 +101,7 @@ class Regret:
     @property
     def loss(self) -> float:
         """Return Σ_t ℓ_t(ŵ_t), the loss of the learner's draws."""
+        # fsum: over many rounds plain sums drift, and the regret is a small difference of two of them.
         return math.fsum(self.seen.drawn_losses)
 
     @property
@@ -116,6 +117,8 @@ class Regret:
     @cached_property
     def input_norms(self) -> tuple[float, ...]:
         """Return ‖x_t‖ of each round; for a mini-batch, the mean."""
+        # ℓ_t is a mean over the mini-batch and the lemmas hold for each of its inputs, so that the mean norm bounds its
+        # rise.
         return tuple(float(x.flatten(1).norm(dim=1).mean()) for x in self.seen.inputs)
 
     def comparator(self, structure: Structure, weights: Tensor) -> float:
@@ -132,6 +135,7 @@ class Regret:
         self._check_begun()
         if self.posterior is None:
             raise InvalidInput("best_particle needs the particles: take `regret` from an OnlineLearner")
+        # By their losses alone and not by h: h has the second-order term, which an expert does not pay.
         totals = self.posterior.round_losses(self.seen).sum(1)
         place = int(totals.argmin())
         number = int(self.posterior.population.structures[place])
@@ -166,6 +170,7 @@ class Regret:
 
         Reference: chee2021xnor.
         """
+        # An Xnor is a Chain too, but its signs and normalization are none of what Lemmas 4.3 and 4.4 propagate.
         if not isinstance(self.space, Chain) or isinstance(self.space, Xnor):
             raise InvalidInput(
                 f"Theorem 3.1 speaks of dense and convolutional ReLU networks, not of {type(self.space).__name__}: "
@@ -173,6 +178,8 @@ class Regret:
             )
         expert = self._check_expert(structure, weights)
         found = self._evaluate_draws(structure, self._expert_distribution(structure, expert), draws, seed)
+        # Lemmas 4.3 and 4.4 bound the rise of the loss under ρ, where `theorem_4_1` measures it: no draws for this
+        # term.
         penalty = perturbation_penalties(self._layers(structure, expert))
         bound = sparse_regret(
             Expert(
@@ -218,6 +225,7 @@ class Regret:
                     self.space.probabilities[structure],
                 ),
             ),
+            # The rise E_ρ Σ_t ℓ_t(w) − Σ_t ℓ_t(w*), as measured; an expert that ρ improves on makes it negative.
             float(found.totals.mean()) - loss,
             float(found.squares.mean()),
             self.lam,
@@ -269,6 +277,7 @@ class Regret:
         count = self.space.count(structure)
         if tuple(weights.shape) != (count,):
             raise InvalidInput(f"an expert of {structure} has weights of shape ({count},), got {tuple(weights.shape)}")
+        # On the CPU in float64, as the draws are: the same seed gives the same bound for a learner on any device.
         return weights.detach().cpu().double()
 
     def _check_member(self, structure: Structure) -> None:
@@ -292,6 +301,7 @@ class Regret:
         # The same draws for both sums: their errors then cancel in part, and the standard error is of their sum.
         drawn = rho.sample(draws, torch.Generator().manual_seed(seed))
         found = self._losses(structure, drawn)
+        # The losses that were observed, ℓ_t(ŵ_t): V_T compares with what the learner drew, and not with its mean.
         learner = torch.tensor(self.seen.drawn_losses, dtype=torch.float64)
         return _DrawTotals(found.sum(1), ((found - learner) ** 2).sum(1))
 
@@ -303,6 +313,7 @@ class Regret:
         hidden = []
         for layer in range(structure.layers - 1):
             weight, bias = weights[f"hidden.{layer}.weight"], weights[f"hidden.{layer}.bias"]
+            # A filter's bias, and its error, come once at every position of the output.
             positions = math.prod(self.space.positions(structure, layer + 1))
             hidden.append(convolution_layer(weight, bias, positions, tau, R))
         # The last layer is fully connected: filters and positions together are its inputs.
@@ -335,7 +346,9 @@ def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: fl
     Reference: chee2021xnor.
     """
     check_number("kl", kl)
+    # (λ/2) V_T grows with λ and KL/λ falls: this is what λ ~ 1/√T balances.
     variance, complexity = price_of_lambda(squared_differences, kl, lam)
+    # Rounded up, so that the number printed is an upper bound also in floating point (ERRATA 33).
     value = sum_rounded_up(mean_loss, variance, complexity)
     return Bound(
         value=value,
@@ -354,6 +367,7 @@ def gibbs_bound(mean_loss: float, squared_differences: float, kl: float, lam: fl
 
 def _add_standard_error(bound: Bound, draws: Tensor) -> Bound:
     """Add the standard error of the mean over draws to a bound's terms, and what it assumes to the assumptions."""
+    # Each of `draws` is the whole random part of the bound for one draw, so that correlations within it are counted.
     error = float(draws.std() / math.sqrt(len(draws)))
     return replace(
         bound,

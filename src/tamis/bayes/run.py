@@ -93,6 +93,7 @@ class CompletedRun:
 
     def error(self, part: float = 0.2) -> float:
         """Compute the share of labels that the averaged prediction missed in the last part of the rounds."""
+        # The last part only: what counts is how well it predicts after learning, and early rounds are guesses.
         last = self.records[-max(1, round(part * len(self.records))) :]
         return sum(record.wrong for record in last) / (len(last) * self.settings.batch)
 
@@ -128,13 +129,17 @@ def run_online(
         sampling=Sampling(spread=settings.spread, subsample=settings.subsample),
         device=device,
     )
+    # Drawn as a whole from the seed, so that a resumed run takes the very samples that it would have taken.
     order = stream.order(settings.rounds, settings.batch, settings.seed)
     records, learn = RunLog(), learner.update
     with ExitStack() as stack:
         if directory is not None:
+            # Before the journal is opened, which would write into the directory of another run.
             check_run_settings(directory, settings)
             directory.mkdir(parents=True, exist_ok=True)
             journal = stack.enter_context(RoundJournal(learner, directory / JOURNAL))
+            # While the journal is locked: of two runs that begin at once, only the one that holds it writes its
+            # settings.
             if not journal.rounds:
                 save_run_settings(directory, settings)
             records, learn = RunLog(directory / RECORDS_FILE, journal.rounds), journal.update
@@ -159,10 +164,12 @@ def least_bound(learner: OnlineLearner) -> float:
     The sampler estimates the expectation on its way, without bias where moves are exact. By Jensen, the mean of what
     this returns is then not below the bound.
     """
+    # By Donsker and Varadhan, min_ρ {E_ρ h + KL(ρ, π)/λ} = −(1/λ) log E_π exp(−λh).
     return -learner.posterior.log_normaliser / learner.lam
 
 
 def _record_round(learner: OnlineLearner, x: Tensor, y: Tensor) -> RoundRecord:
+    # All of this is from before the labels are learnt: the error is that of predictions for unseen samples.
     wrong = int((learner.predict_mean(x).argmax(1).cpu() != y).sum())
     best = learner.regret.best_particle().loss if inspects_best_particle(learner.rounds) else None
     return RoundRecord(wrong, least_bound(learner), best)
@@ -186,6 +193,7 @@ def check_run_settings(directory: Path, settings: RunSettings) -> None:
     if not (directory / SETTINGS_FILE).exists():
         raise InvalidInput(f"'{directory}' holds a run, but not what it is a run of: '{SETTINGS_FILE}' is missing")
     own, theirs = _identifying_settings(settings), _read_run_settings(directory / SETTINGS_FILE)
+    # Through JSON and back, as the stored ones went: tuples become lists there.
     differing = [name for name in own if json.loads(json.dumps(own[name])) != theirs.get(name)]
     if differing:
         differences = ", ".join(f"{name} {theirs.get(name)!r} and not {own[name]!r}" for name in differing)
@@ -225,6 +233,8 @@ class RunLog:
         self.path, self.all = path, list[RoundRecord]()
         if path is None:
             return
+        # The journal says how many rounds count. A line more is of a round that was not learnt before the kill, perhaps
+        # torn.
         lines = path.read_text().splitlines()[:rounds] if path.exists() else []
         try:
             self.all = [RoundRecord(**json.loads(line)) for line in lines]
@@ -232,6 +242,7 @@ class RunLog:
             raise CorruptArtifact(f"'{path}' holds no record in line {len(self.all) + 1}: {error}") from error
         if len(self.all) < rounds:
             raise CorruptArtifact(f"'{path}' has records of {len(self.all)} rounds, and {rounds} were learnt")
+        # Written anew, so that `add` appends after the last record that counts and not after a torn line.
         with replace_file(path) as part:
             part.write_text("".join(map(_line, self.all)))
 
@@ -242,6 +253,8 @@ class RunLog:
             with self.path.open("a") as file:
                 file.write(_line(record))
                 file.flush()
+                # On disk before the round is learnt: the records then never lag behind the journal, which would be no
+                # run to resume.
                 os.fsync(file.fileno())
 
 

@@ -67,6 +67,8 @@ class Space(ABC):
         if not values or not all(0 <= value < math.inf for value in values) or not sum(values) > 0:
             raise InvalidInput(f"the prior probabilities of structures must be ≥ 0 and not all 0, got {values}")
         total = sum(values)
+        # Structures of probability 0 are left out: −log of it is infinite in every bound, and no jump to one is
+        # accepted.
         self.probabilities = {structure: value / total for structure, value in probabilities.items() if value > 0}
         self.structures = tuple(self.probabilities)
         self._matches: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
@@ -121,6 +123,7 @@ class Space(ABC):
             ['hidden.0.bias', 'hidden.0.weight', 'last.bias', 'last.weight']
         """
         blocks, _ = self._layout(structure)
+        # Views, no copies: `vmap` goes through this for every network and round.
         parts = flat.split([block.count for block in blocks])
         return {block.name: part.reshape(block.shape) for block, part in zip(blocks, parts, strict=True)}
 
@@ -166,6 +169,8 @@ class Space(ABC):
             abs(self._rank(axis, getattr(one, axis)) - self._rank(axis, getattr(two, axis)))
             for axis in ("layers", "filters", "size")
         ]
+        # One layer has neither filters nor sizes, so that all three axes differ from those of any other structure:
+        # counted like the rest, it would have no neighbour at all.
         if 0 in (one.filters, two.filters):
             return steps[0] == 1
         return sum(steps) == 1
@@ -185,6 +190,7 @@ class Space(ABC):
             none = torch.zeros(0, dtype=torch.int64)
             first = torch.cat([none, *(pair[0] for pair in pairs)])
             second = torch.cat([none, *(pair[1] for pair in pairs)])
+            # Both directions at once, from the same pairs: the way back of a jump must be its exact inverse.
             self._matches[number, other], self._matches[other, number] = (first, second), (second, first)
         return self._matches[number, other]
 
@@ -197,10 +203,12 @@ class Space(ABC):
 
 def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     """Compute the mean cross-entropy by fewer operations than `torch.nn.functional` takes under `torch.func.vmap`."""
+    # log_softmax and not log of softmax, which would be log 0 for a class whose logit is far below the largest.
     return -logits.log_softmax(-1).gather(-1, labels[:, None]).mean()
 
 
 def _overlap(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+    # Any fixed pairing keeps the law; by name and place, a weight that stays goes on meaning what it meant.
     common = tuple(slice(min(a, b)) for a, b in zip(ours.shape, theirs.shape, strict=True))
     return ours[common].reshape(-1), theirs[common].reshape(-1)
 
@@ -249,6 +257,7 @@ def grid(
     )
     found: dict[Structure, float] = {}
     for k in layers:
+        # α_1 as a whole: β and γ are over filters and sizes, which one layer does not have.
         if k == 1:
             found[Structure(1, 0, 0)] = a[1]
         else:

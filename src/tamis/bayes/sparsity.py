@@ -29,14 +29,18 @@ class Sparsity:
     nonzero: float
     weights: float
     signs: float
+    # Structures without a particle are not in it, rather than at 0, which would read as a network without weights.
     by_structure: dict[Structure, float]
 
     @property
     def share(self) -> float:
         """Return the share of the real weights and scales that counts."""
+        # A ratio of means, and not the mean of each network's ratio: large networks count for more. A space may have
+        # signs only, and then there is nothing to be 0 or not.
         return self.nonzero / self.weights if self.weights else 0.0
 
     @property
     def sign_cost(self) -> float:
         """Return p_bin log 2, the cost of signs in the divergence from the prior (Theorem 3.2)."""
+        # ρ fixes each sign to the expert's, and the prior gives it ½: KL = log 2 for each (ERRATA 5).
         return self.signs * math.log(2)

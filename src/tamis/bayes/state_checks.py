@@ -35,9 +35,11 @@ def check_tensor(
         raise state_error(name, f"a tensor {shape} of {dtype}", f"a {type(found).__name__}")
     if found.dtype != dtype or tuple(found.shape) != shape:
         raise state_error(name, f"a tensor {shape} of {dtype}", f"{tuple(found.shape)} of {found.dtype}")
+    # Negated as a whole, because NaN fails both comparisons and must count as beyond.
     beyond = int((~((found >= least) & (found <= most))).sum())
     if beyond:
         raise state_error(name, f"numbers from {least:g} to {most:g}", f"{beyond} of {found.numel()} that are not")
+    # A copy, so that a learner does not share memory with the state that its caller may go on changing.
     return found.detach().clone()
 
 
@@ -52,6 +54,7 @@ def check_log_weights(name: str, found: Any, count: int) -> Tensor:
 
 def check_generator(name: str, found: Any) -> Tensor:
     """Copy the state of a generator, after a generator has accepted it."""
+    # Tried on another generator: a state that is refused halfway must leave the learner's own as it was.
     trial = torch.Generator()
     usual = trial.get_state()
     state = check_tensor(name, found, tuple(usual.shape), usual.dtype).cpu()
@@ -73,6 +76,7 @@ def check_list(name: str, found: Any, count: int | None = None, why: str = "") -
 
 def check_number(name: str, found: Any, least: float = -LARGEST) -> float:
     """Return a finite number of at least `least`."""
+    # bool is an int to Python: True would pass for the number 1.
     if isinstance(found, bool) or not isinstance(found, int | float) or not least <= found <= LARGEST:
         raise state_error(name, f"a number from {least:g} to {LARGEST:g}", f"{found!r:.50}")
     return float(found)

@@ -88,6 +88,7 @@ def _posterior(state: Mapping[str, Any], fresh: Posterior) -> Posterior:
     step_sizes = StepSizes(
         check_tensor("step", state["step"], (count,), least=SMALLEST_STEP).cpu(),
         check_tensor("reserve", state["reserve"], (count,), least=0).cpu(),
+        # Step sizes live on the CPU whatever the device: they are read number by number.
         check_tensor("curvature", state["curvature"], (count, width), least=LEAST_CURVATURE).cpu(),
     )
     return replace(
@@ -108,6 +109,8 @@ def _rounds(state: Mapping[str, Any], copy_round: Callable[[Tensor, Tensor], Rou
     pairs = []
     for number, (x, y) in enumerate(zip(inputs, labels, strict=True)):
         try:
+            # As a round is checked when it is learnt: a state from a file deserves no more trust than a caller's
+            # tensors.
             pairs.append(copy_round(x, y))
         except InvalidInput as error:
             raise state_error("inputs' and 'labels", "mini-batches", f"in round {number}: {error}") from error
@@ -116,6 +119,7 @@ def _rounds(state: Mapping[str, Any], copy_round: Callable[[Tensor, Tensor], Rou
 
 def _members(state: Mapping[str, Any], fresh: Posterior, rounds: int) -> list[tuple[int, Tensor]]:
     space, device = fresh.space, fresh.log_weights.device
+    # One more than rounds: ŵ_{t+1} is drawn at the end of round t, and `predict` must give it again after loading.
     why = f"one for each of the {rounds} rounds in 'drawn', and one for the round to come"
     names = ("member_structures", "member_weights")
     numbers, weights = (check_list(name, state[name], rounds + 1, why) for name in names)

@@ -71,6 +71,7 @@ class Stream:
         check_count("rounds", rounds)
         check_count("batch", batch)
         generator = torch.Generator().manual_seed(seed)
+        # Whole passes are drawn one after the other from one generator, so that more rounds only add to the end.
         passes = math.ceil(rounds * batch / len(self))
         orders = [torch.randperm(len(self), generator=generator) for _ in range(passes)]
         return torch.cat(orders)[: rounds * batch].reshape(rounds, batch)
@@ -114,6 +115,7 @@ def make_series(samples: int = SAMPLES, seed: int = MADE_WITH) -> Stream:
     """Make windows of an oscillation: x_i = √2 sin(2π f i + phase) + noise, labelled by f; inputs (1, length)."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(len(FREQUENCIES), (samples,), generator=generator)
+    # Of a turn, uniform: the mean signal of each class is then 0.
     phase = torch.rand(samples, 1, generator=generator, dtype=torch.float64)
     noise = torch.randn(samples, LENGTH, generator=generator, dtype=torch.float64)
     frequency = torch.tensor(FREQUENCIES, dtype=torch.float64)[labels][:, None]
@@ -131,6 +133,7 @@ def make_nodes(count: int = NODES, seed: int = MADE_WITH) -> Stream:
     labels = torch.arange(count) % COMMUNITIES
     same = labels[:, None] == labels
     joined = torch.rand(count, count, generator=generator) < torch.where(same, WITHIN, BETWEEN)
+    # Drawn for both triangles and one of them used: edges have no direction, and A must be symmetric.
     half = joined.triu(1).double()
     indicator = F.one_hot(labels, COMMUNITIES).double()
     noise = torch.randn(indicator.shape, generator=generator, dtype=torch.float64)

@@ -42,6 +42,7 @@ def find_experts(run: CompletedRun, steps: int = STEPS) -> Experts:
         steps: of training.
     """
     regret, shares = run.learner.regret, run.learner.posterior.probabilities()
+    # One architecture only: training every one of a union offline could cost more than the run itself.
     likeliest = max(shares, key=lambda structure: shares[structure])
     return Experts(regret.best_particle(), regret.offline(likeliest, steps=steps))
 
@@ -58,6 +59,8 @@ def summarise_run(run: CompletedRun, beside: Experts, draws: int = DRAWS) -> dic
     bounds: dict[str, Any] = {LEAST_BOUND: {"value": least_bound(run.learner), "source": "chee2021xnor, Theorem 4.1"}}
     for name, expert in ((PARTICLE, beside.particle), (OFFLINE, beside.offline)):
         bounds[name] = _describe_bound(regret.theorem_4_1(expert.structure, expert.weights, draws=draws))
+    # Printed beside Theorem 4.1, to show what the closed forms of the others give away: they bound from above what it
+    # computes.
     own = _own_theorem(regret, beside.offline, draws)
     if own is not None:
         bounds[f"{OFFLINE}, {own.source.split(', ')[1]}"] = _describe_bound(own)
@@ -143,4 +146,5 @@ def _points(values: Iterable[float]) -> Points:
     """Number values from round 1 on, and keep some, evenly spaced, and always the last."""
     found = list(enumerate(values, start=1))
     step = math.ceil(len(found) / MOST_POINTS)
+    # Counted from the end, so that the last round is always among them.
     return found[(len(found) - 1) % step :: step]

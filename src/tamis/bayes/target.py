@@ -79,6 +79,7 @@ def losses(space: Space, number: int, weights: Tensor, rounds: Rounds) -> Tensor
         def of_one(flat: Tensor, x: Tensor = x, y: Tensor = y) -> Tensor:
             return space.round_losses(structure, flat, x, y)
 
+        # Two vmaps, over networks here and over rounds in `round_losses`: one call instead of n · rounds small ones.
         found[:, numbers] = torch.func.vmap(of_one, chunk_size=_chunk(rounds, len(weights)))(weights)
     return found
 
@@ -123,6 +124,7 @@ class Target:
     def halve_rounds(self) -> Target:
         """Return a partial target of every other round of this one, each of which stands for twice as many."""
         before = len(self.rounds) - 1
+        # Evenly spaced in time, so that a slow drift of the stream is in the half as it is in all.
         places = range(0, before, 2)
         return replace(self, rounds=self.rounds.select([*places, before]), past=self.past * before / len(places))
 
@@ -140,7 +142,7 @@ class Target:
         """Compute the contribution of each round to h(w), (n, rounds)."""
         kinds = self.space.kinds(self.space.structures[number]).to(latent.device)
         found = losses(self.space, number, self.prior.weights(latent, kinds), self.rounds)
-        drawn, shares = (each.to(latent.device) for each in (self._drawn(), self._shares()))
+        drawn, shares = (each.to(latent.device) for each in (self._drawn_losses(), self._shares()))
         return shares * (found + self.lam / 2 * (found - drawn) ** 2)
 
     def variance_penalty(self, change: Tensor) -> Tensor:
@@ -157,11 +159,12 @@ class Target:
         left_out = 1 - 1 / self.past  # the correction for draws without replacement
         return self.lam**2 / 2 * before * change[:, :-1].var(1) * left_out
 
-    def _drawn(self) -> Tensor:
+    def _drawn_losses(self) -> Tensor:
         return torch.tensor(self.rounds.drawn_losses, dtype=torch.float64)
 
     def _shares(self) -> Tensor:
         shares = torch.full((len(self.rounds),), self.past, dtype=torch.float64)
+        # The last round is in every draw with certainty: it stands for itself, in the part that tempering has let in.
         if len(shares):
             shares[-1] = self.last
         return shares
@@ -169,13 +172,15 @@ class Target:
     def _energy_function(self, number: int) -> Callable[[Tensor], Tensor]:
         structure = self.space.structures[number]
         kinds = self.space.kinds(structure)
-        drawn, shares = self._drawn(), self._shares()
+        drawn, shares = self._drawn_losses(), self._shares()
 
         def energy(latent: Tensor) -> Tensor:
             weights = self.prior.weights(latent, kinds.to(latent.device))
             total = latent.sum() * 0  # not 0.0: without a round, the gradient must still be a tensor
             for numbers, x, y in self.rounds.stacks:
                 loss = self.space.round_losses(structure, weights, x, y)
+                # `numbers` brings both into the order of this stack, which has the rounds of one size of mini-batch
+                # only.
                 share, other = (each[numbers].to(latent.device) for each in (shares, drawn))
                 total = total + (share * (loss + self.lam / 2 * (loss - other) ** 2)).sum()
             return total
@@ -185,5 +190,6 @@ class Target:
 
 def _chunk(rounds: Rounds, networks: int) -> int | None:
     """Return how many networks to compute together, so that memory stays bounded; None for all of them."""
+    # Each network computes all rounds, so that memory goes by networks times the inputs of all rounds.
     most = max(1, AT_ONCE // max(1, sum(x.numel() for _, x, _ in rounds.stacks)))
     return most if most < networks else None

@@ -66,6 +66,7 @@ class Xnor(Chain):
         for layer in range(2, structure.layers):
             name = f"binary.{layer - 2}"
             binary.append(Block(f"{name}.weight", self._convolution(structure, layer), SIGN))
+            # (12): h_1 + h_2 + h_3 scales, and not their product: one vector for each axis of the layer's output.
             extents = (structure.filters, *self.positions(structure, layer))
             binary += [Block(f"{name}.scale.{axis}", (extent,), SCALE) for axis, extent in enumerate(extents)]
         return (*first, *binary, *self._last(structure))
@@ -74,8 +75,10 @@ class Xnor(Chain):
         x = self.convolve(x, weights["first.weight"], weights["first.bias"])
         for layer in range(structure.layers - 2):
             name = f"binary.{layer}"
-            x = self.convolve(_Sign.apply(_normalised(x)), weights[f"{name}.weight"])
+            x = self.convolve(_Sign.apply(_normalise_batch(x)), weights[f"{name}.weight"])
             for axis in range(self.axes + 1):
+                # (extent, 1, …) lines up from the right with this axis of (batch, filters, …); the rank-1 tensor is
+                # never made.
                 x = x * weights[f"{name}.scale.{axis}"].reshape(-1, *[1] * (self.axes - axis))
         return self.classify(weights, x)
 
@@ -89,8 +92,9 @@ class Xnor(Chain):
         return checked
 
 
-def _normalised(x: Tensor) -> Tensor:
+def _normalise_batch(x: Tensor) -> Tensor:
     """Subtract each channel's mean over mini-batch and positions, and divide by its standard deviation."""
+    # All axes but the channels'. A constant channel has variance 0: EPSILON keeps it at 0, which has the sign +1.
     over = [0, *range(2, x.dim())]
     return (x - x.mean(over, keepdim=True)) / (x.var(over, correction=0, keepdim=True) + EPSILON).sqrt()
 
