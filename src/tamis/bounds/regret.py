@@ -119,7 +119,7 @@ def xnor_regret(
     Reference: chee2021xnor.
     """
     check_count("rounds", rounds)
-    # A measured rise may be negative, but what is left is a mean of cross-entropies and cannot be.
+    # A measured rise may be negative, but with the expert's loss it is an expected sum of cross-entropies, and is not.
     if not 0 <= expert.loss + loss_rise < math.inf:
         raise InvalidInput(
             f"expert.loss + loss_rise is a cross-entropy, finite and at least 0: got {expert.loss!r} + {loss_rise!r}"

@@ -118,7 +118,7 @@ def _log_mass(left: Floats, right: Floats) -> Floats:
     """Compute the log of the mean mass up to both ends, with a small relative error: by tails where they are small."""
     tails = (np.exp(-3 * np.log1p(left)) + np.exp(-3 * np.log1p(right))) / 2
     mass = (mass_up_to(left) + mass_up_to(right)) / 2
-    # Near 1 the mass loses its digits and 1 − tails has them; near 0 it is the other way round.
+    # Of a mass near 1 the logarithm has few digits left, but log1p(−tails) has all; near 0 it is the other way round.
     return np.where(tails < 0.5, np.log1p(-np.minimum(tails, 0.5)), np.log(mass))
 
 

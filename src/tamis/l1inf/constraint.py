@@ -60,7 +60,7 @@ class L1InfConstraint:
 
     def statistics(self, model: nn.Module) -> Statistics:
         """Measure norms and zeros of the constrained layers."""
-        # All layers are measured and then filtered, so that `o` is still that of the last layer.
+        # All layers are measured, those too that are free by default, and then the constrained ones are picked.
         names = {layer.name for layer in self.layers(model)}
         everything = statistics(model, exclude=())
         return replace(everything, layers=tuple(each for each in everything.layers if each.name in names))

@@ -117,7 +117,7 @@ class Walk:
                     journal.record(number, layer.weight, outcome)
                 self.params |= outcome.params
                 self.changed |= outcome.params.keys()
-                # A copy of the parameters, as they go on changing before this error is measured.
+                # A copy, so that the error is of these parameters, whatever later layers change.
                 last = LayerError(layer, outcome, self.net.params, dict(self.params), self.team)
             if last is not None:
                 self._run_to(places[last.layer.node.name] + 1, None, last)

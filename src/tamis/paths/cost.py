@@ -96,8 +96,7 @@ def log_cost_above(net: Network, entries: Mapping[str, Tensor]) -> float:
     folded = fold_batch_norm(net)
     _refuse_repeated(folded)
     entries = {name: where for name, where in entries.items() if bool(where.any())}
-    # By the product rule the derivative of |w| in the direction of I is |w| with all but the coordinates of I set to
-    # zero.
+    # |w| is linear in the magnitudes of its factors: along |θ_I| its derivative is |w| with all other entries at zero.
     alone = {name: folded.params[name].masked_fill(~where, 0.0) for name, where in entries.items()}
     weights, parts = Weights(folded), Weights(folded.with_params(alone))
     adding = adding_nodes(folded, weights)

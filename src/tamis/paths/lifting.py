@@ -126,7 +126,6 @@ class _Enumerator:
                 raise InvalidInput(f"lifting takes one input at a time, got a batch of {len(x)}")
         self.x = torch.zeros(self.shape, dtype=torch.float64) if x is None else x.double()
         self.given = x is not None
-        #
         self.fixed = dict(FixedValues(net))
         self.values: dict[str, Any] = {net.inputs[0]: self.x}
         size = self.x.numel()

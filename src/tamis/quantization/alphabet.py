@@ -117,7 +117,7 @@ def _median(weights: Tensor) -> Tensor:
     """Compute the median of |w|; of the non-zero ones, where half or more are zero."""
     magnitudes = weights.abs()
     nonzero = magnitudes.masked_fill(magnitudes == 0, math.nan)
-    # A median of zero would make every level zero: a neuron pruned by more than half is then measured by what is left.
+    # A median of zero would make every level zero: a unit of which half are zeros is measured by the rest.
     median = _nan_median(magnitudes)
     return torch.where(median > 0, median, _nan_median(nonzero))
 
