@@ -106,8 +106,8 @@ class _Totals:
     def below(self, other: _Totals) -> Tensor:
         """Return where this is the smaller of two."""
         same = self.exponents == other.exponents
-        # Exponents of totals are those of their largest neuron, not normalized: this may miss the smaller one by a
-        # factor of the number of neurons, which is harmless, as both are bounds.
+        # Exponents of totals are those of their largest neuron, and mantissas may exceed 1: of two totals that are
+        # close, the larger one may be chosen. Either is a valid bound.
         return (self.exponents < other.exponents) | (same & (self.mantissas < other.mantissas))
 
 
