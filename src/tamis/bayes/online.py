@@ -21,6 +21,7 @@ from tamis.bayes.states import read_state
 from tamis.bayes.target import Rounds
 from tamis.bounds import check_count, check_positive
 from tamis.errors import CorruptArtifact, InvalidInput
+from tamis.settings import OnlineLearning, documents
 
 
 @dataclass(frozen=True)
@@ -62,21 +63,20 @@ class Member:
         return space.logits(self.structure, self.weights[None], x)[0].softmax(-1)
 
 
+@documents(OnlineLearning, "lam", "particles", "seed")
 class OnlineLearner:
     """An online learner predicts with ŵ_t drawn from π_t, sees the labels, and turns π_t into π_{t+1}.
 
         h_t(w) = h_{t−1}(w) + ℓ_t(w) + (λ/2)(ℓ_t(w) − ℓ_t(ŵ_t))²,      π_{t+1} = Gibbs_λ(h_t)
 
     ℓ_t is the mean cross-entropy over round t's mini-batch. ŵ_t is drawn once a round, so that `predict` gives the same
-    until the next `update`. The same seed gives the same run; an `update` that fails leaves all as it was.
+    until the next `update`. The same seed gives the same run; an `update` that fails leaves all as it was. For T
+    rounds, λ is of order 1/√T: see `tune`. Above 1 or so, the second-order term holds networks near the loss of a draw.
 
     Args:
         space: the union of networks, such as `tamis.bayes.networks.Dense`.
         prior: of their weights.
-        lam: λ > 0. A larger one trusts the data more, but above 1 or so the second-order term holds networks near the
-            loss of what was drawn, and little is learnt. Of order 1/√T for T rounds: see `tune`.
-        particles: how many networks stand for π_t.
-        seed: of everything that is drawn.
+        <settings>
         sampling: how particles are kept alive.
         device: where networks are computed.
 

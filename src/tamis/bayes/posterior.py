@@ -28,22 +28,22 @@ from tamis.bayes.sparsity import Sparsity
 from tamis.bayes.target import Rounds, Target, losses
 from tamis.bounds import check_count, check_positive
 from tamis.errors import InvalidInput
+from tamis.settings import OnlineLearning, documents
 
 
+@documents(OnlineLearning, "spread", "subsample")
 @dataclass(frozen=True)
 class Sampling:
     """These settings of the sampler say how particles are kept alive.
 
+    Where moves see some of the past rounds and not all, a round's cost does not grow with t, and they keep a law that
+    is near Gibbs_λ(h_t) only: see `tamis.bayes.moves`.
+
     Attributes:
         threshold: resample when the effective sample size falls below this part of what a resampling would make it.
-        spread: which part of the particles is dealt evenly to all structures that have any, when they are resampled;
-            the rest goes by weight. It keeps structures alive that have little weight so far, at the cost of particles
-            for the others.
         sweeps: how often each particle is moved after a resampling; a sweep is a jump, a Langevin step, and flips.
         leapfrog: gradient steps in one proposal of real weights: one is a Langevin step, more are Hamiltonian ones.
-        subsample: how many past rounds each move sees, drawn anew; None for all of them, which is exact and costs O(t).
-            With some, a round's cost does not grow with t, and moves keep a law that is near Gibbs_λ(h_t) only: see
-            `tamis.bayes.moves`.
+        <settings>
     """
 
     threshold: float = 0.5

@@ -28,39 +28,10 @@ from tamis.bayes.posterior import Sampling
 from tamis.bayes.prior import Prior
 from tamis.bayes.streams import build_space, load_stream
 from tamis.errors import CorruptArtifact, InvalidInput
+from tamis.settings import OnlineLearning
 
 SETTINGS_FILE, JOURNAL, RECORDS_FILE = "asked.json", "rounds.journal", "notes.jsonl"
-
-
-@dataclass(frozen=True)
-class RunSettings:
-    """The settings of a run name the stream, the union of networks, and the learner.
-
-    Attributes:
-        data, pool: the stream, as `tamis.bayes.streams.load_stream` takes it.
-        space, layers, filters, sizes: the union of networks, as `build_space` takes it.
-        rounds: T.
-        batch: examples in a round.
-        particles, lam, seed: of the learner; the order of the examples is by the seed as well.
-        tau: τ of the prior.
-        subsample: how many past rounds a move of particles sees; None for all of them.
-        spread: which part of the particles is dealt evenly to all architectures.
-    """
-
-    data: str
-    space: str
-    rounds: int
-    batch: int = 16
-    particles: int = 100
-    lam: float = 1.0
-    tau: float = 0.3
-    seed: int = 0
-    pool: int = 1
-    layers: tuple[int, ...] = ()
-    filters: tuple[int, ...] = ()
-    sizes: tuple[int, ...] = ()
-    subsample: int | None = None
-    spread: float = 0.5
+RunSettings = OnlineLearning  # what a run is called with in Python is what one types for `tamis online`
 
 
 @dataclass(frozen=True)

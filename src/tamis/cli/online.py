@@ -72,26 +72,9 @@ def online(choices: Mapping[str, Any], out: Path, device: str, as_json: bool) ->
 
 
 def _parse_choices(choices: Mapping[str, Any]) -> RunSettings:
-    unions = {name: parse_numbers(name, choices[name]) for name in ("layers", "filters", "sizes")}
-    subsample = choices["subsample"] or None
     if choices["particles"] < 2:
         raise InvalidInput(f"--particles must be at least 2, got {choices['particles']}")
-    return RunSettings(**{**choices, **unions, "subsample": subsample})
-
-
-def parse_numbers(name: str, text: str | None) -> tuple[int, ...]:
-    """Read whole numbers with commas between; none for None.
-
-    Example:
-        >>> parse_numbers("layers", "1,2,3")
-        (1, 2, 3)
-    """
-    if text is None:
-        return ()
-    numbers = text.split(",")
-    if not all(number.strip().isdecimal() for number in numbers):
-        raise InvalidInput(f"--{name} must be whole numbers with commas between, as 1,2,3; got '{text}'")
-    return tuple(int(number) for number in numbers)
+    return RunSettings(**choices)
 
 
 def _describe_run(asked: RunSettings, out: Path) -> dict[str, str]:

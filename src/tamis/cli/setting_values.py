@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tamis.errors import InvalidInput
@@ -71,6 +72,29 @@ def parse_keep(text: str) -> tuple[str, ...]:
     return tuple(word for word in (each.strip() for each in text.split(",")) if word)
 
 
+def parse_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read whole numbers with commas between.
+
+    Example:
+        >>> parse_numbers("1,2,3", "--layers")
+        (1, 2, 3)
+    """
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() for number in numbers):
+        raise InvalidInput(f"{option} must be whole numbers with commas between, as 1,2,3; got '{text}'")
+    return tuple(int(number) for number in numbers)
+
+
+def parse_subsample(number: int) -> int | None:
+    """Read how many past rounds are seen; 0 stands for all of them.
+
+    Example:
+        >>> parse_subsample(32), parse_subsample(0)
+        (32, None)
+    """
+    return number or None
+
+
 def _amount(text: str, entry: str, option: str) -> float | int:
     if re.fullmatch(r"[0-9]+", text):
         return int(text)
@@ -94,4 +118,8 @@ PARSERS = {
     "c_alpha": Parser(parse_c_alpha, "Written 2.5, or 1,2,3."),
     "amount": Parser(parse_amount, "Written 0.8, 80% or 1000; for a layer conv1=0.5, once for each layer."),
     "keep": Parser(parse_keep, "Several have commas between."),
+    "layers": Parser(partial(parse_numbers, option="--layers"), "Written 1,2,3."),
+    "filters": Parser(partial(parse_numbers, option="--filters"), "Written 2,4."),
+    "sizes": Parser(partial(parse_numbers, option="--sizes"), "Written 3,5."),
+    "subsample": Parser(parse_subsample, "Written 0 for all."),
 }

@@ -12,10 +12,12 @@ from tamis.cli.options import Json
 from tamis.cli.registration import command
 from tamis.settings import OnlineLearning
 
+PAST_ROUNDS = 32  # that moves see, so that a round costs the same however many there were; in Python, runs are exact
+
 
 @command
 def online(
-    choices: Annotated[dict[str, Any], settings_group(OnlineLearning)],
+    choices: Annotated[dict[str, Any], settings_group(OnlineLearning, subsample=PAST_ROUNDS)],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to keep rounds and results.")] = Path(
         "out/online"
     ),
