@@ -1,6 +1,7 @@
 """Two processes over gloo against one: the same steps, the same figures, the same files."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from ddp_worker import RUNS, masks, result, trained
-from torchrun import team_of
+from torchrun import forked_teams, team_of
 
 from tamis.progress import Progress
 from tamis.training import Settings, load_data, train
@@ -45,12 +46,13 @@ def results(folder: Path, name: str) -> list[dict[str, Any]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Every training of the worker, by two processes; one of them after these processes were killed."""
     folder = tmp_path_factory.mktemp("two_processes")
-    killed = team_of(2, folder, "broken off", script=WORKER, seconds=SECONDS, KILL_AFTER="2")
-    checkpoint = read_checkpoint(folder / "broken off")
-    assert killed.returncode != 0 and not list(folder.glob("*.pt")), killed.stdout
-    assert checkpoint is not None and checkpoint.epoch == 2, killed.stdout
-    finished = team_of(2, folder, *RUNS, script=WORKER, seconds=SECONDS)
-    assert finished.returncode == 0, finished.stdout
+    log = tmp_path_factory.mktemp("log") / "log.txt"
+    with forked_teams(log, seconds=SECONDS) as team:
+        killed = team(WORKER, folder, "broken off", KILL_AFTER="2")
+        checkpoint = read_checkpoint(folder / "broken off")
+        assert -signal.SIGKILL in killed and not list(folder.glob("*.pt")), log.read_text()
+        assert checkpoint is not None and checkpoint.epoch == 2, log.read_text()
+        assert team(WORKER, folder, *RUNS) == [0, 0], log.read_text()
     return folder
 
 
