@@ -313,6 +313,23 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.05)
 
 
+class Stopped(Exception):
+    pass
+
+
+def test_broken_off_in_a_round_it_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """In the epoch after which the process of the next test is killed."""
+
+    def stop(now: Progress) -> None:
+        if now.done == LONG.epochs + 1:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        pruned(tmp_path / "broken", small_mlp(), settings=LONG, progress=stop)
+    assert_goes_on(tmp_path / "broken", tmp_path / "whole")
+
+
+@pytest.mark.slow
 def test_killed_in_a_round_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     importable = (str(Path(tamis.__file__).parents[1]), str(Path(__file__).parent))
@@ -323,14 +340,19 @@ def test_killed_in_a_round_it_goes_on_to_the_bit(tmp_path: Path) -> None:
         process.kill()
         _, output = process.communicate()
     assert process.returncode == -signal.SIGKILL, output
+    assert_goes_on(broken, tmp_path / "whole")
+
+
+def assert_goes_on(broken: Path, whole: Path) -> None:
+    """A run that ended in its first round of pruning trains nothing twice, and ends as a whole one does."""
     checkpoint = read_checkpoint(broken / "round_1")
-    assert checkpoint is not None and checkpoint.epoch < LONG.epochs, output
+    assert checkpoint is not None and checkpoint.epoch < LONG.epochs
     dense, told = checkpoints(broken)["round_0"], list[Progress]()
     resumed = pruned(broken, small_mlp(), settings=LONG, progress=told.append)
     done = LONG.epochs + checkpoint.epoch - REWIND  # epochs that nobody trains again
     assert [now.done for now in told] == list(range(done + 1, LONG.epochs + 2 * (LONG.epochs - REWIND) + 1))
     assert checkpoints(broken)["round_0"] == dense
-    assert_same_rounds(resumed, pruned(tmp_path / "whole", small_mlp(), settings=LONG))
+    assert_same_rounds(resumed, pruned(whole, small_mlp(), settings=LONG))
 
 
 # -- something else ------------------------------------------------------------------------------------------------

@@ -147,6 +147,7 @@ def wait_for_epoch(directory: Path, epoch: int, process: subprocess.Popen[str]) 
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_killed_it_goes_on_to_the_bit(tmp_path: Path) -> None:
     directory = tmp_path / "new" / "run"
     importable = (str(Path(tamis.__file__).parents[1]), str(Path(__file__).parent))
