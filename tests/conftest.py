@@ -1,11 +1,12 @@
 """One thread per test process, since the processes run side by side; and the same random examples on every CI run.
 
-Networks of one architecture are traced once in each process: tracing takes longer than most of what is tested. Tests of
+Networks of one architecture are traced once in each run: tracing takes longer than most of what is tested. Tests of
 tracing itself, those of `tamis.graph`, trace anew, and so do slow tests, so that all of tamis is seen at work as it is.
 """
 
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -14,7 +15,11 @@ from traces import TraceMemory
 
 import tamis.graph
 
-MEMORY = TraceMemory()
+TRACES = "TAMIS_TEST_TRACES"  # the environment variable that names, for all processes of a run, the folder of traces
+if TRACES not in os.environ:
+    _folder = TemporaryDirectory(prefix="tamis_traces_")  # until the process that began the run ends
+    os.environ[TRACES] = _folder.name
+MEMORY = TraceMemory(Path(os.environ[TRACES]))
 tamis.graph.trace = MEMORY.trace  # before any other package of tamis takes it from there
 
 torch.set_num_threads(1)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import pickle
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,14 +14,18 @@ from torch import nn
 from tamis.graph import Network, seen_by, trace
 
 # Modules of which the class, the plain attributes and the shapes say what they compute.
-PLAIN = ("torch.nn.modules.", "tamis.training.models.", "experiments.")
+PLAIN = ("torch.nn.modules.", "tamis.training.models.", "tamis.binary.layers", "tamis.kronecker.layer", "experiments.")
 
 
 class TraceMemory:
-    """The graph of an architecture is kept, and gets the values of each module that has it."""
+    """The graph of an architecture is kept, and gets the values of each module that has it.
 
-    def __init__(self) -> None:
-        self._known: dict[Any, Network] = {}
+    What one process has traced lies in a folder for the others that run tests beside it.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._known: dict[str, Network] = {}
+        self._folder = folder
         self.asleep = False  # nothing is remembered meanwhile
 
     def trace(self, model: nn.Module, example: Any) -> Network:
@@ -33,16 +41,29 @@ class TraceMemory:
         values |= model.named_buffers(remove_duplicate=False)
         first = {value.data_ptr(): name for name, value in reversed(values.items())}  # tied values have one graph
         shapes = [(name, value.shape, value.dtype, first[value.data_ptr()]) for name, value in values.items()]
-        key = (str(shapes), plain_attributes(model), example.shape[1:], example.dtype)
-        if key not in self._known:
+        described = str((shapes, plain_attributes(model), example.shape[1:], example.dtype))
+        key = hashlib.sha256(described.encode()).hexdigest()
+        net = self._recall(key)
+        if net is None:
             net = trace(model, example)
             # A network that is not batched was traced for as many samples as the example has.
             if net.batched and {*net.params, *net.constants} <= set(values):
-                self._known[key] = net
+                self._keep(key, net)
             return net
-        net = self._known[key]
         params, constants = ({name: values[name].clone() for name in each} for each in (net.params, net.constants))
         return net.replace(params=params, constants=constants, seen=seen_by(model))
+
+    def _recall(self, key: str) -> Network | None:
+        if key not in self._known and self._folder is not None and (self._folder / key).exists():
+            self._known[key] = pickle.loads((self._folder / key).read_bytes())
+        return self._known.get(key)
+
+    def _keep(self, key: str, net: Network) -> None:
+        self._known[key] = net
+        if self._folder is not None:
+            part = self._folder / f"{key}.{os.getpid()}"
+            part.write_bytes(pickle.dumps(net))
+            part.replace(self._folder / key)
 
 
 def plain_attributes(model: nn.Module) -> str:
