@@ -184,3 +184,11 @@ def test_a_training_that_diverges_says_so() -> None:
         trained(
             settings=Settings(epochs=3, batch=30, learning_rate=1e38), constraint=L1InfConstraint({"linear2": 1e30})
         )
+
+
+def test_statistics_of_a_constraint_have_the_norms_of_the_outputs() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    expected = (model[2].weight.abs().sum(1) + model[2].bias.abs()).tolist()
+    for constraint in (L1InfConstraint(1.0), L1InfConstraint({"0": 1.0})):
+        assert constraint.statistics(model).o == pytest.approx(expected)
+    assert L1InfConstraint({"0": 1.0, "2": 1.0}).statistics(model).o == ()

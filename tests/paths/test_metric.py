@@ -19,7 +19,10 @@ from random_dags import Dag, dags
 from torch import Tensor, nn
 
 import tamis
+import tamis.paths.metric as metric
 from tamis.errors import InvalidInput, InvalidParameters, UnsupportedOp
+from tamis.paths.passes import ones_input
+from tamis.paths.weights import Weights
 
 slow_tracing = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 Params = dict[str, Tensor]
@@ -486,3 +489,35 @@ def test_nothing_is_changed() -> None:
     for old, now in ((before[0], net.params), (before[1], other.params)):
         assert all(torch.equal(value, now[name]) for name, value in old.items())
     assert torch.equal(before[2], x)
+
+
+@pytest.mark.parametrize("seed", [43, 230])
+def test_the_smaller_of_two_bounds_is_taken_where_many_outputs_add_up(seed: int) -> None:
+    """A total over 200 outputs has a mantissa far above 1, so that exponents alone do not tell the smaller one."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU(), nn.Linear(3, 200, bias=False)).double()
+    net = tamis.trace(model, torch.zeros(1, 3).double())
+    params = {name: value.clone() for name, value in net.params.items()}
+    params["0.weight"] *= 1 + 0.3 * torch.randn(3, 3).double() * (seed % 3)
+    params["0.weight"] *= torch.rand(3, 1).double() * 2
+    params["2.weight"] *= 1 + 0.5 * torch.rand(200, 3).double()
+    params["2.weight"][0] *= 1 + seed % 4
+    other = net.with_params(params)
+    starts, weights = ones_input(net), Weights(net, 1)
+    plain = metric._distance(net, weights, Weights(other, 1), starts)
+    aligned = metric._aligned_distance(net, weights, other, starts)
+    assert aligned is not None and plain.above(0) < aligned.above(0)
+    assert tamis.path_metric(net, other) == plain.above(0)
+
+
+def test_totals_are_compared_as_the_numbers_they_are() -> None:
+    numbers = torch.tensor([0.0, 1e-300, 0.25, 0.5, 1.0, 3.0, 900.0, 1e300], dtype=torch.float64)
+    for first in numbers:
+        for second in numbers:
+            for exponents in ((0, 0), (1, 0), (-3, 5), (7, -2)):
+                one, two = (
+                    metric._Totals(value.reshape(1), torch.tensor([exponent]), 1.0)
+                    for value, exponent in zip((first, second), exponents, strict=True)
+                )
+                exact = [Fraction(float(v)) * Fraction(2) ** e for v, e in zip((first, second), exponents, strict=True)]
+                assert bool(one.below(two)) == (exact[0] < exact[1])

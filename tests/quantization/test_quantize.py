@@ -404,3 +404,19 @@ def test_patterns_may_be_a_generator() -> None:
     net, data = biased_layers()
     small = tamis.quantize(net, data, exclude=(name for name in ["2"]), progress=False)
     assert list(small.codes) == ["0.weight"] and small.recipe[-1]["exclude"] == ["2"]
+
+
+@pytest.mark.parametrize("method", ["optq", "gpfq"])
+@pytest.mark.parametrize("conv", ["joint", "per_channel"])
+def test_a_pruned_bias_is_made_up_for_once_not_for_each_input_channel(method: str, conv: str) -> None:
+    torch.manual_seed(0)
+    layer = nn.Conv2d(4, 2, 1)
+    layer.bias.data = torch.tensor([3.0, -3.0])
+    inputs = torch.rand(40, 4, 5, 5) + 0.5
+    net = tamis.trace(layer, inputs[:2])
+    small = tamis.prune(net, {"bias": 1.0}, by="magnitude", biases=True)
+    options = {"levels": 255, "method": method, "conv": conv, "bias_correction": False, "progress": False}
+    made = tamis.quantize(net, inputs, pruned=small, **options).network(inputs)
+    alone = tamis.quantize(small, inputs, **options).network(inputs)
+    expected = net(inputs)
+    assert (made - expected).norm() < 0.5 * (alone - expected).norm()

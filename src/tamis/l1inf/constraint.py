@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
-from tamis.l1inf.layers import Layer, find_hidden_layers, find_named_layers
+from tamis.l1inf.layers import Layer, find_hidden_layers, find_layers, find_named_layers
 from tamis.l1inf.optimizer import L1Inf
 from tamis.l1inf.projection import check_radius
 from tamis.l1inf.statistics import Statistics, statistics
@@ -59,8 +59,6 @@ class L1InfConstraint:
         return find_named_layers(model, self.c) if isinstance(self.c, Mapping) else find_hidden_layers(model)
 
     def statistics(self, model: nn.Module) -> Statistics:
-        """Measure norms and zeros of the constrained layers."""
-        # All layers are measured, those too that are free by default, and then the constrained ones are picked.
+        """Measure norms and zeros of the constrained layers, and norms of the outputs of the last free one."""
         names = {layer.name for layer in self.layers(model)}
-        everything = statistics(model, exclude=())
-        return replace(everything, layers=tuple(each for each in everything.layers if each.name in names))
+        return statistics(model, exclude=[layer.name for layer in find_layers(model) if layer.name not in names])

@@ -49,11 +49,14 @@ def compute_bias_offset(layer: Layer, original: Mapping[str, Tensor], small: Map
     """Compute what the weights have to add to each neuron's outputs, because its bias differs and stays as it is.
 
     Returns:
-        The original bias (or batch-norm mean) minus the small network's, (problems, neurons), float64; None where the
-        layer has neither.
+        The original bias (or batch-norm mean) minus the small network's, (problems, neurons), float64, in equal parts
+        where several problems add up to one neuron; None where the layer has neither.
     """
     # A bias that others read, too, is no `shift`, since it must not be moved; but it may have been pruned all the same.
     shift = layer.shift if layer.bias is None else Shift(layer.bias, +1)
     if shift is None:
         return None
-    return layer.layout.spread_channels(shift.sign * (original[shift.name].double() - small[shift.name].double()))
+    difference = shift.sign * (original[shift.name].double() - small[shift.name].double())
+    # A convolution that is solved by input channels has several problems for one output: together they add it once.
+    parts = layer.layout.problems // layer.layout.groups
+    return layer.layout.spread_channels(difference) / parts

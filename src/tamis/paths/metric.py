@@ -105,10 +105,15 @@ class _Totals:
 
     def below(self, other: _Totals) -> Tensor:
         """Return where this is the smaller of two."""
-        same = self.exponents == other.exponents
-        # Exponents of totals are those of their largest neuron, and mantissas may exceed 1: of two totals that are
-        # close, the larger one may be chosen. Either is a valid bound.
-        return (self.exponents < other.exponents) | (same & (self.mantissas < other.mantissas))
+        (mantissas, exponents), (others, of_others) = self._normalize(), other._normalize()
+        return (exponents < of_others) | ((exponents == of_others) & (mantissas < others))
+
+    def _normalize(self) -> tuple[Tensor, Tensor]:
+        """Return the totals with mantissas in [½, 1), whose exponents alone tell the larger of two."""
+        # A total is a sum over outputs and has the exponent of the largest, so that its mantissa may well exceed 1.
+        mantissas, shifts = torch.frexp(self.mantissas)
+        lowest = torch.iinfo(self.exponents.dtype).min  # of 0, which has no exponent, and is below all others
+        return mantissas, torch.where(mantissas == 0, lowest, self.exponents + shifts)
 
 
 def _smaller_bound(net: Network, other: Network, starts: dict[str, Tensor]) -> _Totals:
