@@ -13,7 +13,8 @@ from tamis.training.models import MODELS, example_input
 @pytest.mark.parametrize(
     ("name", "layers", "batch_norms"),
     [
-        ("resnet18", 1_814_073_344, 2_483_712),
+        ("resnet20", 40_551_040, 188_416),
+        pytest.param("resnet18", 1_814_073_344, 2_483_712, marks=pytest.mark.slow),
         pytest.param("resnet50", 4_089_184_256, 11_113_984, marks=pytest.mark.slow),
     ],
 )
