@@ -61,9 +61,14 @@ def assert_same(one: Compressed, other: Compressed) -> None:
         assert torch.equal(value, other.params[name]), name
 
 
-# Every method on networks of each kind of layer, and those that differ in size and wiring alone by one method.
-WHOLE = [(method, name) for method in METHODS for name in ("mlp", "cnn1d", "unet", "gcn")]
-LARGER = [pytest.param("gpfq", name, marks=pytest.mark.slow) for name in NETWORKS if ("gpfq", name) not in WHOLE]
+# One method on networks of each kind of layer, the others on two; those that differ in size and wiring alone are slow.
+KINDS = ("mlp", "cnn1d", "unet", "gcn")
+WHOLE = [
+    pytest.param(method, name, marks=() if method == "gpfq" or i % 2 == j % 2 else pytest.mark.slow)
+    for i, method in enumerate(METHODS)
+    for j, name in enumerate(KINDS)
+]
+LARGER = [pytest.param("gpfq", name, marks=pytest.mark.slow) for name in NETWORKS if name not in KINDS]
 
 
 @every_method

@@ -256,7 +256,7 @@ def climbed_pairs(net: tamis.Network, seed: int, steps: int = 60) -> tuple[tuple
 def test_in_x_under_gradient_ascent(name: str) -> None:
     """Non-negative weights (seed 3) meet the bound, unless branches are subtracted or selected among."""
     closest = {}
-    for seed in range(4):
+    for seed in (0, 3):
         net = drawn(traced(name), seed)
         closest[seed] = check_in_x(net, *climbed_pairs(net, seed))
     assert closest[3] > (0.04 if name in ("residual", "convolutional", "selections", "two inputs") else 0.95)
@@ -347,7 +347,7 @@ def test_in_theta_for_random_networks_and_changes(name: str) -> None:
     for seed in range(5):  # one of each kind of parameters
         net, generator = drawn(traced(name), seed), torch.Generator().manual_seed(2000 + seed)
         has_statistics = any(name.endswith("running_mean") for name in net.params)
-        for change in (CHANGES if has_statistics else CHANGES[:-1])[seed % 3 :: 3]:  # each with one kind or two
+        for change in (CHANGES if has_statistics else CHANGES[:-1])[seed::5]:  # each with one kind
             check_in_theta(net, change(net, generator), inputs(net, generator, 24))
 
 
