@@ -18,7 +18,7 @@ __all__ = ["binary_conv", "kronecker", "kronecker_tiles", "l1ball", "launching_o
 
 def runs_on(device: torch.device) -> bool:
     """Say whether a tensor on this device can be given to these kernels."""
-    return device.type == "cuda" and _installed()
+    return device.type == "cuda" and _is_installed()
 
 
 def launching_on(device: torch.device) -> AbstractContextManager[None]:
@@ -29,5 +29,5 @@ def launching_on(device: torch.device) -> AbstractContextManager[None]:
 
 
 @cache
-def _installed() -> bool:
+def _is_installed() -> bool:
     return find_spec("triton") is not None

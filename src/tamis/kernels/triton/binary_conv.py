@@ -78,6 +78,8 @@ def conv2d(
     )
     to_bits = out_thresholds is not None and out_flips is not None
     # A tile of 64 output channels is a word of the result, unless groups begin within words.
+    # A program that makes whole words needs all 64 channels of a pixel, and so few programs: it pays for small results
+    # only.
     few = batch * rows * columns * triton.cdiv(outputs, WORD) <= MOST_WORDS
     whole_words = to_bits and few and groups == 1 and (out_groups == 1 or outputs // out_groups % WORD == 0)
     if whole_words:
@@ -106,9 +108,11 @@ def _launch(
     (outputs, each, *kernel), stride, padding, dilation, _ = geometry
     rows, columns = result.shape[-2:]
     taps, of_group, pixels = kernel[0] * kernel[1], outputs // groups, batch * rows * columns
+    # Rows come in threes for the carry-save adder. Those past the last tap are masked, so that they count as equal.
     padded_rows = triton.cdiv(taps * words, 3) * 3
     channels, pixels_each, warps = _tile(of_group, pixels, groups) if compare[0] is None else TILE_TO_BITS
     factors = [scale.contiguous() for scale in scales]
+    # Missing scales are stood in for by alpha, which the kernel does not read as such: SCALE says which there are.
     alpha, beta, gamma = (*factors, factors[0], factors[0])[:3]
     # A kernel needs some tensor for each argument; which ones it reads is in its constants.
     vectors = [alpha if vector is None else vector.contiguous() for vector in compare]
@@ -164,6 +168,8 @@ def _pack(x, thresholds, flips, bits, total, plane, channels, each, words, PIXEL
     # 64 bits for what is multiplied by the image: an activation may have more than 2³¹ entries.
     image, place = (pixel // plane).to(tl.int64), pixel % plane
     first = group * each + word * 64
+    # The last word of a group may have fewer channels: its other bits are 0, as in the packed weights, and never
+    # differ.
     left = each - word * 64
     x += (image * channels + first) * plane + place
     packed = tl.zeros((PIXELS,), tl.int64)
@@ -252,6 +258,7 @@ def _conv(
     seen_x = _inside(left, width, kernel_width, dilation_x)
     value = (each * seen_y * seen_x - 2 * differing).to(tl.float32)
 
+    # Channels past the last read the last one's scale, and are masked when stored.
     channel = tl.minimum(channel, of_group - 1) + group * of_group
     if SCALE == 4:
         scale = tl.load(alpha + channel.to(tl.int64) * plane + place)
@@ -301,6 +308,7 @@ def _differing(
     place = (word * height + y) * width + x
     if not MASKED:
         return tl.load(bits + place) ^ weight
+    # One shift instead of five comparisons: the sign bit of an or is set if that of any term is.
     beyond = (y | x | (height - 1 - y) | (width - 1 - x) | (TAPS - 1 - tap)) >> 31  # −1 where a number is negative
     mask = (~beyond).to(tl.int64)
     if not INTERPRETED:
@@ -329,6 +337,7 @@ def _popcount(words):
 @triton.jit
 def _inside(start, length, taps, dilation):
     """Count the taps at start, start + dilation, … that lie in [0, length)."""
+    # The number of taps with start + k · dilation < 0, and below it of those with start + k · dilation < length.
     first = tl.maximum(0, tl.cdiv(tl.maximum(-start, 0), dilation))
     last = tl.minimum(taps, tl.cdiv(tl.maximum(length - start, 0), dilation))
     return tl.maximum(last - first, 0)

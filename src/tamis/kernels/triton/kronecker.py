@@ -54,28 +54,30 @@ class Factor:
         self._launches: dict[tuple[int, bool], Launch] = {}
         with launching_on(weight.device):
             if self.way == "filled":
-                weight = _filled(weight)
+                weight = _fill_diagonals(weight)
             self.shape = weight.shape
             exact = weight.dtype == torch.float32 and not tf32
             self.precision = "float16x3" if exact else "tf32"
             self._weights: tuple[Tensor, ...] = (
-                (weight.contiguous(),) if self.way == "entries" else _packed(weight, exact, self.way == "columns")
+                (weight.contiguous(),) if self.way == "entries" else _pack_weight(weight, exact, self.way == "columns")
             )
 
     def __call__(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         batch = x.shape[1] if self.batch_last else x.shape[0]
         a, b, _, d = self.shape
+        # Nothing to compute: no launch is compiled, or remembered, for it.
         if batch == 0:
             return x.new_empty((a * b * d, 0) if self.batch_last else (0, a * b * d))
         turned = self.way == "turned"
         with launching_on(x.device):
             if turned:
-                x = _turned(x, width=_whole_pieces(batch))
+                # Filled up to a multiple of 16, so that the kernel can read several numbers at once for any batch.
+                x = _turn(x, width=_whole_pieces(batch))
             last = self.batch_last or turned
             length = x.shape[1] if last else batch
             y = x.new_empty((a * b * d, length) if last else (length, a * b * d))
             self._launch(length, bias is not None)(x, *self._weights, y if bias is None else bias, y)
-            return _turned(y, kept=batch) if turned else y
+            return _turn(y, kept=batch) if turned else y
 
     def _launch(self, batch: int, biased: bool) -> Launch:
         launch = self._launches.get((batch, biased))
@@ -92,6 +94,8 @@ class Factor:
         a, b, c, d = self.shape
         width = self.dtype.itemsize
         batches, groups = _pieces(batch, tile.batch), _pieces(d, tile.columns)
+        # programs counts whole groups of `together` tiles, also where the last group has fewer: those programs store
+        # nothing.
         together = _together(batches, (b, c, d), tile, width)
         programs = _pieces(b, tile.outputs) * together * groups * _pieces(batches, together) * a
         constants = {
@@ -176,9 +180,11 @@ def weight_gradient(
     with launching_on(x.device):
         if tile.way == "turned":
             width = _whole_pieces(len(x))  # with vectors of zeros, which add nothing
-            sums = _weight_sums(_turned(x, width=width), _turned(gradient, width=width), shape, True, tile, precision)
+            sums = _weight_sums(_turn(x, width=width), _turn(gradient, width=width), shape, True, tile, precision)
         elif tile.way == "filled":
             sums = _weight_sums(x, gradient, (a, b * d, c * d, 1), batch_last, tile, precision)
+            # Of the filled block only the d diagonals, k's j equal to l's j, are weights of the pattern; the rest is
+            # dropped.
             sums = sums.reshape(-1, a, b, d, c, d).diagonal(0, 3, 5)
         else:
             sums = _weight_sums(x, gradient, shape, batch_last, tile, precision)
@@ -200,6 +206,7 @@ def _weight_sums(
         programs = _pieces(b, tile.outputs) * _pieces(c, tile.inputs) * a * groups
     # Enough programs to fill the GPU, but no part of fewer than eight steps: its sums are written and read once more.
     parts = max(1, min(_pieces(WAVES, programs), _pieces(batch, 8 * tile.batch)))
+    # A whole number of tiles, so that only the last part has a tile that is partly empty.
     length = _pieces(_pieces(batch, parts), tile.batch) * tile.batch
     sums = torch.empty((parts, *shape), dtype=torch.float32, device=x.device)
     tensors, grid = (x, gradient, sums), (programs, parts)
@@ -214,7 +221,7 @@ def _weight_sums(
     return sums
 
 
-def _turned(matrix: Tensor, kept: int | None = None, width: int | None = None) -> Tensor:
+def _turn(matrix: Tensor, kept: int | None = None, width: int | None = None) -> Tensor:
     """Return the first `kept` columns as rows, each with zeros up to `width`; without these, the transposed matrix."""
     rows, columns = matrix.shape
     kept, width = kept or columns, width or rows
@@ -230,13 +237,13 @@ def _turn_of(rows: int, columns: int, kept: int, width: int, dtype: torch.dtype,
     return Launch(kernels.turn, programs, (rows, columns, kept, width), {"SIDE": TURNED}, {})
 
 
-def _filled(weight: Tensor) -> Tensor:
+def _fill_diagonals(weight: Tensor) -> Tensor:
     """Return the weight of the pattern (a, bd, cd, 1) of which (a, b, c, d) is a part, with zeros elsewhere."""
     a, b, c, d = weight.shape
     return torch.diag_embed(weight).permute(0, 1, 3, 2, 4).reshape(a, b * d, c * d, 1)
 
 
-def _packed(weight: Tensor, exact: bool, apart: bool) -> tuple[Tensor, Tensor, Tensor]:
+def _pack_weight(weight: Tensor, exact: bool, apart: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return what kernels read of a weight: it, thrice; or two float16 numbers of each, and units (a, d, b) of rows.
 
     Weights lie as (a, d, b, c), or if `apart` as they are.

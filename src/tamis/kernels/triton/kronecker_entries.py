@@ -33,6 +33,7 @@ def entries(
     outputs = tl.program_id(0) % tiles * OUTPUTS + tl.arange(0, OUTPUTS)
     rows = (tl.program_id(0) // tiles * BATCH + tl.arange(0, BATCH)).to(tl.int64)
     block, j = outputs // d, outputs % d  # (i, k) and j
+    # The b outputs of a block i read the same c inputs, d apart: block // b is i.
     inputs = block // b * (INPUTS * d) + j
     weights = weight + block.to(tl.int64) * (INPUTS * d) + j
     wanted = outputs < a * b * d
@@ -82,6 +83,7 @@ def entries_weight(
     weights = tl.program_id(0) * WEIGHTS + tl.arange(0, WEIGHTS)
     wanted = weights < size
     block, j = weights // (c * d), weights % d  # (i, k) and j
+    # A weight (i, k, l, j) is flat over (i, k, l, j): its output is (i, k, j), and its input (i, l, j).
     outputs = block * d + j
     inputs = (block // b * c + weights // d % c) * d + j
     last = tl.minimum((part + 1) * length, batch)
@@ -94,6 +96,7 @@ def entries_weight(
             inside = wanted[:, None] & (rows < last)[None, :]
             upstream = tl.load(gradients + rows[None, :], mask=inside, other=0.0).to(tl.float32)
             total += upstream * tl.load(xs + rows[None, :], mask=inside, other=0.0).to(tl.float32)
+        # Summed over the batch once, at the end: until then each thread adds to numbers of its own.
         found = tl.sum(total, 1)
     else:
         total = tl.zeros((BATCH, WEIGHTS), tl.float32)

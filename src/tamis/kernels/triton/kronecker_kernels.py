@@ -43,7 +43,7 @@ def _unit(largest):
 
 
 @triton.jit
-def _divided(values, unit):
+def _divide(values, unit):
     """Divide by a power of two, of which these are the bits."""
     # 0x7F000000 is twice the exponent of 1: taking a power's exponent from it leaves that of its inverse, and a product
     # by a power of two is exact.
@@ -69,6 +69,8 @@ def pack(weight, high, low, units, b, c, d, APART: tl.constexpr, OUTPUTS: tl.con
     wanted = outputs < b
     inputs = tl.arange(0, INPUTS)
     rows = weight + ((block // d * b + outputs).to(tl.int64) * (c * d) + block % d)[:, None]
+    # Two passes over the row: its unit must be known before the first entry is divided, and a row may be too long to
+    # hold.
     largest = tl.zeros((OUTPUTS,), tl.float32)
     for first in range(0, c, INPUTS):
         entries = first + inputs
@@ -86,7 +88,7 @@ def pack(weight, high, low, units, b, c, d, APART: tl.constexpr, OUTPUTS: tl.con
     for first in range(0, c, INPUTS):
         entries = first + inputs
         there = wanted[:, None] & (entries < c)[None, :]
-        values = _divided(tl.load(rows + entries[None, :] * d, mask=there, other=0.0), unit[:, None])
+        values = _divide(tl.load(rows + entries[None, :] * d, mask=there, other=0.0), unit[:, None])
         upper, lower = _halves_of(values)
         tl.store(high + packed + entries[None, :] * step, upper, mask=there)
         tl.store(low + packed + entries[None, :] * step, lower, mask=there)
@@ -113,7 +115,7 @@ def _dot_halves(left, right_high, right_low, right_unit, total):
     largest = tl.max(tl.abs(left), LAST)
     unit = _unit(largest)
     # An infinite number becomes the largest that there is, beside which others are 0, times ∞ in the end.
-    left = tl.clamp(_divided(left, tl.expand_dims(unit, LAST)), -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
+    left = tl.clamp(_divide(left, tl.expand_dims(unit, LAST)), -65504.0, 65504.0, propagate_nan=tl.PropagateNan.ALL)
     factor = tl.where(largest < float("inf"), unit.to(tl.float32, bitcast=True) * right_unit, float("inf"))
     left_high, left_low = _halves_of(left)
     # Small terms first. The sum starts at 0 and is added to the total outside of the tensor cores, which would cut off
@@ -222,10 +224,13 @@ def columns(
     high, i = rest % highs, rest // highs
     rows = (high * together + low) * BATCH + tl.arange(0, BATCH)
     outputs = tile * OUTPUTS + tl.arange(0, OUTPUTS)
+    # COLUMNS values of j at once: what is loaded is contiguous over (l, j), where a single j would be every D-th
+    # number.
     j = group * COLUMNS
     if COLUMNS == D:
         j = 0  # which the compiler then knows, and drops the sums with it
     inside, wanted = rows < batch, outputs < b
+    # 64 bits only for what is multiplied by the batch: the rest is within one vector, and 32-bit sums are cheaper.
     xs = x + rows.to(tl.int64)[:, None] * (a * c * D) + (i * c * D + j)
     places = ((i * b + outputs).to(tl.int64) * (c * D) + j)[:, None]
     total = tl.zeros((COLUMNS, BATCH, OUTPUTS), tl.float32)
@@ -256,9 +261,12 @@ def columns(
         right = next_right
     if PRECISION == "float16x3":
         total = _dot_halves(left, tl.permute(right, (0, 2, 1)), tl.permute(right_low, (0, 2, 1)), largest_unit, total)
+        # One unit for all rows kept the loop free of a broadcast; here they get their own, by powers of two, without an
+        # error.
         total *= (units / largest_unit)[:, None, :]
     else:
         total = _dot(left, tl.permute(right, (0, 2, 1)), total, PRECISION)
+    # (J, BATCH, OUTPUTS) back to j fastest, as y lies in memory: then what is stored is contiguous as well.
     values = tl.reshape(tl.permute(total, (1, 2, 0)), (BATCH, OUTPUTS * COLUMNS))
     place = tl.arange(0, OUTPUTS * COLUMNS)
     if COLUMNS == D:
@@ -329,6 +337,7 @@ def rows(
     for first in range(0, c, INPUTS):
         within = first + inputs < c
         if LAST:
+            # Loaded as it lies, with the batch contiguous, and turned in registers.
             left = tl.trans(tl.load(xs, mask=within[:, None] & inside[None, :], other=0.0))
         else:
             left = tl.load(xs, mask=inside[:, None] & within[None, :], other=0.0)
@@ -350,6 +359,8 @@ def rows(
 
 @triton.jit
 def _every_second_row(rows, first, last, stride, within, BATCH: tl.constexpr):
+    # Every second vector: joined with those between, each thread holds neighbours along the batch, over which is
+    # summed.
     row = first + 2 * tl.arange(0, BATCH)
     inside = (row < last)[:, None] & within[None, :]
     return tl.load(rows + row.to(tl.int64)[:, None] * stride, mask=inside, other=0.0)
@@ -424,6 +435,7 @@ def columns_weight(
     # Parts of the batch and their lengths are those of the sizes alone, never of how programs are scheduled: the sums
     # are the same in every run.
     start = part * length
+    # Lengths are rounded up to whole tiles, so that the last parts may be short or empty: their sums are stored as 0.
     last = tl.minimum(start + length, batch)
     out_lower, has_out_lower = _half(tile * OUTPUTS, b, j, D, OUTPUTS, COLUMNS)
     out_upper, has_out_upper = _half(tile * OUTPUTS + OUTPUTS // 2, b, j, D, OUTPUTS, COLUMNS)
@@ -452,6 +464,8 @@ def columns_weight(
     place = tl.arange(0, INPUTS * COLUMNS)
     inputs, column = other * INPUTS + place // COLUMNS, j + place % COLUMNS
     values = tl.reshape(tl.permute(total, (1, 2, 0)), (OUTPUTS, INPUTS * COLUMNS))
+    # Each part of the batch writes sums of its own, which are added afterwards in order: atomic additions would come in
+    # any order and give other last bits in every run.
     places = ((part * a + i) * b + outputs).to(tl.int64)[:, None] * (c * D) + (inputs * D + column)[None, :]
     tl.store(sums + places, values, mask=(outputs < b)[:, None] & ((inputs < c) & (column < D))[None, :])
 

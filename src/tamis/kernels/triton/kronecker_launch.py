@@ -38,10 +38,13 @@ class Launch:
     ) -> None:
         self._kernel, self._grid, self._numbers = kernel, (programs, 1, 1), numbers
         self._named = {**constants, **options}
+        # The compiled kernel takes its arguments by place alone, constants included: they are put in the signature's
+        # order.
         self._rest = (*numbers, *(constants[name] for name in getattr(kernel, "arg_names", ()) if name in constants))
         self._compiled: Callable[..., Any] | None = None
 
     def __call__(self, *tensors: Tensor) -> None:
+        # What was compiled for aligned tensors reads 16 bytes at once, which fails at another address.
         aligned = not any(tensor.data_ptr() % ALIGNED for tensor in tensors)
         if aligned and self._compiled is not None:
             self._compiled(*tensors, *self._rest)

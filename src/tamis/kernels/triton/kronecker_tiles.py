@@ -37,6 +37,7 @@ def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bo
     """Return the tile that was fastest of a few on an H200; its way does not depend on the batch."""
     _, b, c, d = shape
     exact = dtype == torch.float32
+    # Tensor cores take 16 × 16 numbers: blocks much smaller than that would mostly multiply zeros.
     if max(b, c) <= _most_entries(d, exact, batch_last):
         if batch_last:
             return Tile("entries", 512, 4, c, 1, 4, 1) if c <= 4 else Tile("entries", 256, 8, c, 1, 4, 1)
@@ -48,11 +49,14 @@ def tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_last: bo
                 return Tile("columns", 32 if d <= 4 else 64, _power(b, 32), 16, columns, columns, 1)
             columns = _columns_of(d)
             return Tile("columns", 64, _power(b, 64), 16, columns, columns, 1)
+        # With d diagonals filled up, d times as much is multiplied; for few of them that is less than a pass over x to
+        # turn it.
         if d <= 3 and not exact:
             return Tile("filled", 128, _power(b * d, 128), 64, 1, 8 if b * d > 64 else 4, 3)
     way = "turned" if not batch_last and d > 1 else "rows"
     if exact:
         return _exact_tile(way, b, c, batch_last or d > 1)
+    # A tile longer than the batch would multiply rows that there are not.
     rows = 64 if batch <= FEW else 128
     if b <= 192:
         return Tile(way, rows, _power(b, 64), 32, 1, 4, 4)
@@ -63,6 +67,7 @@ def weight_tile_of(shape: tuple[int, int, int, int], dtype: torch.dtype, batch_l
     """Return the tile that was fastest of a few on an H200 for gradients in the weight."""
     a, b, c, d = shape
     exact = dtype == torch.float32
+    # Half as far as for products: a block has b · c sums over the batch, where a product has b sums.
     if max(b, c) <= _most_entries(d, exact, batch_last) // 2 and a * b * c * d <= MOST_COUNTED:
         if batch_last:
             return Tile("entries", 512, 4, 1, 1, 4, 1)

@@ -51,6 +51,7 @@ def project_l1(
         bias is not None,
     )
     with launching_on(rows.device):
+        # Held in registers, a column is read from memory once, whatever number of steps the search takes.
         if entries * rows.element_size() <= LARGEST_HELD:
             warps, parts = _shares(entries)
             _project_held[(columns,)](*arguments, PART=FOUR_EACH * warps, PARTS=parts, num_warps=warps)
@@ -106,6 +107,7 @@ def _project_held(
     for part in tl.static_range(PARTS):
         sums += tl.abs(values[part]).to(tl.float64)
         tops = tl.maximum(tops, tl.abs(values[part]))
+    # In float64: whether a column is inside the ball must not hang on the rounding of a float32 sum.
     norm = tl.sum(sums) + tl.abs(offset).to(tl.float64)
     top = tl.maximum(tl.max(tops), tl.abs(offset))
     largest = top.to(tl.float64)
@@ -119,9 +121,13 @@ def _project_held(
         threshold += float("nan")
     elif norm > most.to(tl.int64).to(tl.float64, bitcast=True):
         reach = _guess(values, tl.abs(offset), top, norm, entries + HAS_BIAS, c, PART, PARTS).to(tl.float64)
+        # No guess: from t = c on, which is never below the solution, since the largest entry alone, d = 0, adds t to
+        # the sum.
         reach = tl.where(reach > 0, reach, c)
         limit = c
         before = -1
+        # Michelot: with the set of gaps below t fixed, t = (c + Σ d) / n solves Σ (t − d) = c. The set only shrinks, so
+        # that the same count means the same set, and t is the solution.
         while count != before:
             before = count
             sums = tl.zeros((PART,), tl.float64)
@@ -142,11 +148,11 @@ def _project_held(
     for part in tl.static_range(PARTS):
         result = values[part]  # type: ignore[var-annotated]
         if threshold > 0:
-            result = _shrunk(_anew(result, entries), largest, reach)
+            result = _shrink(_anew(result, entries), largest, reach)
         tl.store(out + part * PART + places, result, mask=part * PART + places < entries)
     if HAS_BIAS:
         if threshold > 0:
-            offset = _shrunk(offset, largest, reach)
+            offset = _shrink(offset, largest, reach)
         tl.store(out_bias + column, offset)
     tl.store(thresholds + column, threshold)
 
@@ -169,7 +175,10 @@ def _guess(values, offset, top, norm, entries, c, PART: tl.constexpr, PARTS: tl.
         near = (top - offset) < t
         total = tl.sum(sums) + tl.where(near, top - offset, 0.0)
         slope = tl.maximum(tl.sum(counts) + near.to(tl.int32), 1).to(top.dtype)
+        # Σ max(t − d, 0), which the search brings to c.
         excess = slope * t - total
+        # A step of Michelot's iteration, which from anywhere ends at the solution or above: the least of these is the
+        # best upper end so far, and what is returned.
         limit = tl.minimum(limit, (radius + total) / slope)
         # A step of Newton's method for log Σ max(t − d, 0) = log c, whose derivative in t is slope / excess.
         t -= tl.log(excess / radius) * excess / slope
@@ -196,7 +205,7 @@ def _anew(values, count):
 
 
 @triton.jit
-def _shrunk(values, largest, reach):
+def _shrink(values, largest, reach):
     # |w| − θ as t − (largest − |w|), for the reason above; zeros without a sign.
     wide = values.to(tl.float64)
     left = tl.maximum(reach - (largest - tl.abs(wide)), 0.0)
@@ -266,10 +275,10 @@ def _project_streamed(
         inside = start + places < ENTRIES
         values = tl.load(rows + start + places, mask=inside, other=0.0)
         if threshold > 0:
-            values = _shrunk(values, largest, reach)
+            values = _shrink(values, largest, reach)
         tl.store(out + start + places, values, mask=inside)
     if HAS_BIAS:
         if threshold > 0:
-            offset = _shrunk(offset, largest, reach)
+            offset = _shrink(offset, largest, reach)
         tl.store(out_bias + column, offset)
     tl.store(thresholds + column, threshold)
