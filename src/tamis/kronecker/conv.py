@@ -57,7 +57,9 @@ class KroneckerConv2d(KroneckerLayer):
         self.out_channels = _whole(out_channels, "out_channels")
         self.kernel_size, self.stride = _pair(kernel_size, "kernel_size"), _pair(stride, "stride")
         self.dilation = _pair(dilation, "dilation")
+        # After stride and dilation, of which "same" is computed.
         self.padding = self._padding_sizes(padding)
+        # A filter (channels, rows, columns) flattened is a row of W, in the order in which `unfold` lists a patch.
         inputs = in_channels * self.kernel_size[0] * self.kernel_size[1]
         rows, columns = self.patterns[0].rows, self.patterns[-1].columns
         if (rows, columns) != (out_channels, inputs):
@@ -76,6 +78,7 @@ class KroneckerConv2d(KroneckerLayer):
         images = x if x.dim() == 4 else x[None]
         size = [self._positions(images.shape[2 + axis], axis) for axis in (0, 1)]
         vectors = self._patches(images).transpose(1, 2)  # (batch, positions, inputs)
+        # Positions are vectors like any others: one product for all images and places, and then channels first again.
         y = self._product(vectors, BATCH_FIRST).transpose(1, 2)
         y = y.reshape(images.shape[0], self.out_channels, *size)
         return y if x.dim() == 4 else y[0]
@@ -83,10 +86,12 @@ class KroneckerConv2d(KroneckerLayer):
     def _patches(self, x: Tensor) -> Tensor:
         """Return patches (batch, inputs, positions), with a position's inputs in the order of a filter's weights."""
         if self.kernel_size == (1, 1) and self.padding == (0, 0):
+            # A pixel is a patch of its own: no copy of each input for every place of a kernel, as `unfold` makes.
             return x[:, :, :: self.stride[0], :: self.stride[1]].flatten(2)
         return F.unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def _positions(self, length: int, axis: int) -> int:
+        # From the first tap to the last, with the gaps of the dilation.
         covered = self.dilation[axis] * (self.kernel_size[axis] - 1) + 1
         return (length + 2 * self.padding[axis] - covered) // self.stride[axis] + 1
 
@@ -95,6 +100,8 @@ class KroneckerConv2d(KroneckerLayer):
             return _pair(padding, "padding", least=0)
         if padding == "valid":
             return 0, 0
+        # As many zeros as keep the size at a stride of 1. An odd number would have to go to one side, and `unfold` pads
+        # evenly.
         both_sides = [self.dilation[axis] * (self.kernel_size[axis] - 1) for axis in (0, 1)]
         if padding != "same" or self.stride != (1, 1) or any(zeros % 2 for zeros in both_sides):
             raise InvalidInput(

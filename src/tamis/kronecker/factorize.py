@@ -92,6 +92,7 @@ def factorize(W: Tensor, patterns: Iterable[PatternLike], refine: int = 0) -> Fa
     chain = as_chain(patterns)
     _check(W, chain, refine)
     wide = W.detach().to(torch.complex128 if W.is_complex() else torch.float64)
+    # The same power for every factor, so that scaling W back scales each factor by a whole power of two, exactly.
     share = _exponent(wide) // len(chain)  # of each factor in a power of two near to the largest entry
     whole = share * len(chain)
     target = _scale_by_power(wide, -whole)
@@ -174,6 +175,7 @@ def _split_all(W: Tensor, chain: tuple[Pattern, ...]) -> tuple[list[Tensor], tup
         outside.append(split.outside)
         rest = as_matrix(split.right, right)
     last = _extract_weight(rest, chain[-1])
+    # For a single factor, this is the only error: what W has off its support. After splits the rest is on it already.
     outside.append(float(torch.linalg.vector_norm(rest - as_matrix(last, chain[-1]))))
     return [*factors, last], tuple(discarded), outside[0]
 
@@ -188,6 +190,7 @@ class _Split:
 
 def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
     """Compute the best K₁ of the pattern `left` and the best rest of the pattern `right`, as weights."""
+    # The axis between the two: m runs over the columns of K₁, which are the rows of the rest.
     middle = torch.arange(left.columns, device=W.device)
     rows_of = _line_indices(
         left.a, left.b, left.d, device=W.device
@@ -219,10 +222,13 @@ def _split(W: Tensor, left: Pattern, right: Pattern) -> _Split:
         # Where a block has fewer singular values than its rank, the remaining columns and rows stay 0.
         columns[which[:, :kept]] = u[:, :, :kept].mT
         rows[which[:, :kept]] = s[:, :kept, None] * vh[:, :kept]
+        # Eckart and Young: the best approximation of a block of this rank is off by its other singular values.
         discarded += _square(s[:, kept:])
         outside[at_rows[:, :, None], at_columns[:, None, :]] = 0  # what remains in the end lies in no block
     return _Split(
+        # m = (i, l, j) of the pattern `left`: its column holds the b entries k, so that (i, l, j, k) → (i, k, l, j).
         columns.reshape(left.a, left.c, left.d, left.b).permute(0, 3, 1, 2),
+        # m = (i, k, j) of the pattern `right`: its row holds the c entries l.
         rows.reshape(right.a, right.b, right.d, right.c).permute(0, 1, 3, 2),
         math.sqrt(discarded),
         float(torch.linalg.vector_norm(outside)),
@@ -259,6 +265,7 @@ def _refine(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], s
     if norm == 0:
         return factors
     moving = [factor.clone(memory_format=torch.contiguous_format).requires_grad_() for factor in factors]
+    # All factors at once, where splits fix them one after another; strong Wolfe, so that each step lowers the error.
     optimizer = torch.optim.LBFGS(moving, max_iter=steps, line_search_fn="strong_wolfe", tolerance_grad=1e-12)
 
     def loss() -> Tensor:
@@ -271,11 +278,13 @@ def _refine(target: Tensor, factors: list[Tensor], chain: tuple[Pattern, ...], s
     with torch.enable_grad():
         optimizer.step(loss)
     found = [factor.detach() for factor in moving]
+    # Compared once more, because a step that overflows or stalls must not lose what the splits have found.
     return found if _error(target, found, chain) < _error(target, factors, chain) else factors
 
 
 def _multiply_out(factors: Iterable[Tensor], chain: tuple[Pattern, ...]) -> Tensor:
     matrices = [as_matrix(factor, pattern) for factor, pattern in zip(factors, chain, strict=True)]
+    # multi_dot takes the cheapest order of products, and two matrices at least.
     return torch.linalg.multi_dot(matrices) if len(matrices) > 1 else matrices[0]
 
 

@@ -69,8 +69,10 @@ def multiply(
     check_layout(layout)
     check_numbers("x", x)
     check_numbers("weight", weight)
+    # Before the dtypes are compared: under autocast, a float32 weight and a half-precision input are no mistake.
     x, weight = as_autocast(x), as_autocast(weight)
     _check_tensors(x, weight, pattern, layout)
+    # Backends know matrices only; all axes of the batch become one, and are given back below.
     flat = x if x.dim() == 2 else x.reshape((-1, pattern.columns) if layout == BATCH_FIRST else (pattern.columns, -1))
     way, why = (
         choose_backend(flat, weight, pattern, layout)
@@ -86,6 +88,7 @@ def multiply(
 def as_autocast(tensor: Tensor) -> Tensor:
     """Cast a tensor to autocast's dtype where that is on, as torch does for its own products only."""
     device = tensor.device.type
+    # As torch: autocast lowers float32 and half precisions, and leaves wider and complex numbers as they are.
     if tensor.is_complex() or tensor.dtype == torch.float64 or device == "meta":
         return tensor
     if not torch.is_autocast_enabled(device):

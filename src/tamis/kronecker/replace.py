@@ -61,9 +61,11 @@ def replace(
     if begin not in BEGINNINGS:
         raise InvalidInput(f"begin must be one of {', '.join(BEGINNINGS)}, got {begin!r}")
     check_refine(refine)
+    # All choices are checked before anything is copied or factorized, which may take minutes.
     chains = _choose_chains(model, patterns, keep, convolutions)
     copied = copy.deepcopy(model)
     made: dict[nn.Module, nn.Module] = {}
+    # Factors are drawn from torch's own generator, as by any layer: it is set for this and given back as it was.
     generator_state = torch.Generator().manual_seed(seed).get_state()
     with torch.random.fork_rng(devices=[]), reporting(progress, "replacing", len(chains)) as report:
         torch.set_rng_state(generator_state)
@@ -72,6 +74,7 @@ def replace(
             assert isinstance(layer, Replaceable)
             made[layer], figures = _make_layer(name, layer, chain, begin, refine)
             report(done + 1, **figures)
+    # By module and not by name: a layer that a model holds under two names is replaced in both places.
     return substitute_modules(copied, made)
 
 
@@ -93,6 +96,8 @@ def _choose_chains(
 ) -> dict[str, tuple[Pattern, ...]]:
     """Choose the layers to be replaced, by name, and the patterns of each."""
     layers = _layers(model, convolutions)
+    # Names in `keep` are checked against the layers that could be replaced: a misspelt one would replace a layer
+    # silently.
     kept = _match_kept(keep, layers)
     choose = _by_name(patterns, layers)
     chains: dict[str, tuple[Pattern, ...]] = {}
@@ -135,6 +140,7 @@ def _layers(model: nn.Module, convolutions: bool) -> dict[str, Replaceable]:
             raise InvalidInput(
                 f"the weight of '{name}' is no parameter of its own but computed: remove its parametrization"
             )
+        # Filters of a grouped convolution see a part of the channels each: there is no one matrix to factorize.
         if not (isinstance(module, nn.Conv2d) and module.groups > 1):
             layers[name] = module
     if not layers:
@@ -178,6 +184,8 @@ def _check_layer(name: str, layer: Replaceable, model: nn.Module) -> None:
             f"'{name}' in keep and it stays as it is"
         )
     for kind, parameter in layer._parameters.items():
+        # A tied weight, as of an embedding and its output layer, must stay one parameter, or training would move them
+        # apart.
         owners = [] if parameter is None else _owners(parameter, model)
         if len(owners) > 1:
             raise InvalidInput(
@@ -212,8 +220,10 @@ def _make_layer(
                 f"'{name}' cannot be factorized: {error} (begin='scratch' draws the factors instead)"
             ) from error
         factors, figures = found.factors, {"relative_error": found.relative_error}
+    # Also from scratch, where factors are those that the new layer has drawn: the bias is then still the old one's.
     made.set_factors(factors, layer.bias)
     for factor in made.factors:
+        # A frozen layer stays frozen.
         factor.requires_grad_(layer.weight.requires_grad)
     if made.bias is not None and layer.bias is not None:
         made.bias.requires_grad_(layer.bias.requires_grad)
