@@ -21,6 +21,7 @@ if TRACES not in os.environ:
     os.environ[TRACES] = _folder.name
 MEMORY = TraceMemory(Path(os.environ[TRACES]))
 tamis.graph.trace = MEMORY.trace  # before any other package of tamis takes it from there
+tamis.graph.trace_with_batch = MEMORY.trace_with_batch
 
 torch.set_num_threads(1)
 settings.register_profile("here", deadline=None)  # no test times anything: processes may be held up at any moment

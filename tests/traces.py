@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from tamis.graph import Network, seen_by, trace
+from tamis.graph import Network, seen_by, trace, trace_with_batch
 
 # Modules of which the class, the plain attributes and the shapes say what they compute.
 PLAIN = ("torch.nn.modules.", "tamis.training.models.", "tamis.binary.layers", "tamis.kronecker.layer", "experiments.")
@@ -30,22 +31,31 @@ class TraceMemory:
 
     def trace(self, model: nn.Module, example: Any) -> Network:
         """Return what `tamis.trace` returns, made once for modules that are alike."""
+        return self._remember(model, example, lambda: trace(model, example), None)
+
+    def trace_with_batch(self, model: nn.Module, example: Any, batched: bool) -> Network:
+        """Return what `tamis.graph.trace_with_batch` returns, made once for modules that are alike."""
+        return self._remember(model, example, lambda: trace_with_batch(model, example, batched), batched)
+
+    def _remember(self, model: nn.Module, example: Any, make: Callable[[], Network], batched: bool | None) -> Network:
+        """Give the graph of an earlier module the values of this one; make it where there was none."""
+        alone = example[0] if isinstance(example, tuple) and len(example) == 1 else example
         if (
             self.asleep
             or not isinstance(model, nn.Module)
-            or not isinstance(example, torch.Tensor)
+            or not isinstance(alone, torch.Tensor)
             or not is_plain(model)
         ):
-            return trace(model, example)
+            return make()
         values = {name: value.detach() for name, value in model.named_parameters(remove_duplicate=False)}
         values |= model.named_buffers(remove_duplicate=False)
         first = {value.data_ptr(): name for name, value in reversed(values.items())}  # tied values have one graph
         shapes = [(name, value.shape, value.dtype, first[value.data_ptr()]) for name, value in values.items()]
-        described = str((shapes, plain_attributes(model), example.shape[1:], example.dtype))
+        described = str((shapes, plain_attributes(model), alone.shape[1:], alone.dtype, batched))
         key = hashlib.sha256(described.encode()).hexdigest()
         net = self._recall(key)
         if net is None:
-            net = trace(model, example)
+            net = make()
             # A network that is not batched was traced for as many samples as the example has.
             if net.batched and {*net.params, *net.constants} <= set(values):
                 self._keep(key, net)
