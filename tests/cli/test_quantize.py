@@ -191,7 +191,7 @@ def test_the_table_and_the_totals(ternary: tamis.Compressed) -> None:
     assert f"{stored:,} on disk, {stored / FLOATS:.1%} of the {FLOATS:,} of its floats" in text
     assert f"on {TEST}, 100 examples" in text
     assert max(map(len, text.splitlines())) <= 100
-    assert sorted(path.name for path in Path("out/new").iterdir()) == ["small.tamis", "small.tamis.seen"]
+    assert [path.name for path in Path("out/new").iterdir()] == ["small.tamis"]
 
 
 def test_json_says_the_same(ternary: tamis.Compressed) -> None:
@@ -249,9 +249,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
     assert result.stderr.splitlines()[0] == "going on from small.tamis.partial, where 2 layers are finished"
     assert json.loads(result.stdout)["file"] == "small.tamis"
     assert Path("small.tamis").read_bytes() == Path("whole.tamis").read_bytes()
-    assert sorted(path.name for path in Path().iterdir()) == [
-        f"{name}.tamis{end}" for name in ("small", "whole") for end in ("", ".seen")
-    ]
+    assert sorted(path.name for path in Path().iterdir()) == ["small.tamis", "whole.tamis"]
 
 
 @pytest.mark.slow
@@ -366,7 +364,7 @@ def test_parts_of_a_kill_are_no_obstacle() -> None:
     Path("small.tamis.partial").mkdir()
     Path("small.tamis.partial", OURS[1]).write_text("{")
     run_quantize(MLP, *QUICK)
-    assert sorted(path.name for path in Path().iterdir()) == ["small.tamis", "small.tamis.seen"]
+    assert [path.name for path in Path().iterdir()] == ["small.tamis"]
 
 
 def test_the_directory_may_be_a_link_to_another_disk() -> None:
@@ -390,7 +388,7 @@ def test_two_processes_write_one_file(ternary: tamis.Compressed) -> None:
     )
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.count("relative error") == 1
-    assert sorted(path.name for path in Path().iterdir()) == ["small.tamis", "small.tamis.seen"]
+    assert [path.name for path in Path().iterdir()] == ["small.tamis"]
     small = tamis.load("small.tamis", MODELS["mlp"]())
     for name, figures in ternary.recipe[-1]["layers"].items():
         assert small.recipe[-1]["layers"][name]["error"] == pytest.approx(figures["error"], rel=0.05)

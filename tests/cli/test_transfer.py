@@ -62,7 +62,7 @@ def test_the_network_is_the_one_that_the_library_trains(kept: Architecture) -> N
         assert torch.equal(small.masks[name], mask) and torch.equal(small.params[name] != 0, mask)
     (step,) = small.recipe
     assert step == {"step": "transfer", "architecture": "half.architecture", "data": DATA, **settings.in_effect}
-    assert files() == ["half.architecture", "small.tamis", "small.tamis.seen"]
+    assert files() == ["half.architecture", "small.tamis"]
     accuracy = evaluate(small.apply_to(MODELS["mlp"]()), load_data(TEST))
     for part in (f"test accuracy {accuracy:.1%} after 2 epochs", "fresh", f"{TEST}, 360 examples", "saved small.tamis"):
         assert part in text
@@ -113,14 +113,7 @@ def test_it_goes_on_where_it_was_broken_off(monkeypatch: pytest.MonkeyPatch) -> 
     assert "of broken.tamis.partial, after epoch 1" in text
     run(MLP, "half.architecture", *QUICK, "--directory", "kept", "-o", "whole.tamis")
     assert Path("broken.tamis").read_bytes() == Path("whole.tamis").read_bytes()
-    assert files() == [
-        "broken.tamis",
-        "broken.tamis.seen",
-        "half.architecture",
-        "kept",
-        "whole.tamis",
-        "whole.tamis.seen",
-    ]
+    assert files() == ["broken.tamis", "half.architecture", "kept", "whole.tamis"]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

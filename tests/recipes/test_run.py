@@ -51,8 +51,7 @@ FILES = sorted([CERTIFICATE, LOCK, REPORT, SMALL])
 
 
 def names(folder: str) -> list[str]:
-    """List a folder, but for the list of samples, which a run without data does not leave."""
-    return sorted(path.name for path in Path(folder).iterdir() if path.name != f"{SMALL}.seen")
+    return sorted(path.name for path in Path(folder).iterdir())
 
 
 def content(folder: str, name: str) -> bytes:
@@ -74,17 +73,17 @@ def whole(model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_what_its_steps_have_seen_cannot_certify_a_file(quick: dict[str, Any]) -> None:
-    """Training and calibration go into the file, as far as there is room, and into the list beside it."""
+    """Training and calibration go into the file, as far as there is room: this one is large enough for a few."""
     steps = [{"step": "retrain", "epochs": 1, "batch": 64}, {"step": "quantize", "levels": 3, "c_alpha": 2.0}]
     model = mlp((64, 128, 10))
     compress(model, {"steps": steps}, out="out", **quick)
     assert tamis.load("out/small.tamis", model).seen.purposes == ("training", "calibration")
-    with pytest.raises(AssumptionViolated, match=r"200 of 200 held-out samples were used to make 'small\.tamis'"):
+    with pytest.raises(AssumptionViolated, match=r"about \d+ of 200 held-out samples were used to make 'small\.tamis'"):
         tamis.certify(model, "out/small.tamis", DATA)
 
 
 def test_what_a_run_leaves(model: nn.Module, whole: str) -> None:
-    assert names(whole) == FILES and Path(whole, f"{SMALL}.seen").exists()
+    assert names(whole) == FILES
     small = tamis.load(f"{whole}/{SMALL}", model)
     assert [step["step"] for step in small.recipe] == ["prune", "train", "quantize", "repair"]
     assert small.masks.sparsity == pytest.approx(0.5, abs=1e-3)

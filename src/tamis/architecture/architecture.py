@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tamis.artifact import Masks, named_parameters, read_list, replace_file, seen_filter, write_list
+from tamis.artifact import Masks, named_parameters, replace_file, seen_filter
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph import NOTHING_SEEN, SeenSamples
 
@@ -95,17 +95,13 @@ class Architecture:
                 )
 
     def save(self, path: str | Path) -> None:
-        """Write the masks, and no weight, to a file, which appears whole or not at all.
-
-        The samples of the search that do not fit into 2% of it are listed in a second file beside it.
-        """
+        """Write the masks, and no weight, to a file, which appears whole or not at all."""
         plain = self._content()
         room = len(plain) // seen_filter.PART_OF_FILE
         text = seen_filter.encode_within(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
         content = plain if text is None else self._content({"seen": text})
         with replace_file(path) as part:
             part.write_bytes(content + hashlib.sha256(content).digest())
-        write_list(path, hashlib.sha256(content).hexdigest(), self.seen, text)
 
     @classmethod
     def load(cls, path: str | Path) -> Architecture:
@@ -119,8 +115,7 @@ class Architecture:
         try:
             line, _, packed = content[len(MAGIC) :].partition(b"\n")
             said = json.loads(line)
-            masks, own = _unpack(said["layers"], packed), seen_filter.read(path, said.get("seen"))
-            return cls(masks, read_list(path, digest.hex(), own))
+            return cls(_unpack(said["layers"], packed), seen_filter.read(path, said.get("seen")))
         except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, InvalidInput) as error:
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 

@@ -11,7 +11,6 @@ from tamis.artifact.codes import cast_scales as cast_scales
 from tamis.artifact.compressed import Compressed as Compressed
 from tamis.artifact.compressed import compressed_of as compressed_of
 from tamis.artifact.compressed import load as load
-from tamis.artifact.compressed import seen_without_list as seen_without_list
 from tamis.artifact.export import example_inputs as example_inputs
 from tamis.artifact.export import write_program as write_program
 from tamis.artifact.file import File as File
@@ -26,8 +25,6 @@ from tamis.artifact.masks import Masks as Masks
 from tamis.artifact.masks import named_parameters as named_parameters
 from tamis.artifact.rebuild import rebuild_layers as rebuild_layers
 from tamis.artifact.rebuild import rebuilds_layers as rebuilds_layers
-from tamis.artifact.seen_list import read_list as read_list
-from tamis.artifact.seen_list import write_list as write_list
 from tamis.artifact.summary import NOTHING as NOTHING
 from tamis.artifact.summary import errors_of as errors_of
 from tamis.artifact.summary import weights_of as weights_of
@@ -58,18 +55,15 @@ __all__ = [
     "message",
     "named_parameters",
     "read_json_object",
-    "read_list",
     "rebuild_layers",
     "rebuilds_layers",
     "replace_file",
     "save_weights",
     "seen_filter",
     "seen_in",
-    "seen_without_list",
     "sentences",
     "stored_bytes",
     "try_lock",
     "weights_of",
-    "write_list",
     "write_program",
 ]

@@ -22,7 +22,6 @@ from tamis.artifact.fingerprint import fingerprint
 from tamis.artifact.float_layers import Untouched, untouched
 from tamis.artifact.masks import Masks
 from tamis.artifact.rebuild import rebuild_layers, rebuilds_layers
-from tamis.artifact.seen_list import read_list
 from tamis.artifact.summary import summary_of, weights_of
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
 from tamis.graph import Network, SeenSamples, remember, tied_names, trace, trace_with_batch
@@ -228,11 +227,7 @@ class Compressed:
         export(self.network, path)
 
     def save(self, path: str | Path) -> None:
-        """Write the network to a `.tamis` file, whole or not at all; docs/format.md specifies it.
-
-        Where the samples that it was made with do not fit into 2% of the file, they are listed in a second one beside
-        it, `small.tamis.seen`, which `certify` and `verify` read.
-        """
+        """Write the network to a `.tamis` file, whole or not at all; docs/format.md specifies it."""
         # From now on the size is known, without encoding again.
         self.nbytes = format.write(path, self.params, self.masks, self._about, self.codes, self.seen)
 
@@ -306,16 +301,6 @@ def load(path: str | Path | File, model: nn.Module | Network) -> Compressed:
     return _load_for(file, architecture)
 
 
-def seen_without_list(file: File, small: Compressed) -> SeenSamples:
-    """Return the samples that a file itself remembers, whatever the list beside it says.
-
-    Args:
-        file: the file.
-        small: what was read of it.
-    """
-    return seen_filter.read(file, format.about(file, small.params).get("seen"))
-
-
 def _load_for(file: File, model: nn.Module | Network) -> Compressed:
     """Read a file for a model that has its layers."""
     own, aliases = _tensors_of(model)
@@ -325,7 +310,7 @@ def _load_for(file: File, model: nn.Module | Network) -> Compressed:
     masks = Masks({name: mask.to(places[name]) for name, mask in contents.masks.items()})
     codes = {name: code.to(places[name]) for name, code in contents.codes.items()}
     graph, recipe = _parse_about(file, contents.about)
-    seen = read_list(file.path, file.checksum, seen_filter.read(file, contents.about.get("seen")))
+    seen = seen_filter.read(file, contents.about.get("seen"))
     if isinstance(model, nn.Module):
         source = _Untraced(model, graph, MappingProxyType(params), aliases, str(file), seen)
         return Compressed._sound(source, masks, codes, recipe)

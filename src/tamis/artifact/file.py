@@ -64,11 +64,6 @@ class File:
         return hashlib.sha256(self.content.data).hexdigest()
 
     @property
-    def checksum(self) -> str:
-        """Return the sha256 that the file says of itself, of its bytes with zeros in this place."""
-        return self.content[CHECKSUM].tobytes().decode("ascii", "replace")
-
-    @property
     def nbytes(self) -> int:
         """Return how many bytes it has."""
         return len(self.content)

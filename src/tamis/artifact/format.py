@@ -36,7 +36,6 @@ from tamis.artifact.header import (
     longest_description,
     parse_json,
 )
-from tamis.artifact.seen_list import write_list
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
 from tamis.graph import NOTHING_SEEN, SeenSamples
 
@@ -78,8 +77,7 @@ def write(
         about: anything that is JSON.
         codes: the codes of the quantized ones. Where the mask is True, or there is none, the tensor is exactly what
             the codes say.
-        seen: the samples that the tensors were made with; what fits into 2% of the file is stored as "seen" in `about`,
-            and where not all of them do, all are listed in a file beside it.
+        seen: the samples that the tensors were made with; what fits into 2% of the file is stored as "seen" in `about`.
 
     Returns:
         The number of bytes written.
@@ -98,7 +96,6 @@ def write(
         # The digest is that of the file with zeros here, so it can be filled in after all else is written.
         file.seek(CHECKSUM.start)
         file.write(digest.hexdigest().encode())
-    write_list(path, digest.hexdigest(), seen, ready.seen)
     return ready.nbytes
 
 

@@ -56,7 +56,6 @@ class PackedFile:
         tops: their highest bytes, by their width: as they are, or compressed.
         description: the compressed description, which comes last.
         description_length: how many bytes the description has before it is compressed.
-        seen: what the description says of the samples that the network has seen, if it does.
     """
 
     head: bytes
@@ -64,7 +63,6 @@ class PackedFile:
     tops: Mapping[int, Array]
     description: bytes
     description_length: int
-    seen: str | None
 
     @property
     def nbytes(self) -> int:
@@ -115,7 +113,7 @@ def pack_file(
             raise InvalidInput(f"what is said about the tensors must be JSON, and is not: {error}") from error
         description = zlib.compress(text.encode(), 9)
         head = _head(_data_length(parts, tops), len(description))
-        return PackedFile(head, parts, tops, description, len(text), said.get("seen"))
+        return PackedFile(head, parts, tops, description, len(text))
 
     plain = ready(about)
     # A fiftieth of the file with the samples in it is a forty-ninth of the file without them.

@@ -64,16 +64,6 @@ def encode(seen: SeenSamples) -> str:
     return base64.b64encode(head + bits.tobytes()).decode()
 
 
-def count_in(text: str | None) -> int:
-    """Count the samples in a text that `encode` wrote.
-
-    Example:
-        >>> count_in(encode(SeenSamples(np.array([3, 5]), purposes=("search",))))
-        2
-    """
-    return 0 if text is None else int.from_bytes(base64.b64decode(text)[HEAD - 4 : HEAD], "little")
-
-
 def read(path: str | Path | File, text: Any) -> SeenSamples:
     """Read what `encode` wrote; a file without it has seen nothing that it knows of.
 

@@ -170,7 +170,7 @@ def certify(
         "prior": None if prior is None else fingerprint_of_values(prior.params),
         "claims": claims,
     }
-    notes = [*notes_of(content), *filter(None, [recognition_note(small.seen, small.recipe, seen["samples"])])]
+    notes = [*notes_of(content), *filter(None, [recognition_note(small, seen["samples"])])]
     return _issue({**content, "notes": notes}, sign)
 
 

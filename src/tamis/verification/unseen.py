@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,8 +13,6 @@ from tamis.bounds import log_upper_tail
 from tamis.errors import AssumptionViolated
 from tamis.graph import Array, Network, SeenSamples
 from tamis.verification.evidence import Evidence
-
-Recipe = Sequence[Mapping[str, Any]]
 
 CHANCE = 1e-9  # with which new data may be refused: so many hits of the filter would be an accident
 NEW = (
@@ -78,24 +75,22 @@ def refuse_training(held_out: Array, training: Array) -> None:
         raise AssumptionViolated(f"{shared:,} of {len(new):,} held-out samples are among those of training: {NEW}")
 
 
-def recognition_note(seen: SeenSamples, recipe: Recipe, samples: int) -> str | None:
+def recognition_note(small: Compressed, samples: int) -> str | None:
     """Tell a reader where a file remembers too few of the samples that made it to refuse half of them as held-out data.
 
-    A file has 2% of its bytes to remember samples in, which for one of a few kilobytes is next to nothing. Where the
-    list beside it is lost, what was used to make the network may be certified on, and nobody is told; so the
-    certificate says it.
+    A file has 2% of its bytes to remember samples in, which for one of a few kilobytes is next to nothing. What was
+    used to make the network may then be certified on, and nobody is told; so the certificate says it.
 
     Args:
-        seen: the samples that the file and the list beside it remember.
-        recipe: the steps that made the file.
+        small: the network, as it was read from its file.
         samples: how many distinct held-out samples there are.
 
     Returns:
         The note; None where such data is refused, or where no step says that it used any.
     """
-    word = "that the held-out data is new rests on your word"
+    seen, word = small.seen, "that the held-out data is new rests on your word"
     if not seen:
-        used = any(step.get(key) for step in recipe for key in DATA_KEYS)
+        used = any(step.get(key) for step in small.recipe for key in DATA_KEYS)
         return f"This file recognises none of the samples it was made with: {word}." if used else None
     if seen.share == 1 or _chance_to_pass(seen, samples) <= DOUBT:
         return None

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tamis.artifact import Compressed, File, fingerprint_of_values, seen_without_list
+from tamis.artifact import File, fingerprint_of_values
 from tamis.errors import InvalidInput, VerificationFailed
 from tamis.graph import Network, without_autocast
 from tamis.verification.arguments import as_network, check_prior_kind, load_small, open_file
@@ -126,8 +126,8 @@ def verify(
     case = add_evidence(case, content, stored, inputs, labels, training)
     recomputed, missing = check_claims(kinds, content, case)
     _check_accuracy_is_stated(content)
-    recognition = recognition_note(small.seen, small.recipe, content["data"]["samples"])
-    _check_notes(content, recognition, stored, small)
+    recognition = recognition_note(small, content["data"]["samples"])
+    _check_notes(content, recognition)
     trusted = signer is not None and signed_by is not None
     return Verification(
         recomputed,
@@ -165,20 +165,16 @@ def _check_accuracy_is_stated(content: Mapping[str, Any]) -> None:
         raise VerificationFailed(f"the certificate says {said}, and its data {has} labels")
 
 
-def _check_notes(content: Mapping[str, Any], recognition: str | None, file: File, small: Compressed) -> None:
+def _check_notes(content: Mapping[str, Any], recognition: str | None) -> None:
     """Raise VerificationFailed where the notes do not follow from the rest; version 1 has none.
 
     Whether the file recognises the samples it was made with may be left out: certificates of before do not say it. A
-    verifier reads it off the file, and says it of all of them. An issuer who had no list of samples beside the file
-    says what the file recognises without it.
+    verifier reads it off the file, and says it of all of them.
     """
     if content["certificate"] == 1:
         return
     found = notes_of(content)
-    if content["notes"] in (found, [*found, recognition]):
-        return
-    alone = recognition_note(seen_without_list(file, small), small.recipe, content["data"]["samples"])
-    if content["notes"] != [*found, alone]:
+    if content["notes"] not in (found, [*found, recognition]):
         raise VerificationFailed(f"the notes do not follow from the data: they are {content['notes']}, and not {found}")
 
 
