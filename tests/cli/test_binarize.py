@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 import tamis
 from tamis.binary import TrainedBinary, binarize, pack_network, train_binary
-from tamis.cli.binarize import parse_keep
 from tamis.cli.main import app
 from tamis.cli.model_argument import load_module
+from tamis.cli.setting_values import parse_keep
 from tamis.training import Settings, evaluate, load_data
 from tamis.training.loop import TrainingRun
 from tamis.training.models import mlp

@@ -19,7 +19,6 @@ from tamis.cli.display import console, facts
 from tamis.cli.model_argument import LoadedModule
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
-from tamis.cli.setting_values import parse_keep as parse_keep
 from tamis.cli.train import describe_training, load_trainable, load_training_data, parse_settings
 from tamis.cli.training_directory import WRITTEN, training_directory
 from tamis.errors import InvalidInput
