@@ -97,7 +97,7 @@ class Architecture:
     def save(self, path: str | Path) -> None:
         """Write the masks, and no weight, to a file, which appears whole or not at all."""
         plain = self._content()
-        room = len(plain) // seen_filter.PART_OF_FILE
+        room = seen_filter.room_beside(len(plain))
         text = seen_filter.encode_within(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
         content = plain if text is None else self._content({"seen": text})
         with replace_file(path) as part:

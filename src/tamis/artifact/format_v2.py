@@ -33,7 +33,7 @@ from tamis.artifact.header import (
     read_entries,
     read_part,
 )
-from tamis.artifact.seen_filter import PART_OF_FILE, encode_within
+from tamis.artifact.seen_filter import encode_within, room_beside
 from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters
 from tamis.graph import NOTHING_SEEN, SeenSamples
 from tamis.kernels import dispatch
@@ -88,7 +88,8 @@ def pack_file(
 ) -> PackedFile:
     """Prepare a file with what is said about tensors, their descriptions and their stored parts.
 
-    The samples that the network has seen are stored as "seen", as many of them as fit into a fiftieth of the file.
+    The samples that the network has seen are stored as "seen", as many of them as fit into a fiftieth of the file, or
+    into 128 bytes where that is more.
     """
     parts: dict[int, list[Tensor]] = {width: [] for width in (*WIDTHS, 1)}
     tensors, parts_before, listed = [], _PartIndex(), 0
@@ -116,9 +117,9 @@ def pack_file(
         return PackedFile(head, parts, tops, description, len(text))
 
     plain = ready(about)
-    # A fiftieth of the file with the samples in it is a forty-ninth of the file without them.
-    room = plain.nbytes // (PART_OF_FILE - 1)
-    text = encode_within(seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, room)
+    text = encode_within(
+        seen, lambda text: ready({**about, "seen": text}).nbytes - plain.nbytes, room_beside(plain.nbytes)
+    )
     return plain if text is None else ready({**about, "seen": text})
 
 

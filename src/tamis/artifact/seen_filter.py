@@ -18,9 +18,16 @@ from tamis.artifact.file import File
 from tamis.errors import CorruptArtifact
 from tamis.graph import CELL_BITS, CELLS, NOTHING_SEEN, PURPOSES, Array, SeenSamples
 
-PART_OF_FILE = 50  # a file has 50 bytes for each byte of this
+PART_OF_FILE = 50  # a file has 50 bytes for each byte of this, unless it is so small that these would be fewer than
+LEAST_ROOM = 128  # bytes: they hold a dozen samples at least, enough to recognise any larger part of those it has seen
 LONGEST = 2**19  # characters: half of what a description may take for all that is said about a network
 HEAD = 11  # bytes: purposes, low bits, limit (5), samples (4)
+
+
+def room_beside(nbytes: int) -> int:
+    """Return how many bytes a file with so many bytes of its own may spend on the samples that were seen."""
+    # A fiftieth of the file with the samples in it is a forty-ninth of the file without them.
+    return max(nbytes // (PART_OF_FILE - 1), LEAST_ROOM)
 
 
 def encode_within(seen: SeenSamples, growth: Callable[[str], int], room: int) -> str | None:

@@ -78,8 +78,8 @@ def refuse_training(held_out: Array, training: Array) -> None:
 def recognition_note(small: Compressed, samples: int) -> str | None:
     """Tell a reader where a file remembers too few of the samples that made it to refuse half of them as held-out data.
 
-    A file has 2% of its bytes to remember samples in, which for one of a few kilobytes is next to nothing. What was
-    used to make the network may then be certified on, and nobody is told; so the certificate says it.
+    Files of before had 2% of their bytes to remember samples in, which in one of a few kilobytes is next to nothing.
+    What made such a network may be certified on, and nobody would be told; so the certificate says it.
 
     Args:
         small: the network, as it was read from its file.
