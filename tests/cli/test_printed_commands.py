@@ -77,7 +77,7 @@ def verified(page: str) -> None:
 
 def test_of_a_budget() -> None:
     """Half of the test data went into the search: the certificate names the other half, and a command finds it."""
-    Path("budget.yaml").write_text("budget: {target_bytes: 900, starts: [[]]}\n")
+    Path("budget.yaml").write_text("budget: {target_bytes: 1000, starts: [[]]}\n")
     result = invoke("compress", *NAMED, "--shape", "1,8,8", "--recipe", "budget.yaml", *IN_PYTHON, "-o", "out")
     assert result.exit_code == 0, result.stderr
     said = tamis.Certificate.load("out/certificate.json").content["data"]
