@@ -38,6 +38,8 @@ class BatchNormAffine:
         """Compute x · slope + shift of (N, C, H, W) in the extension's kernel, which rounds as its other kernels do."""
         extension = dispatch.native()
         assert extension is not None
+        # On one thread, and only to be compared with PyTorch: layers and poolings have slope and shift in their own
+        # kernels.
         out, planes = torch.empty(x.shape), x.contiguous().flatten(0, 1).flatten(1)
         vectors = (self.slope.numpy(), self.shift.numpy())
         extension.affine(planes.numpy(), *vectors, out.flatten(0, 1).flatten(1).numpy(), 1, self.one_rounding)
@@ -58,20 +60,24 @@ def find_affine(norm: nn.Module) -> BatchNormAffine | None:
     # A subclass may compute something else.
     if not isinstance(norm, NORMS) or type(norm) not in NORMS or norm.training or dispatch.native() is None:
         return None
+    # Without running statistics the batch's own are used in evaluation, too, and there is no fixed slope.
     if norm.running_mean is None or norm.running_var is None:
         return None
     tensors = [*norm.parameters(), norm.running_mean, norm.running_var]
     if any(tensor.device.type != "cpu" or tensor.dtype is not torch.float32 for tensor in tensors):
         return None
+    # A kernel that stands for the normalization would not call its hooks.
     if norm._forward_hooks or norm._forward_pre_hooks or (one_rounding := _one_rounding()) is None:
         return None
     return _derive_affine(norm, one_rounding)
 
 
+# Looked up once: it is a property of the processor and of how PyTorch was built, and not of a model.
 @lru_cache(maxsize=1)
 @torch.no_grad()
 def _one_rounding() -> bool | None:
     """Return whether PyTorch rounds once (True) or twice (False) on this machine, or None if it does neither."""
+    # Drawn at random: with a slope of 1 or a shift of 0, one rounding and two give the same numbers.
     draw = torch.Generator().manual_seed(0)
     norm = nn.BatchNorm2d(64).eval()
     for tensor in (norm.weight, norm.bias, norm.running_mean):
@@ -86,7 +92,9 @@ def _derive_affine(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) ->
     # At 0 the output is the shift. Next to a large power of two the shift vanishes, and the output is the slope times
     # that power, exactly. So both are what PyTorch rounded them to.
     shift = _normalize(norm, torch.zeros(1, norm.num_features, 1, 1)).flatten()
+    # Less the shift, for slopes so small that it still counts next to them times LARGE.
     slope = (_normalize(norm, torch.full((1, norm.num_features, 1, 1), LARGE)).flatten() - shift) / LARGE
+    # Slopes from 2⁴⁸ on overflow above, and such a normalization stays PyTorch's own.
     if not (slope.isfinite().all() and shift.isfinite().all()):
         return None
     affine, draw = BatchNormAffine(slope, shift, one_rounding), torch.Generator().manual_seed(1)
@@ -96,6 +104,7 @@ def _derive_affine(norm: nn.BatchNorm1d | nn.BatchNorm2d, one_rounding: bool) ->
         x = torch.randn(size, generator=draw) * sizes[torch.randint(len(sizes), size, generator=draw)]
         if not torch.equal(affine(x), _normalize(norm, x)):
             return None
+    # Features (N, C) take another way through PyTorch than images do, and are compared by themselves.
     features = x[..., :1, :1].contiguous()
     if isinstance(norm, nn.BatchNorm1d) and not torch.equal(affine(features).flatten(1), norm(features.flatten(1))):
         return None

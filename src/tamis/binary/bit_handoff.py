@@ -88,6 +88,7 @@ def find_handoffs(model: nn.Module) -> list[BitHandoff]:
 
 def _apply(function: nn.Module, y: Tensor) -> Tensor:
     """Apply a module to one number of each channel."""
+    # Not called: `Dropout2d` and its like expect axes that one number for each channel does not have.
     if isinstance(function, IDENTITIES):
         return y
     if isinstance(function, NORMS):
@@ -130,17 +131,21 @@ def _float_of_rank(rank: Tensor) -> Tensor:
 
 def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> BitHandoff | None:
     """Follow a layer's output to the binary layer that reads it; None where something else reads it."""
+    # Used once: another caller of the layer would be given bits where it expects numbers.
     producer = called_module(model, node, uses)
     if not isinstance(producer, BinaryLayer):
         return None
+    # A sum with an infinite bias can be NaN, and then g is not monotone.
     if producer.bias is not None and not producer.bias.isfinite().all():
         return None
     between: list[nn.Module] = []
     increasing = torch.ones(producer.weight.shape[0], dtype=torch.bool, device=producer.weight.device)
     while (reader := only_reader(node)) is not None:
+        # The reader may well have other callers, with numbers: it tells bits from them by their dtype.
         if _reads(model, reader, node):
             last = model.get_submodule(str(reader.target))
             assert isinstance(last, BinaryLayer)
+            # Bits are packed along channels: both layers must count the same ones, along the same axes.
             fits = last.dimensions == producer.dimensions and last.norm.num_features == producer.weight.shape[0]
             return BitHandoff(producer, tuple(between), last, increasing) if fits else None
         module = called_module(model, reader, uses)
@@ -149,6 +154,8 @@ def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> 
         if type(module) in NORMS:
             # The output of a linear layer may have more axes, and then another one than the features is normalized.
             affine = find_affine_after(producer, module) if producer.dimensions > 0 else None
+            # A NaN fails every comparison, also one that a negative slope has turned around; with an infinite scale, 0
+            # · ∞ is one.
             if affine is None or not producer.scale().isfinite().all():
                 return None
             # A negative slope turns the order around, and two of them turn it back.

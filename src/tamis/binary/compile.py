@@ -43,24 +43,29 @@ def compile(model: nn.Module) -> nn.Module:
     Reference: chee2021xnor.
     """
     binary_layers(model)  # or there is nothing to compile
+    # In evaluation from here on: what is fused is what normalizations and dropouts compute there.
     copied = copy.deepcopy(model).eval()
     _check_reads(copied)
     # Sums first: rewriting a module changes the graph that everything after looks at.
     compiled, sums = fuse_sums(copied)
     packed = {layer: pack_layer(layer, name) for name, layer in binary_layers(compiled).items()}
     made: dict[nn.Module, nn.Module] = {}
+    # A layer with a summand takes two arguments from now on. No hand-off begins there: what is added to must be
+    # numbers.
     for layer, epilogue in sums.items():
         packed[layer].fuse_epilogue(epilogue.norm, epilogue.affine, epilogue.relu)
     for handoff in find_handoffs(compiled):
         producer, reader = packed[handoff.producer], packed[handoff.reader]
         producer.give_bits(*handoff.thresholds(), reader.groups)
         reader.reads_bits = True
+        # Identities, since the model's own code still calls them by their names.
         made |= {module: nn.Identity() for module in handoff.between}
     # What gives bits has its epilogue in their thresholds.
     producers = {layer for layer, one in packed.items() if one.gives_bits}
     for layer, (epilogue, gone) in find_epilogues(compiled, without=producers).items():
         packed[layer].fuse_epilogue(epilogue.norm, epilogue.affine, epilogue.relu)
         made |= {module: nn.Identity() for module in gone}
+    # Last, so that a pooling absorbs only what no layer has.
     made |= find_pools(compiled, taken={*made})
     return substitute_modules(compiled, made | packed).eval()
 

@@ -62,8 +62,11 @@ def binarize(
     check_estimator(estimator)
     _layers(model)  # refused here, where it can be said why; a weight that is computed cannot be copied
     binary = copy.deepcopy(model)
+    # Looked up again in the copy: layers are replaced by identity, and the model's own must not be.
     layers = _layers(binary)
     sizes = _output_sizes(model, example) if example is not None else {}
+    # The order of registration need not be that of the calls, which "first" and "last" mean wherever an example shows
+    # it.
     order = list(sizes) or list(layers)
     kept = _match_kept(keep, order, layers)
     chosen = {name: layer for name, layer in layers.items() if name not in kept}
@@ -97,11 +100,13 @@ def _layers(model: nn.Module) -> dict[str, Binarizable]:
 
 def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dict[str, tuple[int, ...]]:
     """Return rows and columns of each layer's output, in the order in which the example passes a copy's layers."""
+    # A copy in evaluation, so that neither the running statistics nor the hooks of the caller's model change.
     model = copy.deepcopy(model).eval()
     examples = example if isinstance(example, tuple) else (example,)
     sizes: dict[str, tuple[int, ...]] = {}
 
     def note(name: str, size: tuple[int, ...]) -> None:
+        # A linear layer has no rows and columns: its size is (), and its place in the order is what counts.
         if sizes.setdefault(name, size) != size:
             sizes[name] = ()  # used twice, for outputs of two sizes
 
@@ -161,9 +166,11 @@ def _as_binary(name: str, layer: Binarizable, size: tuple[int, ...] | None, scal
             output_size=size if scale in SPATIAL_FORMS else None,
             estimator=estimator,
         )
+    # For the normalization and the scale, which are new; weight and bias are taken over next.
     made.to(layer.weight.device, layer.weight.dtype)
     for parameter in ("weight", "bias"):  # not copies: what is tied stays tied
         made.register_parameter(parameter, layer._parameters[parameter])
+    # Once more: when the layer was made, the scale was that of weights which nobody uses.
     made.begin_scale()
     return made.train(layer.training)
 
@@ -174,6 +181,7 @@ def _check_convolution(name: str, layer: nn.Conv1d | nn.Conv2d, size: tuple[int,
             f"'{name}' pads with padding_mode={layer.padding_mode!r}, and binary layers pad with zeros: keep it real "
             f"with keep=(…, '{name}')"
         )
+    # An empty size is that of a layer with outputs of several sizes, see `_output_sizes`.
     if scale not in SPATIAL_FORMS or size:
         return
     if size is None:

@@ -28,6 +28,7 @@ def sign(x: Tensor) -> Tensor:
         >>> sign(torch.tensor([-2.0, -0.0, 0.0, 3.0]))
         tensor([-1.,  1.,  1.,  1.])
     """
+    # Not torch.sign, which is 0 at 0 and NaN at NaN: a sign has to fit into one bit.
     return as_signs(x >= 0, x.dtype)
 
 
@@ -106,6 +107,7 @@ class _StraightThrough(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, signs: Tensor, slope: Callable[[Tensor], Tensor]) -> Tensor:
+        # x and not its signs: slopes depend on how far x is from 0.
         ctx.save_for_backward(x)
         ctx.slope = slope
         return signs
@@ -117,6 +119,8 @@ class _StraightThrough(torch.autograd.Function):
 
 
 class _Rounded(torch.autograd.Function):
+    """This function rounds forwards, and passes gradients back as they are."""
+
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         return x.round()

@@ -75,6 +75,7 @@ def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilo
     graph = trace_calls(model)
     if graph is None:
         return model, {}
+    # Over the whole model: a layer that is called elsewhere, too, cannot take over what follows one of its calls.
     uses = count_uses(model, graph)
     owners = {node.meta[OWNER]: None for node in graph.nodes if _find_sum(model, node, uses) is not None}
     owners.pop("", None)  # the model itself stays of its class, which users may test for
@@ -84,8 +85,10 @@ def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilo
         if any(path.startswith(f"{outer}.") for outer in owners):
             continue  # rewritten with the module that it is part of
         owner = model.get_submodule(path)
+        # The same module may stand at several paths, and is rewritten once.
         if owner in made or not _is_rewritable(owner) or (inside := trace_calls(owner)) is None:
             continue
+        # The rewritten module drops parts that it no longer calls, which other code must not need.
         if not _is_reached_into(path, graph, inside):
             made[owner] = _rewrite(owner, inside, uses, found)
     return substitute_modules(model, made), found
@@ -110,6 +113,7 @@ def find_epilogues(
         if not isinstance(layer, BinaryLayer) or layer in without:
             continue
         reader = only_reader(node)
+        # `called_module` is None for whatever has other callers or hooks: its result must stay visible.
         norm = called_module(model, reader, uses)
         if (affine := find_affine_after(layer, norm)) is not None and reader is not None:
             reader = only_reader(reader)
@@ -125,11 +129,13 @@ def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum
     """Return the sum that a node computes, if a binary layer's output is one term and is read by nothing else."""
     if node.target not in SUMS + SUMS_IN_PLACE or len(node.args) != 2 or node.kwargs:
         return None
+    # An in-place sum writes into its first term, which others may read: a layer's output can only be that one.
     for place in (0,) if node.target in SUMS_IN_PLACE else (0, 1):
         term, other = node.args[place], node.args[1 - place]
         if not isinstance(term, fx.Node) or not isinstance(other, fx.Node) or only_reader(term) is not node:
             continue
         norm, module = None, called_module(model, term, uses)
+        # Between the layer and the sum there may be one module, and it has to be a batch normalization.
         if module is not None and not isinstance(module, BinaryLayer):
             norm, term = term, term.args[0]
             if not isinstance(term, fx.Node) or only_reader(term) is not norm:
@@ -140,6 +146,7 @@ def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum
             continue
         # The fused call comes where the sum was, later than the layer: what is added must exist, and nothing in between
         # may change the layer's input.
+        # `y + y` has a single reader, too, and would need the layer's output as its own summand.
         if other in (term, norm) or any(_changes_in_place(model, between) for between in _nodes_between(term, node)):
             continue
         relu = only_reader(node)
@@ -169,6 +176,7 @@ def _rewrite(
         for gone in (total.relu, total.sum, total.norm, total.layer):
             if gone is not None:
                 graph.erase_node(gone)
+    # The class keeps its name, for messages and for what prints a model.
     made = fx.GraphModule(owner, graph, type(owner).__name__)
     _give_each_call_its_activation(made)
     made.delete_all_unused_submodules()
@@ -179,9 +187,11 @@ def _rewrite(
 
 def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
     """Copy numbers and other plain values of a module, since code elsewhere may read them."""
+    # Parameters and submodules that the graph uses are there already; what is left are numbers, texts and the like.
     plain = {name: value for name, value in vars(owner).items() if not hasattr(made, name)}
     for name, value in plain.items():
         setattr(made, name, value)
+    # A copy of a GraphModule is made anew from its graph and takes along only what is named here.
     made.meta[PRESERVED] = plain
 
 
@@ -207,6 +217,7 @@ def _has(model: nn.Module, name: str) -> bool:
 
 def _is_rewritable(owner: nn.Module) -> bool:
     """Return whether a module takes one input, and no hook sees its calls."""
+    # A graph holds one path through the code, which an argument with a default might change.
     parameters = inspect.signature(owner.forward).parameters.values()
     one = [each.kind is each.POSITIONAL_OR_KEYWORD and each.default is each.empty for each in parameters] == [True]
     return one and not any(map(is_hooked, owner.modules()))
@@ -220,6 +231,7 @@ def _is_reached_into(path: str, graph: fx.Graph, inside: fx.Graph) -> bool:
         graph: of the model.
         inside: of the module.
     """
+    # Compared by full names, since the graph of the module knows its parts without the path to it.
     own = {f"{path}.{node.target}" for node in inside.nodes if node.op in REACHING}
     needed = {str(node.target) for node in graph.nodes if node.op in REACHING}
     return any(target.startswith(f"{path}.") for target in needed - own)
@@ -234,7 +246,10 @@ def _changes_in_place(model: nn.Module, node: fx.Node) -> bool:
     """Return whether a node may change its input in place, which a layer called later would see."""
     if node.op == "call_module":
         return bool(getattr(model.get_submodule(str(node.target)), "inplace", False))
+    # What has no name might change its input, and counts as if it did.
     name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "_")
+    # Of the module `operator`: iadd, isub and so on. That `inv` and `index` begin alike costs a fusion, and nothing
+    # else.
     in_place = name.endswith("_") or (node.target in vars(operator).values() and name.startswith("i"))
     return node.op in ("call_function", "call_method") and (
         in_place or "inplace" in node.kwargs or "out" in node.kwargs

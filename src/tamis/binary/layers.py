@@ -63,6 +63,7 @@ class BinaryLayer(nn.Module):
         self.dimensions = len(weight_shape) - 2
         self.real_weights = False
         self.norm = norm
+        # Empty here; `reset_parameters` draws them, as it does for a model that is begun anew.
         self.weight = nn.Parameter(torch.empty(weight_shape))
         self.register_parameter("bias", nn.Parameter(torch.empty(outputs)) if bias else None)
         shifted = estimator == "rsign"
@@ -96,6 +97,7 @@ class BinaryLayer(nn.Module):
     def scale(self) -> Tensor:
         """Compute the scale, ≥ 0, in a shape that broadcasts to the output's: (channels, 1 or rows, 1 or columns)."""
         if self.form == "analytic":
+            # From the weights as they are in this step, with their gradient: nothing is stored.
             mean = analytic_scale(self.weight)
             return mean.reshape(-1, *[1] * self.dimensions)
         return scale_from(list(self.factors.values()), self.dimensions)
@@ -108,16 +110,22 @@ class BinaryLayer(nn.Module):
         """Return sign ∘ BNorm(x), by the batch's statistics in training and by `thresholds` in evaluation."""
         if self.training:
             return self._take_signs(x, None)
+        # The comparison that kernels make, rather than sign(norm(x)): that rounds, and next to 0 the sign may be
+        # another one.
         tau, flip = (self._along_channels(each) for each in thresholds(self))
         signs = as_signs((x >= tau) ^ flip, x.dtype)
+        # Where gradients are wanted, they have the slope at BNorm(x), and the values are those of the thresholds all
+        # the same.
         return self._take_signs(x, signs) if torch.is_grad_enabled() else signs
 
     def forward(self, x: Tensor) -> Tensor:
         self._check_input(x)
         signs = self.binary_input(x)
+        # Without scales: W has its own sizes, and a scale would be learnt twice.
         if self.real_weights:
             return self._add_bias(self._product(signs, self.weight))
         product = self._product(signs, self.binary_weight())
+        # Not in training, where the last bit of a sum decides nothing.
         if not self.training:
             product = round_through(product) if torch.is_grad_enabled() else product.round()
         self._check_output(product, x)
@@ -210,6 +218,7 @@ class BinaryConv2d(BinaryLayer):
         super().__init__(shape, self.norm_class(in_channels), bias, scale, size, estimator)
         self.in_channels, self.out_channels, self.kernel_size, self.groups = in_channels, out_channels, kernel, groups
         self.stride, self.dilation = self._sizes(stride, "stride"), self._sizes(dilation, "dilation")
+        # After stride and dilation, of which "same" is computed.
         self.padding = self._padding_sizes(padding)
 
     def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
@@ -218,6 +227,7 @@ class BinaryConv2d(BinaryLayer):
     def _sizes(self, given: Sizes, name: str) -> tuple[int, ...]:
         """Return one whole number for each axis."""
         sizes = (given,) * self.axes if isinstance(given, int) else tuple(given)
+        # Padding may be 0; everything else begins at 1.
         if len(sizes) != self.axes or not all(isinstance(size, int) and size >= (name != "padding") for size in sizes):
             raise InvalidInput(f"{name} must be a whole number, or {self.axes} of them, got {given!r}")
         return sizes
@@ -227,6 +237,8 @@ class BinaryConv2d(BinaryLayer):
             return self._sizes(padding, "padding")
         if padding == "valid":
             return (0,) * self.axes
+        # As many zeros as keep the size at a stride of 1, half of them on each side, which an odd number does not
+        # allow.
         both_sides = [dilation * (size - 1) for dilation, size in zip(self.dilation, self.kernel_size, strict=True)]
         if padding != "same" or any(zeros % 2 for zeros in both_sides) or any(step != 1 for step in self.stride):
             raise InvalidInput(
@@ -285,6 +297,7 @@ class BinaryLinear(BinaryLayer):
         self.in_features, self.out_features = in_features, out_features
 
     def _normalize(self, x: Tensor) -> Tensor:
+        # Flattened, because BatchNorm1d takes the second of three axes for the channels, and here they are last.
         return self.norm(x.reshape(-1, self.in_features)).reshape(x.shape)
 
     def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
@@ -329,11 +342,14 @@ def thresholds(layer: BinaryLayer) -> tuple[Tensor, Tensor]:
     """
     norm = layer.norm
     assert norm.running_mean is not None and norm.running_var is not None
+    # In float64, so that τ is rounded once, where it becomes a float32.
     s = norm.weight.detach().double() / (norm.running_var.double() + norm.eps).sqrt()
     t = norm.bias.detach().double() - s * norm.running_mean.double()
     if layer.shift is not None:
         t = t - layer.shift.detach().double()
+    # Where s = 0 this is infinite or NaN, which the last line replaces.
     exact = -t / s
+    # At least float32, in which half-precision inputs are exact and in which kernels compare.
     near = exact.to(torch.promote_types(norm.weight.dtype, torch.float32))
     # Rounded to nearest, `near` may lie on either side of the quotient: at most one step up gives the least number on
     # the right side. For s < 0 the comparison is strict, so that the quotient itself does not count either.

@@ -60,6 +60,8 @@ class PackedLayer(nn.Module):
         super().__init__()
         _check(layer, name)
         weight = layer.weight.detach()
+        # To the kernels every layer is a convolution of images: a linear one has weights (O, C, 1, 1), one of signals
+        # (O, C, 1, L).
         shape = (*weight.shape[:2], *[1] * (4 - weight.dim()), *weight.shape[2:])
         self.weight_shape, self.groups, self.dimensions = shape, getattr(layer, "groups", 1), layer.dimensions
         self.stride, self.padding, self.dilation = (1, 1), (0, 0), (1, 1)
@@ -67,6 +69,7 @@ class PackedLayer(nn.Module):
             self.stride, self.dilation = _pair(layer.stride, 1), _pair(layer.dilation, 1)
             self.padding = _pair(layer.padding, 0)
         self.reads_bits, self.out_groups, self.relu = False, 1, False
+        # Buffers and not attributes, so that the layer can be moved, copied and exported; none of them is trained.
         self.register_buffer("bits", pack_weight(weight.reshape(shape), self.groups))
         scales = _scales(layer)
         for place, factor in enumerate(scales):
@@ -76,8 +79,11 @@ class PackedLayer(nn.Module):
         self.register_buffer("thresholds", tau)
         self.register_buffer("flips", flips)
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
+        # Registered although they are empty: what is assigned later is a buffer then, too, and moves with the others.
         for absent in ("out_thresholds", "out_flips", "slope", "shift"):
             self.register_buffer(absent, None)
+        # All of them with one call: looking up each attribute of a module by itself takes too long next to a small
+        # kernel.
         self.kept = itemgetter(*KEPT, *self.scale_names)
         self.norm: nn.Module | None = None
         self.native = CachedBinaryConv2d(Geometry(shape, self.stride, self.padding, self.dilation))
@@ -104,6 +110,7 @@ class PackedLayer(nn.Module):
             self.slope, self.shift, self.native.one_rounding = affine.slope, affine.shift, affine.one_rounding
 
     def forward(self, x: Tensor, added: Added = None) -> Tensor:
+        # The kernel writes to memory by its address, which neither a compiler nor a tracer can follow.
         y = None if is_intercepted() or self._needs_gradient(added) else self._run_natively(x, added)
         return self._run_with_torch(x, added) if y is None else y
 
@@ -111,6 +118,7 @@ class PackedLayer(nn.Module):
         """Return whether the following steps need gradients; none pass through the layer itself."""
         if not torch.is_grad_enabled() or (added is None and self.norm is None):
             return False
+        # The normalization is a module still, and its weights may ask for gradients.
         weights = [] if self.norm is None else self.norm.parameters()
         return any(isinstance(each, Tensor) and each.requires_grad for each in (added, *weights))
 
@@ -128,6 +136,7 @@ class PackedLayer(nn.Module):
 
     def _product(self, x: Tensor) -> Tensor:
         """Return packed bits, or numbers with the bias added."""
+        # By the dtype and not by `reads_bits`: a layer may also be called by itself, with numbers.
         bits = x.dtype is BITS
         operands = Operands(
             x if bits else self._as_images(x),
@@ -142,11 +151,13 @@ class PackedLayer(nn.Module):
         y = binary_conv2d(operands, geometry)
         if self.gives_bits:
             return y
+        # After the scale and in a step of its own, as `BinaryLayer` adds it, so that it is rounded alike.
         if self.bias is not None:
             y = y + self.bias[:, None, None]
         return self._from_images(y)
 
     def _apply_epilogue(self, y: Tensor, added: Added) -> Tensor:
+        # The same three steps as in the kernel, in its order.
         if self.norm is not None:
             y = self.norm(y)
         if added is not None:
@@ -243,6 +254,7 @@ def _scales(layer: BinaryLayer) -> list[Tensor]:
     """Return the factors of a layer's scale, in the shapes of images; see `tamis.kernels.binary`."""
     if layer.form == "analytic":
         return [analytic_scale(layer.weight.detach())]
+    # Magnitudes are taken once here, and not in every call.
     factors = [factor.detach().abs() for factor in layer.factors.values()]
     if layer.dimensions == 1:  # signals are images of one row
         factors = [factors[0] if factors[0].dim() == 1 else factors[0][:, None], *(row[None] for row in factors[1:])]

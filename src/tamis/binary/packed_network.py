@@ -49,6 +49,7 @@ def pack_network(
 def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, Any]]) -> Compressed:
     """Pack a network whose graph is known: `net` was traced from a module like this one, with any weights."""
     layers = _check(model)
+    # Of the module, because those that the graph was traced with may be older.
     net = net.with_weights_of(model)
     codes = {name: _codes(net.params[name], users) for name, users in _weights(net, layers).items()}
     values = {name: code.values() for name, code in codes.items()}
@@ -78,6 +79,8 @@ def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[
     """Return the binary layers that use each parameter as weight; none where something else uses it as well."""
     owners = {f"{name}.weight" if name else "weight": layer for name, layer in layers.items()}
     names: dict[str, list[str]] = {}
+    # A tied weight has several names. It can be ±1 only where each of them is a binary layer's: others need the
+    # numbers.
     for name in [*net.params, *net.aliases]:
         names.setdefault(net.aliases.get(name, name), []).append(name)
     return {
@@ -90,6 +93,7 @@ def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[
 def _codes(weight: Tensor, layers: list[BinaryLayer]) -> Codes:
     """Encode weights as ±1, or as ± the mean of |W| where a scale is computed from it."""
     scales = weight.new_ones([1] * weight.dim())
+    # Layers of other forms see signs alone, so that ± mean |W| serves them as well where they share the weight.
     if any(layer.form == "analytic" for layer in layers):
         scales = cast_scales(analytic_scale(weight), weight.dtype).reshape(-1, *[1] * (weight.dim() - 1))
     return Codes((weight >= 0).to(torch.uint8), weight.new_tensor([-1.0, 1.0]), scales)

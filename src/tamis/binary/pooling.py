@@ -53,11 +53,14 @@ class FastMaxPool2d(nn.Module):
     def _pool_natively(self, x: Tensor) -> Tensor | None:
         """Return the extension's result, or None where it cannot run this."""
         extension = dispatch.native()
+        # Subclasses of tensors have their own ideas of an operation, and PyTorch is what reports a wrong shape.
         plain = type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.dim() == 4 and x.numel() > 0
         sizes = [self._length(axis, x.shape[2 + axis]) for axis in (0, 1)] if plain else [0]
+        # With `ceil_mode`, PyTorch counts windows in another way, which the kernel does not know.
         if extension is None or self._needs_gradient(x) or self.pool.ceil_mode or min(sizes) < 1:
             return None
         slope, shift = self.slope, self.shift
+        # Slope and shift are known to the bit for two layouts only, see `tamis.binary.batchnorm_affine`.
         if slope is not None and not (slope.is_cpu and len(slope) == x.shape[1] and _has_affine_layout(x)):
             return None
         out = x.new_empty(*x.shape[:2], *sizes)
@@ -96,7 +99,9 @@ def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.M
         model: in evaluation mode.
         taken: modules that something else stands for already.
     """
+    # Exactly nn.MaxPool2d, as a subclass may compute something else, and without hooks, which would not be called.
     plain = [module for module in model.modules() if type(module) is nn.MaxPool2d and not is_hooked(module)]
+    # The kernel finds largest numbers, and not where they are.
     pools = [pool for pool in plain if not pool.return_indices]
     made: dict[nn.Module, nn.Module] = {pool: FastMaxPool2d(pool) for pool in pools}
     graph = trace_calls(model) if pools else None
@@ -112,6 +117,7 @@ def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.M
         if type(relu) is not nn.ReLU or relu in taken or only_reader(before) is not node:
             relu = None
         else:
+            # Whether only the pooling reads the normalization is asked of the ReLU in between from here on.
             node, before = before, before.args[0]
         norm = called_module(model, before, uses)
         affine = find_affine(norm) if isinstance(norm, nn.BatchNorm2d) and norm not in taken else None

@@ -20,6 +20,7 @@ def rebuild_binary_layers(model: nn.Module, step: Mapping[str, Any], example: tu
         step: what the recipe says of it. Without a scale, the layers differ in ways that it does not tell.
         example: inputs of the model, which show how large the outputs of its layers are.
     """
+    # There is nothing to make the layers from: the model has to have them already.
     if "scale" not in step:
         return model
     keep = tuple(str(name) for name in step.get("keep", ()))

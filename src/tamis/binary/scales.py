@@ -81,9 +81,11 @@ def scale_from(factors: Sequence[Tensor], dimensions: int) -> Tensor:
     Reference: bulat2019xnor.
     """
     alpha, *others = (factor.abs() for factor in factors)
+    # α has the channels first; for "full" it also has rows and columns, and no axis is missing.
     value = _with_axes(alpha, dimensions + 1 - alpha.dim())
     if len(others) == 2:
         others[0] = _with_axes(others[0], 1)
+    # From left to right, as the kernels multiply: another order would round otherwise.
     for other in others:
         value = value * other
     return value
@@ -97,6 +99,7 @@ def begin(factors: Mapping[str, Tensor], weight: Tensor) -> None:
     """
     for name, factor in factors.items():
         if name == "alpha":
+            # `tiny` is the least normal number: there are smaller ones, but processors may flush them to 0.
             mean = analytic_scale(weight).clamp(min=torch.finfo(weight.dtype).tiny)
             factor.copy_(_with_axes(mean, factor.dim() - 1).expand_as(factor))
         else:

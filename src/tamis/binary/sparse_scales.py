@@ -38,6 +38,7 @@ def scale_penalty(model: nn.Module, tau: float) -> Tensor:
     _check_tau(tau)
     layers = binary_layers(model).values()
     signs = sum(layer.weight.numel() for layer in layers)
+    # On the device and in the dtype of the weights, so that it can be added to a loss.
     total = next(iter(layers)).weight.new_tensor(signs * math.log(2))
     for layer in layers:
         for factor in layer.factors.values():
@@ -72,6 +73,7 @@ def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
     Reference: chee2021xnor.
     """
     _check_tau(tau)
+    # In this form a NaN is refused, too.
     if not step >= 0:
         raise InvalidInput(f"step must be a number ≥ 0, got {step!r}")
     for layer in binary_layers(model).values():

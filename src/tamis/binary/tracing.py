@@ -27,7 +27,9 @@ def trace_calls(model: nn.Module) -> fx.Graph | None:
 
 def count_uses(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
     """Count how often each module is called or a tensor of it is read; a leaf module calls all modules in it."""
+    # A leaf, such as a module with hooks, may call any of its parts: each counts as used by it.
     called = [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
+    # A parameter that code reads directly uses its module just as a call does.
     read = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
     return Counter([*(part for whole in called for part in whole.modules()), *map(model.get_submodule, read)])
 
@@ -53,11 +55,13 @@ def only_reader(node: fx.Node) -> fx.Node | None:
 def find_affine_after(layer: BinaryLayer, norm: nn.Module | None) -> BatchNormAffine | None:
     """Return the slope and shift of a batch normalization, if it normalizes this layer's output."""
     affine = None if norm is None else find_affine(norm)
+    # What does not fit stays: calling the model is an error then, and PyTorch says which.
     if affine is None or isinstance(norm, nn.BatchNorm2d) != (layer.dimensions == 2):
         return None
     return affine if len(affine.slope) == layer.weight.shape[0] else None
 
 
+# An in-place change reaches all readers of a tensor; whoever moves a call past it must see that it is one.
 class _Proxy(fx.Proxy):
     """This proxy records in-place changes as such, where `torch.fx` would record a new value."""
 
@@ -83,5 +87,6 @@ class _Tracer(fx.Tracer):
 
     def create_node(self, *arguments: Any, **named: Any) -> fx.Node:
         node = super().create_node(*arguments, **named)
+        # A sum is rewritten in the module whose code has it, which the graph of calls does not say by itself.
         node.meta[OWNER] = self.scope.module_path
         return node

@@ -85,6 +85,7 @@ def train_binary(
 
     Reference: bulat2019xnor.
     """
+    # Refuses a model without binary layers, which would be trained as a real one.
     binary_layers(model)
     _check_penalty(model, penalty, tau)
     folder = None if directory is None else Path(directory)
@@ -99,6 +100,8 @@ def train_binary(
             data,
             first,
             test=test,
+            # Estimators and scales are not in a state's shapes, so that a checkpoint of others would load without an
+            # error.
             constraint=_Origin(layers),
             directory=folder and folder / ACTIVATIONS,
             device=device,
@@ -112,7 +115,9 @@ def train_binary(
         data,
         settings,
         test=test,
+        # In the place of masks, whose hooks follow each step and whose sparsity is reported after each epoch.
         masks=_BinarySteps(penalty, tau),
+        # Without a penalty, τ is of no account, and a checkpoint of any other τ may be continued.
         constraint=_Origin(origin | ({"penalty": float(penalty), "tau": float(tau)} if penalty else {})),
         directory=second,
         device=device,
@@ -195,11 +200,13 @@ class _AfterSteps(Hold):
 
     def __init__(self, steps: _BinarySteps, model: nn.Module, optimizer: Optimizer) -> None:
         self.steps, self.model, self.optimizer = steps, model, optimizer
+        # After the step, which is what takes a weight beyond 1.
         self._hooks = [optimizer.register_step_post_hook(lambda *_: self._after_step())]
 
     def _after_step(self) -> None:
         clip_weights(self.model)
         if self.steps.penalty:
+            # The rate of this very step: under a schedule, the proximal step becomes shorter as the gradient's does.
             rate = self.optimizer.param_groups[0]["lr"]
             shrink_scales(self.model, rate * self.steps.penalty, self.steps.tau)
 
@@ -224,8 +231,10 @@ def _digest(model: nn.Module) -> str:
 
 def _check_begun(directory: Path | None, origin: dict[str, Any]) -> None:
     """Refuse before the first stage, as far as possible, what `train` would refuse after it."""
+    # None where nothing was begun, and then there is nothing to contradict.
     begun = None if directory is None else read_checkpoint(directory)
     if directory is not None and begun is not None:
+        # What the first stage comes to is not known yet, and is taken to be what the checkpoint says.
         begun.check_origin(directory / CHECKPOINT, begun.origin | origin, begun.masks)
 
 
