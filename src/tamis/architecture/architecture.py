@@ -45,6 +45,7 @@ class Architecture:
         given = Masks(masks)
         if not given.total:
             raise InvalidInput("an architecture needs a mask for at least one connection, got none")
+        # Copies on the CPU: the caller may go on changing its masks, and files and comparisons need no device.
         self.masks = Masks({name: mask.detach().cpu().clone() for name, mask in given.items()})
         self.seen = seen
 
@@ -53,6 +54,7 @@ class Architecture:
         return Architecture(self.masks, self.seen | seen)
 
     def __eq__(self, other: object) -> bool:
+        # Two searches that find the same connections are equal, on whatever samples they found them.
         return isinstance(other, Architecture) and self._content() == other._content()
 
     def __hash__(self) -> int:
@@ -96,6 +98,8 @@ class Architecture:
 
     def save(self, path: str | Path) -> None:
         """Write the masks, and no weight, to a file, which appears whole or not at all."""
+        # The list of samples may cost a share of what the file has anyway, counted in bytes that the whole file grows
+        # by.
         plain = self._content()
         room = seen_filter.room_beside(len(plain))
         text = seen_filter.encode_within(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
@@ -108,6 +112,7 @@ class Architecture:
         """Read what `save` wrote; raise CorruptArtifact for any other file, or one that has changed by a single bit."""
         stored = Path(path).read_bytes()
         content, digest = stored[:-DIGEST_SIZE], stored[-DIGEST_SIZE:]
+        # Before the sha256: a file of another kind is not a damaged one, and the message should say which it is.
         if not content.startswith(MAGIC):
             raise CorruptArtifact(f"{path} is not a file of an architecture, or one of another version of tamis")
         if hashlib.sha256(content).digest() != digest:
@@ -116,11 +121,13 @@ class Architecture:
             line, _, packed = content[len(MAGIC) :].partition(b"\n")
             said = json.loads(line)
             return cls(_unpack(said["layers"], packed), seen_filter.read(path, said.get("seen")))
+        # The sha256 is right, so that the file was written like this: whatever fails in reading it is the file's fault.
         except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, InvalidInput) as error:
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 
     def _content(self, more: Mapping[str, str] | None = None) -> bytes:
         """Return the file's content before the sha256, which is the same for the same masks in any order."""
+        # By name, so that the same masks are the same bytes, in whatever order they were found.
         masks = dict(sorted(self.masks.items()))
         shapes = {name: list(mask.shape) for name, mask in masks.items()}
         bits = np.concatenate([mask.flatten().numpy() for mask in masks.values()])
@@ -132,6 +139,7 @@ def _unpack(shapes: Any, packed: bytes) -> dict[str, Tensor]:
         raise ValueError(f"layers are {shapes!r:.80}")
     sizes = {name: _size_of(shape) for name, shape in shapes.items()}
     total = sum(sizes.values())
+    # `unpackbits` would take missing bits for zeros, which is to say for connections that are gone.
     if len(packed) != -(-total // 8):
         raise ValueError(f"{len(packed)} bytes for {total} connections")
     bits = torch.from_numpy(np.unpackbits(np.frombuffer(packed, np.uint8), count=total).astype(bool))
@@ -140,6 +148,7 @@ def _unpack(shapes: Any, packed: bytes) -> dict[str, Tensor]:
 
 
 def _size_of(shape: Any) -> int:
+    # By type, because JSON has true and false, and Python counts those as integers.
     if not isinstance(shape, list) or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise ValueError(f"{shape!r} is no shape")
     return math.prod(shape)

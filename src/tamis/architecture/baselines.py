@@ -41,6 +41,8 @@ def random_architecture(
         name: model.get_parameter(name).shape for name in maskable_weights(model, lasting(include), lasting(exclude))
     }
     generator = torch.Generator().manual_seed(seed)
+    # In float64, in which ties hardly happen: among equal scores the first layers would be favoured. On the CPU, so
+    # that a seed means the same for every device.
     scores = {name: torch.rand(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     keep = count_kept_connections(sparsity, sum(score.numel() for score in scores.values()))
     return Architecture(keep_largest(scores, keep))
@@ -89,6 +91,7 @@ def magnitude_architecture(
 
     Reference: colombo2021architecture.
     """
+    # Whatever can be refused is refused before the first round is trained, which may take hours.
     fraction = amount_per_round(sparsity, rounds)
     sizes = {name: model.get_parameter(name).numel() for name in maskable_weights(model)}
     keep = count_kept_connections(sparsity, sum(sizes.values()))
@@ -110,6 +113,7 @@ def magnitude_architecture(
             stack.enter_context(TemporaryDirectory()) if directory is None else directory,
             progress=progress,
         )
+    # Rounds take fractions of what is left, rounded; this makes up for all of their roundings at once.
     too_many = sum(sizes.values()) - before.compressed.masks.pruned - keep
     found = prune(before.compressed, too_many, by="magnitude", scope="global")
     return Architecture(found.masks, found.seen)
@@ -133,6 +137,7 @@ def amount_per_round(sparsity: float, rounds: int) -> float:
 
 def _check_same_layers(model: nn.Module, data: Data, maskable: Collection[str]) -> None:
     """Raise InvalidInput where pruning would choose among other weights than those a search masks."""
+    # On copies on the CPU, since tracing is about names alone and must not move the caller's model.
     network = trace(deepcopy(model).cpu(), data.example.cpu())
     differences = {*candidates(network).names} ^ {*maskable}
     if differences:

@@ -17,6 +17,7 @@ def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patter
         model: any module.
         include, exclude: names or patterns ("features", "*.conv1.*") of weights or of the modules that they are in.
     """
+    # Tensors are keys by identity: a weight that several modules share is one entry, with all of its names.
     names: dict[Tensor, list[str]] = {}
     for place, module in model.named_modules(remove_duplicate=False):
         # One that is parametrized already has no weight of its own to train.
@@ -28,6 +29,7 @@ def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patter
     known = {each[0]: each for each in names.values()}
     if not known:
         raise InvalidInput(f"{type(model).__name__} has no linear or convolution layer whose connections can be masked")
+    # A pattern that matches nothing is most likely a slip of the pen, and silently masking everything would hide it.
     wanted, unwanted = as_patterns(include), as_patterns(exclude)
     for pattern in (*wanted, *unwanted):
         if not any(matches(each, (pattern,)) for each in known.values()):

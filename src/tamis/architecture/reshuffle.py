@@ -28,6 +28,7 @@ def reshuffle(architecture: Architecture, seed: int) -> Architecture:
     return Architecture(
         {
             name: mask.flatten()[torch.randperm(mask.numel(), generator=generator)].view(mask.shape)
+            # By name, so that the seed gives the same masks in whatever order layers were listed.
             for name, mask in sorted(architecture.masks.items())
         },
         architecture.seen,

@@ -89,6 +89,7 @@ def search(
 
     Reference: colombo2021architecture.
     """
+    # Patterns may be a generator, which one pass would exhaust.
     include, exclude = lasting(include), lasting(exclude)
     relaxed = TwoTemperature(
         model, t_l=t_l, t_s=t_s, include=include, exclude=exclude, spread=spread, seed=settings.seed
@@ -101,21 +102,25 @@ def search(
     team = join_team(training_device(model, device))
     folder, seen = None if directory is None else Path(directory), SeenSamples.of(data.sample_digests, "search")
     if folder is not None:
+        # Beside `settings`, these decide what is found; the sparsity does so by the number of connections alone.
         choices = {"keep": keep, "gamma": float(gamma), "mask_rate": float(mask_rate), "spread": float(spread)}
         _check_same_search(folder, {**_describe_search(relaxed, data, settings), **choices}, team)
         # After the check: the result of another search must not be returned as this one's.
         if (folder / RESULT_FILE).exists():
             return Architecture.load(folder / RESULT_FILE).with_seen(seen)
+    # Masks follow the weights' schedule at this ratio, so that `mask_rate` is what their rate begins with.
     search_masks = _SearchMasks(keep, gamma, mask_rate / settings.learning_rate)
     try:
         trained = train(
             relaxed, data, settings, masks=search_masks, directory=directory, device=device, progress=progress
         )
+    # Raised in a hook within the optimizer's step: training has no other way to end in the middle of an epoch.
     except _Found as found:
         architecture = found.architecture
     else:
         assert isinstance(trained.model, TwoTemperature)
         architecture = _cut_to_sparsity(trained.model, sparsity, settings.epochs)
+    # One process writes, and none returns before: a caller may read the file next, in any of them.
     if folder is not None and team.leads:
         architecture.save(folder / RESULT_FILE)
     team.wait()
@@ -161,12 +166,15 @@ class _Steps(Hold):
 
     def __init__(self, masks: _SearchMasks, relaxed: TwoTemperature, optimizer: Optimizer) -> None:
         self.masks, self.relaxed, self.optimizer = masks, relaxed, optimizer
+        # Before the optimizer's step: (17) takes both gradients at the same point, and the penalty of θ must be in its
+        # gradient.
         self._hooks = [optimizer.register_step_pre_hook(lambda *_: self._step())]
 
     def _step(self) -> None:
         rate = self.masks.ratio * self.optimizer.param_groups[0]["lr"]
         if self.relaxed.update(rate, self.masks.gamma, self.masks.keep):
             raise _Found(self.relaxed.architecture())
+        # Masks take plain steps (17). Left to the optimizer, they would get its momentum and weight decay as well.
         for w in self.relaxed.logits.values():
             w.grad = None  # the optimizer passes over it
         self.relaxed.add_weight_penalty(self.masks.gamma)
@@ -177,8 +185,10 @@ def _default_gamma(settings: Settings, examples: int, mask_rate: float, spread: 
 
     Steps w ← w − 2αγ(1 + w) give log(1 + w) ← log(1 + w) − 2αγ, so that γ = log(1 + 3ε_w) / (2 Σα).
     """
+    # Rounded up, for the last batch of an epoch, which may be smaller.
     steps = -(-examples // settings.batch)
     until = range(max(1, math.ceil(GONE_AFTER * settings.epochs * steps)))
+    # Divided by the weights' own rate, since only the shape of their schedule is wanted.
     rates = (mask_rate * learning_rate_at(settings, step / steps) / settings.learning_rate for step in until)
     return math.log1p(3 * spread) / (2 * sum(rates))
 
@@ -187,7 +197,7 @@ def _cut_to_sparsity(relaxed: TwoTemperature, sparsity: float, epochs: int) -> A
     warnings.warn(
         f"after {epochs} epochs the masks are at a sparsity of {relaxed.sparsity:.4f}, short of {sparsity}: the "
         "connections with the largest w are kept; a larger gamma or more epochs would reach it",
-        stacklevel=3,
+        stacklevel=3,  # past `search`, at whoever called it
     )
     return relaxed.architecture(sparsity)
 
@@ -205,6 +215,7 @@ def _check_same_search(folder: Path, question: dict[str, Any], team: Team) -> No
     path = folder / SEARCH_FILE
     if path.exists():
         begun = _read_search(path)
+        # The keys of both: an option may be missing in what an older version wrote.
         for name in dict.fromkeys([*begun, *question]):
             if begun.get(name) != question.get(name):
                 raise InvalidInput(

@@ -68,6 +68,7 @@ def transfer(
         device=device,
         progress=progress,
     )
+    # The architecture has seen its own samples, and so has whatever is trained with it.
     remember(trained.model, architecture.seen)
     return trained
 
@@ -82,6 +83,7 @@ def reinitialise(model: nn.Module, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int.from_bytes(hashlib.sha256(f"transfer {seed}".encode()).digest()[:7]))
         for place, module in fresh.named_modules():
+            # `nn.MultiheadAttention` spells it with an underscore.
             reset = getattr(module, "reset_parameters", None) or getattr(module, "_reset_parameters", None)
             if reset is not None:
                 reset()

@@ -67,6 +67,7 @@ class _Masked(nn.Module):
         self.logits = nn.Parameter(logits)
 
     def forward(self, weight: Tensor) -> Tensor:
+        # w is float32 at least; the weight's own dtype is what its layer multiplies in.
         return weight * relaxed_mask(self.logits, self.t_l, self.t_s).to(weight.dtype)
 
 
@@ -116,6 +117,7 @@ class TwoTemperature(nn.Module):
         self.model = copy.deepcopy(model)
         chosen = maskable_weights(self.model, lasting(include), lasting(exclude))
         generator = torch.Generator().manual_seed(seed)
+        # One mask for all names of a tied weight: as one parameter it is one connection, kept or gone everywhere.
         for name, every_name in chosen.items():
             masked = _Masked(
                 _draw_initial_logits(self.model.get_parameter(name), spread, generator), self.t_l, self.t_s
@@ -148,6 +150,7 @@ class TwoTemperature(nn.Module):
     @property
     def kept(self) -> int:
         """Return 1ᵀ1[w > 0], the number of connections that are kept."""
+        # Added up on the device, so that a number is fetched once and not for each layer.
         return int(torch.stack([(w > 0).sum() for w in self.logits.values()]).sum())
 
     @property
@@ -157,6 +160,7 @@ class TwoTemperature(nn.Module):
 
     def penalty(self) -> Tensor:
         """Compute the penalty 1ᵀ((1 + w)² + θ²) over the masked weights, which γ multiplies in (18)."""
+        # The pull towards w = −1 and θ = 0 is what prunes: a connection that the loss does not need drifts below 0.
         terms = [(1 + w).square().sum() for w in self.logits.values()]
         terms += [weight.square().sum() for weight in self.weights.values()]
         return torch.stack(terms).sum()
@@ -204,7 +208,9 @@ class TwoTemperature(nn.Module):
     def _undo_crossings(self, before: dict[str, Tensor], missing: int) -> None:
         """Undo the step of the `missing` connections that crossed 0 and ended nearest to it."""
         logits = self.logits
+        # Only these may come back: a connection that was gone before this step stays gone.
         crossed = {name: (before[name] > 0) & (w <= 0) for name, w in logits.items()}
+        # Crossed ones are ≤ 0 now, so that the largest of them is the nearest to 0.
         nearness = {name: w.masked_fill(~crossed[name], -math.inf) for name, w in logits.items()}
         for name, back in keep_largest(nearness, missing).items():
             # Where fewer connections crossed than are missing, `keep_largest` also marks some that did not: they stay.
@@ -225,6 +231,7 @@ class TwoTemperature(nn.Module):
 
 def _draw_initial_logits(weight: Tensor, spread: float, generator: torch.Generator) -> Tensor:
     """Draw |N(0, ε_w²)| in the shape of a weight, never 0, in float32 at least, since less would lose small steps."""
+    # In float64 and on the CPU, whatever the weights are, so that a seed begins alike everywhere.
     drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64).abs() * spread
     dtype = torch.promote_types(weight.dtype, torch.float32)
     return drawn.to(weight.device, dtype).clamp_(min=torch.finfo(dtype).tiny)
