@@ -32,6 +32,8 @@ def crop_and_flip(images: Tensor, generator: torch.Generator, padding: int = 4) 
     if padding < 0:
         raise InvalidInput(f"crop_and_flip needs padding ≥ 0, got {padding}")
     count, channels, height, width = images.shape
+    # Three numbers for each image: how far down, how far to the right, and whether to mirror. They are moved to the
+    # images' device together.
     draws = torch.stack(
         [
             torch.randint(choices, (count, 1), generator=generator, device=generator.device)

@@ -41,15 +41,18 @@ class Checkpoint:
     @property
     def finished(self) -> bool:
         """Return whether this was the last epoch of its training."""
+        # The number of epochs is a setting, and settings are part of the origin.
         return bool(self.epoch == self.origin.get("epochs"))
 
     def write(self, directory: Path) -> None:
         """Replace the directory's checkpoint by this one, in one step."""
         with replace_file(directory / CHECKPOINT) as part, part.open("wb") as file:
+            # As a plain mapping: `weights_only` loading makes no objects of classes like this one.
             torch.save({field.name: getattr(self, field.name) for field in fields(self)}, file)
 
     def check_origin(self, path: Path, origin: Mapping[str, Any], masks: Mapping[str, Tensor]) -> None:
         """Raise InvalidInput where a training would continue with something other than what was begun."""
+        # Before all else: an older origin lacks several entries, and each of them would be reported as a difference.
         if DATA_CONTENT not in self.origin:
             raise InvalidInput(
                 f"{path} comes from an older tamis, which did not note what is in the data and the model, so whether "
@@ -57,6 +60,7 @@ class Checkpoint:
             )
         differences = [
             f"{name} was {self.origin.get(name)}, now it is {origin.get(name)}"
+            # Names of both sides, since what one of them lacks is a difference, too.
             for name in dict.fromkeys([*self.origin, *origin])
             if self.origin.get(name) != origin.get(name)
         ]
@@ -86,6 +90,7 @@ class RunDirectory:
     ) -> None:
         self.directory = None if directory is None else Path(directory)
         self.epochs_to_keep, self.origin, self.team = epochs_to_keep, origin, team
+        # On the CPU, where those of a checkpoint are read to, and with which they are compared.
         self.masks = {name: mask.cpu() for name, mask in (masks or {}).items()}
 
     @contextmanager
@@ -104,6 +109,7 @@ class RunDirectory:
         self.directory.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.directory, os.O_RDONLY)  # the directory itself: a file to hold would be left in it
         try:
+            # One process locks for all: a lock belongs to one open file, and its own team would be shut out by it.
             free = not self.team.leads or try_lock(handle) or _is_finished(self.directory)
             # Every process must learn of it: those that went on alone would wait for the first one forever.
             if not all(self.team.extremes(int(free))):
@@ -112,6 +118,7 @@ class RunDirectory:
                 )
             yield
         finally:
+            # This gives the lock back, however training ended.
             os.close(handle)
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
@@ -121,6 +128,7 @@ class RunDirectory:
         """
         if self.directory is None:
             return []
+        # Under the lock, so that no other training replaces the file between reading it and going on from it.
         checkpoint = read_checkpoint(self.directory)
         if checkpoint is not None:
             checkpoint.check_origin(self.directory / CHECKPOINT, self.origin, self.masks)
@@ -135,6 +143,7 @@ class RunDirectory:
 
     def _check_saved_epochs(self, directory: Path, begun: int) -> None:
         missed = {epoch for epoch in self.epochs_to_keep if epoch <= begun} - {*list_saved_epochs(directory)}
+        # What passed unwritten cannot be had again without training anew.
         if missed:
             raise InvalidInput(
                 f"the weights of epoch {min(missed)} were not kept in {directory}, which is at epoch "
@@ -144,6 +153,7 @@ class RunDirectory:
     def write(self, epoch: int, model: nn.Module, optimizer: Optimizer, history: list[dict[str, Any]]) -> None:
         """Write the state after an epoch, and wait until the whole team may read it."""
         self.save_weights(epoch, model)  # first: who goes on from the checkpoint may rely on it
+        # One process writes: all of them have the same weights, and two writers would undo each other's work.
         if self.directory is not None and self.team.leads:
             state = dict(model.state_dict())
             Checkpoint(epoch, state, optimizer.state_dict(), history, self.origin, self.masks).write(self.directory)
@@ -206,6 +216,7 @@ def load_epoch_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
 
 def list_saved_epochs(directory: str | Path) -> list[int]:
     """List the epochs whose weights `load_epoch_weights` can load, in order."""
+    # Other files may lie in the directory, too, and are no epochs.
     found = [re.fullmatch(r"epoch_(\d+)\.safetensors", path.name) for path in Path(directory).glob("*")]
     return sorted(int(match[1]) for match in found if match)
 
@@ -217,6 +228,7 @@ def _is_finished(directory: Path) -> bool:
 
 def _remove_unfinished(directory: Path) -> None:
     """Delete the part files that `replace_file` leaves behind when it is killed."""
+    # Only names that this module writes under: a file of anybody else's is not ours to delete.
     for pattern in (f".{CHECKPOINT}.*.part", ".epoch_*.safetensors.*.part"):
         for part in directory.glob(pattern):
             part.unlink(missing_ok=True)
@@ -227,6 +239,7 @@ def _reason(error: Exception) -> str:
 
     torch prints it in colours, and adds advice on how to load the file all the same, which is left out.
     """
+    # torch raises an error of its own, with advice, while it handles the one that says what happened.
     met = error.__context__ or error
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(met)).strip().splitlines()
     return lines[0].rstrip() if lines else type(met).__name__

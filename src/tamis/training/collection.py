@@ -34,9 +34,11 @@ def collect(source: Any, called: str) -> RawData:
     labels: list[Tensor] = []
     for batch in _batches(source, called):
         (values,), rest = split_batch(batch, ("inputs",), called)
+        # Shapes are compared in the end, when all of them can be named.
         inputs.append(_copy_inputs(values, called))
         if rest:
             labels.append(_class_numbers(rest, len(values), called))
+    # Not by the number of batches: some loaders give empty ones.
     if not sum(map(len, inputs)):
         raise InvalidInput(f"{called} is empty: not one sample came")
     shapes = {tuple(values.shape[1:]) for values in inputs}
@@ -50,6 +52,7 @@ def collect(source: Any, called: str) -> RawData:
 
 
 def _batches(source: Any, called: str) -> Iterable[Any]:
+    # Tensors and mappings can be iterated over as well, which would take them apart into samples: they are one batch.
     if isinstance(source, (Tensor, np.ndarray)):
         return [torch.as_tensor(source)]
     if isinstance(source, tuple) and source and all(isinstance(item, (Tensor, np.ndarray)) for item in source):
@@ -65,11 +68,13 @@ def _batches(source: Any, called: str) -> Iterable[Any]:
 
 def _copy_inputs(values: Tensor, called: str) -> Tensor:
     """Copy a batch of inputs, which a loader may overwrite, to a dtype in which data is kept."""
+    # How a network wants its pixels scaled cannot be known here.
     if values.dtype is torch.uint8:
         raise InvalidInput(f"{called} has uint8 inputs: convert them to what the network takes, as (x / 255).float()")
     if values.dim() < 2 or values.is_complex() or values.dtype is torch.bool:
         raise InvalidInput(f"{called} must have batches N×… of numbers, got {values.dtype} {tuple(values.shape)}")
     kept = values.detach().cpu().to(torch.float32 if values.is_floating_point() else torch.int64, copy=True)
+    # A number beyond float32 becomes infinite above, and a network would answer nonsense without an error.
     if not bool(torch.isfinite(kept).all()):
         raise InvalidInput(f"{called} has inputs that are not finite in float32")
     return kept
@@ -82,6 +87,7 @@ def _class_numbers(rest: tuple[Any, ...], samples: int, called: str) -> Tensor:
         labels = torch.as_tensor(rest[0]).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"{called}: labels must be class numbers, got {rest[0]!r:.80}") from error
+    # Class numbers that come as floats are most likely something else, such as targets of a regression.
     whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool)
     if not whole or labels.shape != (samples,) or (samples and int(labels.min()) < 0):
         got = f"{labels.dtype} of shape {tuple(labels.shape)}"

@@ -49,6 +49,7 @@ class Data:
             got = f"mean {self.mean} and std {self.std} for inputs {tuple(self.inputs.shape)}"
             raise InvalidInput(f"'{self.name}' needs a mean and a std for each channel, or none, got {got}")
         if not self.classes:
+            # The class is frozen for everyone but itself.
             object.__setattr__(self, "classes", int(self.labels.max()) + 1)
 
     def __len__(self) -> int:
@@ -64,6 +65,8 @@ class Data:
         What is chosen is copied, so that the rest can be freed.
         """
         if isinstance(chosen, slice):
+            # A slice in the name makes it a spec that loads the same samples again; what a tensor chooses has no such
+            # name.
             return self._select(self._slice_range(chosen), self.name + _format_slice(chosen))
         if not isinstance(chosen, Tensor) or chosen.dim() != 1:
             raise InvalidInput(
@@ -91,6 +94,7 @@ class Data:
             >>> certified.name
             'digits:test@rest=0.5,0'
         """
+        # Drawn by place, and then widened to all samples that equal a drawn one: none may be on both sides.
         drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[: round(part * len(self))]
         chosen = torch.from_numpy(np.isin(self.sample_digests, self.sample_digests[drawn.numpy()]))
         if not chosen.any() or chosen.all():
@@ -124,6 +128,8 @@ class Data:
     def _select(self, places: range, name: str) -> Data:
         if not places:
             raise InvalidInput(f"'{name}' is empty: it is cut from {len(self):,} samples")
+        # `index_select` copies, where a slice would be a view that keeps everything in memory; and torch has no
+        # negative steps.
         index = torch.arange(places.start, places.stop, places.step, device=self.inputs.device)
         inputs, labels = (values.index_select(0, index) for values in (self.inputs, self.labels))
         return replace(self, inputs=inputs, labels=labels, name=name)
@@ -147,6 +153,7 @@ class Data:
 
     def digest(self) -> str:
         """Return the sha256 of the stored inputs and labels, and of mean and std, beyond what the name says."""
+        # With mean and std: the same pixels, normalised otherwise, are other inputs of a network.
         digest = hashlib.sha256(f"{self.inputs.dtype} {tuple(self.inputs.shape)} {self.mean} {self.std}\n".encode())
         for values in (self.inputs, self.labels):
             digest.update(tensor_bytes(values).numpy().data)
@@ -156,6 +163,7 @@ class Data:
     def sample_digests(self) -> Array:
         """Return a number for each sample, the same for equal ones; see `tamis.graph.seen_samples`."""
         here = self.to("cpu")  # a GPU may round x/255 otherwise, and one sample would have two digests
+        # A few at a time, because as floats images take four times the memory.
         some = (here._normalise(inputs) for inputs in here.inputs.split(DIGESTED_AT_ONCE))
         return np.concatenate([sample_digests((inputs,), (inputs.dtype,)) for inputs in some])
 
@@ -166,6 +174,8 @@ class Data:
     def _normalise(self, inputs: Tensor) -> Tensor:
         if inputs.dtype is torch.int64:
             return inputs.clone()
+        # Always a copy, also of what is float32 already: what follows works in place, and must not reach the stored
+        # inputs.
         values = inputs.to(torch.float32, copy=True)
         if inputs.dtype is torch.uint8:
             values.div_(255)

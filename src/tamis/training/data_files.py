@@ -53,6 +53,7 @@ def read_npz(path: Path, labelled: bool = True) -> RawData:
         InvalidInput: the file is broken, or holds something else.
     """
     arrays = _read_arrays(path, ("x", "y"))
+    # Whether labels are real is noted before the placeholders are put in.
     has_labels = "y" in arrays
     if not labelled and arrays.keys() == {"x"}:
         arrays["y"] = _placeholder_labels(arrays["x"])
@@ -90,6 +91,7 @@ def read_npy(path: Path, labels: Path | None, labelled: bool = True) -> RawData:
 def _read_array(path: Path) -> np.ndarray:
     with path.open("rb") as file:
         try:
+            # Without pickles, which can run code while they are read.
             return np.lib.format.read_array(file, allow_pickle=False)
         except Exception as error:  # numpy raises whatever a broken file made it trip over
             raise InvalidInput(f"'{path}' is not an .npy file, as numpy.save writes them: {error}") from error
@@ -102,6 +104,7 @@ def _placeholder_labels(x: np.ndarray) -> np.ndarray:
 
 def read_statistics(path: Path, inputs: Tensor) -> Statistics:
     """Read mean and std per channel of `inputs` from a `.npz` file; both are empty where it has none."""
+    # Read by themselves, since test data may be normalised by the statistics of another file.
     arrays = _read_arrays(path, ("mean", "std"))
     if not arrays:
         return (), ()
@@ -115,6 +118,7 @@ def read_statistics(path: Path, inputs: Tensor) -> Statistics:
     mean, std = arrays["mean"], arrays["std"]
     if (std <= 0).any():
         raise InvalidInput(f"std in '{path}' must be positive, got {std.tolist()}")
+    # A mean of 127, on the scale 0..255, is a mistake that would not fail, but train on nearly constant images.
     if inputs.dtype is torch.uint8 and not ((mean >= 0) & (mean <= 1)).all():
         raise InvalidInput(f"mean in '{path}' must be on the scale 0..1, that is of x / 255, got {mean.tolist()}")
     return tuple(map(float, mean)), tuple(map(float, std))
@@ -125,6 +129,7 @@ def _read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     with path.open("rb") as file:
         if not zipfile.is_zipfile(file):
             raise InvalidInput(f"'{path}' is not an .npz file, as numpy.savez writes them; it must hold {NPZ_CONTENT}")
+        # `is_zipfile` has read elsewhere in the file.
         file.seek(0)
         try:
             # Before numpy allocates anything: a file of kilobytes can claim to hold terabytes of zeros.
@@ -147,6 +152,7 @@ def _check_inflated(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) 
     wanted = {f"{name}.npy" for name in names}
     for entry in archive.infolist():
         inflated = entry.file_size
+        # Small arrays may be as regular as they like, and larger ones up to a hundredfold.
         if entry.filename in wanted and inflated > max(MOST_INFLATED, FARTHEST_INFLATED * entry.compress_size):
             raise InvalidInput(
                 f"{entry.filename.removesuffix('.npy')} in '{path}' has {entry.compress_size:,} bytes there and would "
@@ -155,6 +161,7 @@ def _check_inflated(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) 
 
 
 def _check_inputs(path: Path, x: np.ndarray) -> Tensor:
+    # One axis alone would be samples without anything in them.
     if x.ndim < 2 or x.size == 0:
         raise InvalidInput(f"x in '{path}' has shape {x.shape}; '{path}' must hold {NPZ_CONTENT}")
     if x.dtype == np.uint8:
@@ -175,6 +182,7 @@ def _channels_first(path: Path, x: np.ndarray) -> Tensor:
     images = torch.from_numpy(x)
     if x.ndim == 3:
         return images.unsqueeze(1)
+    # N×C×H×W is the order of most PyTorch code, and would be read as tiny images of many channels without a word.
     if x.shape[3] > MOST_CHANNELS:
         raise InvalidInput(
             f"x in '{path}' has shape {x.shape}, which would be images with {x.shape[3]} channels; "
@@ -186,6 +194,7 @@ def _channels_first(path: Path, x: np.ndarray) -> Tensor:
 def _check_labels(path: Path, y: np.ndarray) -> Tensor:
     if y.ndim != 1 or y.dtype.kind not in "iu":
         raise InvalidInput(f"y in '{path}' must be N integer labels, got {y.dtype} of shape {y.shape}")
+    # uint64 reaches further than torch's int64, and would wrap around.
     if y.size and (y.min() < 0 or y.max() > np.iinfo(np.int64).max):
         raise InvalidInput(f"labels in y of '{path}' must count from 0 on, got {y.min()} to {y.max()}")
     return torch.from_numpy(y.astype(np.int64))
@@ -234,6 +243,7 @@ def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | 
             converted = image.convert(mode)
             if resize is not None:
                 converted = converted.resize((width, height), import_module("PIL.Image").Resampling.BILINEAR)
+            # Pillow gives grey images without an axis for their channel.
             pixels = np.array(converted).reshape(height, width, len(mode))
         images[row] = torch.from_numpy(pixels).permute(2, 0, 1)
     return RawData(images, torch.tensor(labels), len(classes))
@@ -242,7 +252,9 @@ def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | 
 def _image_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
+    # Hidden files are no samples: macOS leaves ._1.png beside 1.png.
     visible = (file for file in folder.iterdir() if not file.name.startswith("."))
+    # Sorted, because the order of a directory differs between file systems, and a sample must keep its place.
     return sorted(file for file in visible if file.suffix.lower() in IMAGE_SUFFIXES)
 
 
@@ -255,6 +267,7 @@ def _common_format(files: Sequence[Path], resize: tuple[int, int] | None) -> tup
         if mode.split(";")[0] in DEEP_MODES:
             raise InvalidInput(f"'{file}' has more than 8 bits per channel (Pillow's mode {mode}): convert it first")
         sizes.append(size)
+        # One image in colour makes all of them RGB: a batch has one number of channels.
         grey = grey and mode in GREY_MODES
         if size != sizes[0] and resize is None:
             wanted, got = ("{}×{}".format(*size) for size in (sizes[0], size))

@@ -72,6 +72,7 @@ def load_data(spec: str, labelled: bool = True) -> Data:
     if labelled and not stored.has_labels:
         raise InvalidInput(f"'{spec}' has no labels, which are needed here")
     data = _to_data(stored, spec, _choose_statistics(named, stored, statistics))
+    # Images are read as a view of another layout, and every batch would pay for gathering its pixels.
     if not named.cuts:
         return replace(data, inputs=data.inputs.contiguous())
     # Slices are composed as ranges, and inputs are copied once, at the end; a random share has to see the samples.
@@ -82,6 +83,7 @@ def load_data(spec: str, labelled: bool = True) -> Data:
         else:
             data = _take_share(data._select(places, spec), cut)
             places = range(len(data))
+    # The name stays the whole spec, which loads these samples again.
     return data._select(places, spec)
 
 
@@ -99,6 +101,7 @@ def as_data(source: Any, called: str) -> Data:
     if isinstance(source, Data):
         return source
     if isinstance(source, (str, Path)):
+        # Whether labels are needed is for the caller to say, who can ask `has_labels`.
         return load_data(str(source), labelled=False)
     return _to_data(collect(source, called), called, ((), ()))
 
@@ -147,6 +150,7 @@ def _refuse_resizing(spec: Spec) -> None:
 
 def _default_statistics(stored: RawData, known: Statistics = ((), ())) -> Statistics:
     """Return the stored mean and std, or else, for images, the known ones, or those that keep the scale 0..1."""
+    # Those in the file go first: whoever stored them knows the data.
     if any(stored.statistics) or stored.inputs.dtype is not torch.uint8:
         return stored.statistics
     channels = stored.inputs.shape[1]
@@ -182,6 +186,7 @@ def _explain_missing(name: str, split: str, folder: Path) -> str:
         f"it must hold {NPZ_CONTENT}",
         f"datasets there: {', '.join(names) or 'none'}; digits ships with tamis",
     ]
+    # A slip of the pen is likelier than a missing file, and the name that was meant is a better answer.
     if name not in names and (similar := get_close_matches(name.lower(), [*names, "digits"])):
         parts.append(f"did you mean {' or '.join(similar)}?")
     if os.path.exists(f"{name}.py"):
@@ -196,12 +201,14 @@ def _read_path(spec: Spec, path: Path, labelled: bool) -> RawData:
     if path.is_dir():
         return _read_folder(spec, path)
     _refuse_resizing(spec)
+    # From the right, because folders may have commas in their names.
     first, comma, second = spec.source.rpartition(",")
     if comma and first.endswith(".npy") and second.endswith(".npy"):
         inputs, labels = (Path(os.path.expanduser(each)) for each in (first, second))
         return _read_file(spec, inputs, labelled, labels)
     if os.path.exists(path):
         return _read_file(spec, path, labelled)
+    # Where less of the name leads to something that exists, the ending is what is wrong, and the message says so.
     without_split_and_slice = re.split(r"[:\[@]", path.name)[0]
     if without_split_and_slice and os.path.exists(path.parent / without_split_and_slice):
         refuse_malformed(spec.text, path.name)
@@ -221,6 +228,7 @@ def _read_file(spec: Spec, path: Path, labelled: bool, labels: Path | None = Non
 
 
 def _read_folder(spec: Spec, folder: Path) -> RawData:
+    # Arrays go before images: a folder prepared with train.npz may hold the images that it was made of.
     if any((folder / f"{each}.npz").is_file() for each in SPLITS):
         _refuse_resizing(spec)
         wanted = folder / f"{spec.split or 'train'}.npz"
@@ -251,11 +259,13 @@ def _read_from_module(spec: Spec) -> RawData:
         raise InvalidInput(
             f"there is no dataset '{module}' with a split '{path}', and nothing of that name in Python: {error}"
         ) from error
+    # A Dataset or a loader may be callable as well; only what is nothing but a function is called.
     if callable(found) and not isinstance(found, (Dataset, DataLoader, Data)):
         try:
             found = found()
         except Exception as error:
             raise InvalidInput(f"{spec.source}() failed: {type(error).__name__}: {error}") from error
     if isinstance(found, Data):
+        # As a network takes them, because data of a module comes without a mean and std beside it.
         return RawData(found.normalised(), found.labels, found.classes, has_labels=found.has_labels)
     return collect(found, f"'{spec.source}'")

@@ -50,11 +50,13 @@ DEFAULT_FOLDER = "~/.cache/tamis/data"
 LARGEST_SIDE = 2**15  # of an image that is resized
 LARGEST_SEED = 2**63 - 1
 
+# Of 18 digits at most, so that every number fits into 64 bits.
 _NUMBER = "-?[0-9]{1,18}"
 _SLICE = rf"\[((?:{_NUMBER})?):((?:{_NUMBER})?)(?::((?:{_NUMBER})?))?\]"
 _SETTINGS = "resize|mean|std|held_out|rest"
 _SETTING = rf"@({_SETTINGS})=([-+.,0-9eEx]+)"
 _ENDING = re.compile(rf"{_SLICE}|{_SETTING}")
+# The source is as short as can be, so that a split and all endings are taken off it.
 _SPEC = re.compile(
     rf"(?P<source>[^:\[].*?)(?::(?P<split>{'|'.join(SPLITS)}))?(?P<ending>(?:{_SLICE}|{_SETTING})*)", re.DOTALL
 )
@@ -87,13 +89,16 @@ class Spec:
         """Return whether the spec names something in a Python module, whose code runs when the data is read."""
         name = self.source.partition(":")[0]
         found = _IN_MODULE.fullmatch(self.source) is not None and self.split is None
+        # A dataset in the data folder goes before a module of the same name, whose code need not run then.
         return found and name != "digits" and not is_path(self.source) and name not in list_datasets(data_folder())
 
     def splits(self) -> dict[str, str]:
         """Return the specs of both splits, or only this one if it names a split, a part, or data without splits."""
+        # A file alone has no splits, code of a module names one thing, and a part of a split has no counterpart.
         whole = not (self.split or self.cuts or self.source.endswith((".npz", ".npy")) or self.in_module)
         if not whole:
             return {"train": self.text}
+        # Endings follow the split in a spec: it goes in between.
         ending = self.text.removeprefix(self.source)
         return {split: f"{self.source}:{split}{ending}" for split in SPLITS}
 
@@ -135,6 +140,7 @@ def _parse_share(name: str, text: str, spec: str) -> Share:
     try:
         share = Share(name, float(part), int(seed))
     except ValueError:
+        # Not a number, and so it fails the comparison below, which has the message for all mistakes.
         share = Share(name, math.nan, 0)
     if not (0 < share.part < 1 and 0 <= share.seed <= LARGEST_SEED):
         wanted = "a part of the samples, above 0 and below 1, a comma and a seed from 0 on, as 0.5,0"
@@ -154,6 +160,7 @@ def _parse_per_channel(name: str, text: str, spec: str) -> tuple[float, ...]:
     try:
         numbers = tuple(float(number) for number in text.split(","))
     except ValueError:
+        # Not finite: the check below has the message for all mistakes.
         numbers = (math.nan,)
     if not all(math.isfinite(number) and (name == "mean" or number > 0) for number in numbers):
         wanted = "numbers" if name == "mean" else "positive numbers"

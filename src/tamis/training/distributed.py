@@ -38,6 +38,7 @@ class Team:
         A batch smaller than the team leaves some without a part. They take its first example, which does not count:
         every process must take part in every step, and few models take an empty batch.
         """
+        # Parts differ by one example at most, and the same rule on every process leaves none out.
         part = batch.tensor_split(self.size)[self.rank]
         return (part, 1) if len(part) else (batch[:1], 0)
 
@@ -73,6 +74,7 @@ class Team:
     def wait(self) -> None:
         """Wait until every process of the team has come here."""
         if self.connected:
+            # Named, or nccl would guess it by the rank, which may be another process' GPU.
             dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
 
 
@@ -109,6 +111,7 @@ def join_team(device: torch.device) -> Team:
         # To ask for the current GPU is to take memory on it, so only where it is the one.
         given = os.environ.get(LOCAL_RANK)
         device = torch.device("cuda", torch.cuda.current_device() if given is None else int(given))
+    # Some builds of torch come without it.
     if not dist.is_available():
         return Team(device)
     if not dist.is_initialized():

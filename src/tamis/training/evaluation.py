@@ -47,6 +47,7 @@ def count_correct(model: nn.Module, data: Data, indices: Tensor, batch: int) -> 
     """Count the samples at these indices that a model classifies correctly, `batch` at a time."""
     # The count stays on the device: reading it after each batch would make a GPU wait.
     right = torch.zeros((), dtype=torch.int64, device=indices.device)
+    # An empty tensor splits into one empty batch, which few models take.
     for chosen in indices.split(batch) if len(indices) else ():
         inputs, labels = data.batch(chosen)
         right += (model(inputs).argmax(1) == labels).sum()

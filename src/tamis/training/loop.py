@@ -121,13 +121,16 @@ def train(
         >>> [epoch.epoch for epoch in trained.history]
         [2, 3]
     """
+    # Plain integers: a number of numpy or torch would be written to a checkpoint that then cannot be read.
     first_epoch, keep = as_plain_int(first_epoch), as_plain_ints(keep)
     _check_arguments(model, settings, directory, first_epoch, keep)
     team = join_team(training_device(model, device))
     # Everything that can refuse the arguments comes before the directory is touched.
     training = TrainingRun(model, data, test, settings, constraint, team)
+    # Without a directory nothing is compared, and digests of all the data would be computed for nothing.
     origin = {} if directory is None else describe_origin(model, data, test, settings, first_epoch, constraint)
     run_directory = RunDirectory(directory, keep, origin, masks, team)
+    # What is entered first is left last: the directory stays locked until everything else has ended.
     with ExitStack() as stack:
         stack.enter_context(run_directory.lock())
         history = [Epoch(**record) for record in run_directory.resume(training.model, training.optimizer)]
@@ -136,14 +139,18 @@ def train(
         # Only now: a checkpoint's weights come in first, and the masks then zero what they prune.
         if masks is not None:
             stack.callback(masks.hold(training.model, training.optimizer).release)
+        # Each epoch seeds the global generators; the caller's state comes back in the end.
         stack.enter_context(fork_randomness(team.device))
         report = stack.enter_context(reporting(progress if team.leads else False, "training", settings.epochs))
+        # Only before the first epoch; a training that goes on has weights of a later one.
         if not history:
             run_directory.save_weights(first_epoch, training.model)
         for epoch in range(begin + 1, settings.epochs + 1):
             history.append(training.run_epoch(epoch))
+            # Written before it is reported: whoever hears of an epoch may rely on its checkpoint.
             run_directory.write(epoch, training.model, training.optimizer, [asdict(record) for record in history])
             report(epoch, **_progress_figures(history[-1], masks))
+    # Outside of the lock: nothing is written any more.
     result = training.result(device_of(model))
     remember(result, SeenSamples.of(data.sample_digests, "training"))
     return Trained(result, tuple(history))
@@ -163,12 +170,15 @@ class TrainingRun:
     ) -> None:
         on_cuda = team.device.type == "cuda"
         self.settings, self.team = settings, team
+        # All of it, once: a copy of each batch would make a GPU wait.
         self.data = data.to(team.device)
         self.test = None if test is None else test.to(team.device)
         images = data.inputs.dim() == 4
         # Convolutions on CUDA are fastest with channels last; on a CPU the other layout is.
         self.layout = torch.channels_last if on_cuda and images else torch.contiguous_format
+        # A copy, so that the caller's model keeps its weights, its mode and its device.
         self.model = _set_layout(copy.deepcopy(model).to(team.device), self.layout)
+        # bfloat16 has the range of float32, so that gradients need no scaling, as float16 would.
         self.autocast = torch.autocast(team.device.type, torch.bfloat16, enabled=settings.amp and on_cuda)
         self._check_fits()
         # After the copy and the move: an optimizer holds the parameters themselves, and those of the caller are others.
@@ -195,11 +205,14 @@ class TrainingRun:
         seed_global_generators(derive_seed(settings.seed, epoch, "global", team.rank), team.device)
         # The order is the same in all processes, which share each batch; augmentation and dropout differ by rank.
         order = torch.Generator().manual_seed(derive_seed(settings.seed, epoch, "order"))
+        # Drawn on the CPU, so that a seed means the same order on every device.
         batches = torch.randperm(len(self.data), generator=order).to(team.device).split(settings.batch)
         noise = torch.Generator(team.device).manual_seed(derive_seed(settings.seed, epoch, "augment", team.rank))
         totals = torch.zeros(2, dtype=torch.float64, device=team.device)  # read once: on CUDA reading is waiting
         self.parallel.train()
         for step, batch in enumerate(batches):
+            # Set anew for each step, from the epoch alone: a schedule with a state of its own would have to be written
+            # and read.
             rate = learning_rate_at(settings, epoch - 1 + step / len(batches))
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
@@ -213,6 +226,7 @@ class TrainingRun:
 
     def _step(self, batch: Tensor, noise: torch.Generator) -> Tensor:
         """Take one step on a batch, and return this process' sums of the loss and of correct answers."""
+        # Every process draws the same order, and takes its own part of it.
         mine, counts = self.team.share(batch)
         inputs, labels = self.data.batch(mine)
         if self.settings.augment:
@@ -231,6 +245,7 @@ class TrainingRun:
     def _check_finite(self, loss: float, epoch: int, rate: float) -> None:
         """Raise TrainingDiverged for a loss or weights that are not finite, before they are written anywhere."""
         weights = dict(self.model.named_parameters())
+        # One question for all weights: each that is asked by itself makes a GPU wait.
         finite = torch.stack([weight.isfinite().all() for weight in weights.values()]).tolist()
         broken = [name for name, fine in zip(weights, finite, strict=True) if not fine]
         if not math.isfinite(loss) or broken:
@@ -243,6 +258,7 @@ class TrainingRun:
     def _test_accuracy(self) -> float | None:
         if self.test is None:
             return None
+        # Parts without overlap. A `DistributedSampler` would repeat samples to make them equal, and count those twice.
         everything = torch.arange(len(self.test), device=self.team.device)
         mine = everything.tensor_split(self.team.size)[self.team.rank]
         with eval_mode(self.model):
@@ -262,6 +278,7 @@ def _optimizer(model: nn.Module, settings: Settings) -> Optimizer:
     rate, decay, momentum = settings.learning_rate, settings.weight_decay, settings.momentum
     if settings.optimizer == "sgd":
         return SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay)
+    # `momentum` is β₁ here.
     return AdamW(model.parameters(), rate, betas=(momentum, 0.999), weight_decay=decay)
 
 
@@ -291,6 +308,7 @@ def _check_arguments(
     require("keep", keep, f"epochs from {first_epoch} to {settings.epochs}", right)
     if keep and directory is None:
         raise InvalidInput(f"to keep the weights of epochs {keep} give a directory to write them to")
+    # As `get_extra_state` may return; checkpoints hold tensors alone.
     other = {name: value for name, value in model.state_dict().items() if not isinstance(value, Tensor)}
     if other and directory is not None:
         name, value = next(iter(other.items()))

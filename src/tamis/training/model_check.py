@@ -23,6 +23,7 @@ def check_fits(model: nn.Module, data: Data, called: str = "") -> None:
         >>> from tamis.training import load_data
         >>> check_fits(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10)), load_data("digits"))
     """
+    # Before the model runs: on a GPU, a label that is no class ends in an assertion that names nothing.
     least, most = (int(label) for label in data.labels.aminmax())
     if least < 0 or most >= data.classes:
         wanted = f"labels from 0 to {data.classes - 1}, one for each of its classes"
@@ -46,10 +47,13 @@ def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int
     Batch-norm cannot, where it sees one value per channel. The last batch is the smallest, and a process' part of n
     examples is at least ⌊n / processes⌋.
     """
+    # The last batch is a whole one where batches divide the data.
     last = (len(data) - 1) % batch + 1
     if last // processes > 1:
         return
     try:
+        # Tried, and not looked up by type: not every model has batch-norm, and some that have it see several values of
+        # one example.
         _scores_of_a_copy(model, data.example, training=True)
     except Exception as error:  # as above
         shared = f", for {processes} processes together" if processes > 1 else ""

@@ -28,6 +28,7 @@ def describe_origin(
         "first_epoch": first_epoch,
         "the data": f"{data.name} ({len(data)} examples)",
         "the test data": None if test is None else f"{test.name} ({len(test)} examples)",
+        # A name says little: a file may be rewritten, and tensors have none.
         DATA_CONTENT: f"sha256 {data.digest()}",
         "the content of the test data": None if test is None else f"sha256 {test.digest()}",
         **_describe_computation(model),
@@ -40,6 +41,7 @@ def _describe_computation(model: nn.Module) -> dict[str, Any]:
     frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
     modules = model.named_modules(remove_duplicate=False)  # an activation may stand in several places
     return {
+        # Shapes and not weights: training that goes on takes those from its checkpoint.
         **{f"the shape of '{name}'": tuple(value.shape) for name, value in model.state_dict().items()},
         **{f"the module '{name}'" if name else "the model": _describe_module(module) for name, module in modules},
         "the part without requires_grad": ", ".join(frozen) or None,

@@ -10,6 +10,7 @@ import torch
 
 def fork_randomness(device: torch.device) -> AbstractContextManager[None]:
     """Return a context that restores the random state of the CPU and of this device on exit."""
+    # Of one GPU alone: by default the state of each is read, which takes memory on all of them.
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 

@@ -27,6 +27,7 @@ def learning_rate_at(settings: Settings, epoch: float) -> float:
     if epoch < warmup:
         return settings.learning_rate * epoch / warmup
     if settings.schedule == "cosine":
+        # 1 at the end of training, where the rate would be 0; the last step begins before it.
         gone = (epoch - warmup) / (settings.epochs - warmup)
         return settings.learning_rate * (1 + math.cos(math.pi * gone)) / 2
     passed = sum(milestone <= epoch for milestone in settings.milestones)

@@ -12,6 +12,7 @@ class PaddedShortcut(nn.Module):
 
     def __init__(self, out_channels: int) -> None:
         super().__init__()
+        # Half of the new channels are zeros, a quarter on each side.
         self.padding = out_channels // 4
 
     def forward(self, x: Tensor) -> Tensor:
@@ -25,6 +26,7 @@ class CifarBlock(nn.Module):
     def __init__(self, in_channels: int, width: int) -> None:
         super().__init__()
         widens = in_channels != width
+        # Without a bias, which the batch normalization would take off again.
         self.conv1 = nn.Conv2d(in_channels, width, 3, stride=2 if widens else 1, padding=1, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU()

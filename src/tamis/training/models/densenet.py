@@ -12,6 +12,7 @@ class DenseLayer(nn.Module):
 
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
+        # As in the paper's networks with bottlenecks ("BC").
         bottleneck = 4 * growth
         self.norm1 = nn.BatchNorm2d(channels)
         self.conv1 = nn.Conv2d(channels, bottleneck, 1, bias=False)

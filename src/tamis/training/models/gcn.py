@@ -56,6 +56,7 @@ def ring_with_chords(nodes: int) -> Tensor:
     edges = [(node, (node + 1) % nodes) for node in range(nodes)]
     edges += [(node, (node + nodes // 3) % nodes) for node in range(0, nodes, 2)]
     for start, end in edges:
+        # In a ring of one or two nodes, an edge can lead back to its own node; loops are added later, to all nodes.
         if start != end:
             adjacency[start, end] = adjacency[end, start] = 1.0
     return adjacency

@@ -24,6 +24,7 @@ def mlp(widths: Sequence[int] = (64, 32, 32, 10), bias: bool = True, batch_norm:
     last = len(widths) - 1
     for layer, (inputs, outputs) in enumerate(pairwise(widths), start=1):
         network.add_module(f"linear{layer}", nn.Linear(inputs, outputs, bias=bias))
+        # The last layer gives scores, which are neither normalised nor cut off at 0.
         if layer < last:
             if batch_norm:
                 network.add_module(f"norm{layer}", nn.BatchNorm1d(outputs))

@@ -24,6 +24,7 @@ class InvertedResidual(nn.Module):
             nn.BatchNorm2d(hidden),
             activation(),
         )
+        # No activation here: in few channels, a ReLU would lose too much ("linear bottlenecks").
         self.project = nn.Sequential(nn.Conv2d(hidden, out_channels, 1, bias=False), nn.BatchNorm2d(out_channels))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ class UNet(nn.Module):
         self.up2 = nn.ConvTranspose2d(4 * width, 2 * width, 2, stride=2)
         self.decode2 = DoubleConv(4 * width, 2 * width)
         self.up1 = nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False)
+        # Interpolation keeps all of its 2 · width channels, beside the `width` of the skip.
         self.decode1 = DoubleConv(3 * width, width)
         self.head = nn.Conv2d(width, classes, 1)
 

@@ -25,6 +25,7 @@ class VGG(nn.Module):
 
 
 def _initialise(network: nn.Module) -> None:
+    # As torchvision begins them.
     for module in network.modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
