@@ -60,10 +60,12 @@ def list_allocations(options: Mapping[str, Sequence[Option]]) -> list[dict[str, 
         [10, 40]
     """
     hulls = {name: _hull(each) for name, each in options.items()}
+    # The fewest bytes for every layer: from here on, each step spends some where they save most.
     chosen = {name: hull[0] for name, hull in hulls.items()}
     edges = [(_slope(before, after), name, after) for name, hull in hulls.items() for before, after in pairwise(hull)]
     found = [dict(chosen)]
     # Edges of one convex hull have rising slopes, so sorting all of them by slope keeps each layer's own order.
+    # Ties go by name and size, so that the same measurements lead to the same allocations.
     for _, name, option in sorted(edges, key=lambda edge: (edge[0], edge[1], edge[2].bytes)):
         chosen[name] = option
         found.append(dict(chosen))
@@ -97,6 +99,7 @@ def describe_options(options: Iterable[Option]) -> str:
         '3 levels ×2, floats'
     """
     counts = Counter(option.choice for option in options)
+    # Floats come last, and of equal levels what is pruned most comes first.
     ordered = sorted(counts, key=lambda choice: (choice.levels or math.inf, -choice.amount))
     return ", ".join(
         ("floats" if not choice.levels else f"{choice.levels} levels")

@@ -42,15 +42,18 @@ class Budget(Step):
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
+        # One of them is the limit, and the other is what the search makes as good as it can.
         if (self.target_bytes is None) == (self.max_disagreement is None):
             raise ValueError("a budget is either target_bytes or max_disagreement")
         return self
 
     def run(self, state: State, context: Context) -> State:
+        # Here and not above: whoever only reads recipes needs no torch.
         from dataclasses import replace
 
         from tamis.recipes.budget_search import fit_bytes, fit_disagreement
 
+        # Without starts there is one: the network as the steps left it.
         starts: Sequence[Sequence[Step]] = self.starts or [()]
         if self.target_bytes is not None:
             small = fit_bytes(starts, state, context, self.target_bytes)

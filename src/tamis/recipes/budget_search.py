@@ -49,6 +49,7 @@ def fit_bytes(starts: Sequence[Sequence[Step]], state: State, context: Context, 
     everything = open_trials(starts, state, context)
     for trials in everything:
         _approach(target, trials)
+    # Every network that was made counts, whichever start and correction it came from: its file is there.
     fitting = [pair for pair in _all_trials(everything) if pair[1].bytes <= target]
     if not fitting:
         smallest = min((trial for _, trial in _all_trials(everything)), key=lambda trial: trial.bytes)
@@ -72,6 +73,7 @@ def _approach(target: int, trials: Trials) -> None:
         place = trials.largest_within(target - trials.overhead(place))
         if place in trials.done:
             break
+    # The first allocation is the smallest there is. With it, an error can at least say how small files become.
     if not any(trial.bytes <= target for trial in trials.done.values()):
         trials.make(0)
 
@@ -92,7 +94,10 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
         InvalidInput: there is too little data to say so of any network, or none is good enough.
     """
     held_out, test, said = len(context.data.searched), len(context.data.test), format_share(Decimal(repr(most)))
+    # The part of δ that the certificate will have for this claim: with all of δ, the search would expect less than what
+    # is issued.
     share = share_of_disagreement(DELTA, context.data.test_has_labels)
+    # Before anything is made: no network could keep the promise.
     if (least := expected_bound(0, held_out, test, share)) > most:
         raise InvalidInput(
             f"{held_out:,} held-out and {test:,} test samples are too few for a disagreement of at most {said}: "
@@ -111,6 +116,7 @@ def fit_disagreement(starts: Sequence[Sequence[Step]], state: State, context: Co
         # good enough, smaller ones are not expected to be, and this start is given up.
         high = len(trials) - 1 if best is None else trials.largest_within(weights)
         found = _smallest_good(trials, high, good)
+        # The file's real bytes decide, and the prediction only says where to look next.
         if found is not None and (best is None or trials.make(found).bytes < best[1].bytes):
             best, weights = (trials, trials.make(found)), trials.predicted_bytes(found)
     if best is None:
@@ -157,11 +163,13 @@ def _load_chosen(chosen: tuple[Trials, Trial], everything: Sequence[Trials], con
             "layers": trial.layers,
             "bytes": trial.bytes,
             "different": trial.different,
+            # JSON has no infinity.
             "moved": trial.moved if math.isfinite(trial.moved) else None,
             "chosen": trial is chosen[1],
         }
         for _, trial in _all_trials(everything)
     ]
+    # Whole or not at all, because the lock file and the report are made from it, also after a kill.
     with replace_file(context.notes) as part:
         part.write_text(json.dumps({"held_out": len(context.data.searched), "tried": tried}))
     return chosen[0].read(chosen[1])

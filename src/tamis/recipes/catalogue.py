@@ -47,6 +47,7 @@ def entry_named(name: str) -> Entry:
 
 def recipe_path(given: str) -> Path:
     """Return the file that a user means by a path or by the name of a recipe that ships."""
+    # By how it is written and not by what exists, so that a file in the current folder cannot change what a name means.
     if "/" in given or given.endswith((".yaml", ".yml")):
         return Path(given)
     try:

@@ -89,21 +89,25 @@ def compress(
         >>> done.small.masks.pruned
         320
     """
+    # Each process would run all steps, and write to the same folder.
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InvalidInput("compress runs in one process: start it without torchrun")
     given = GivenData.of(data, test)
     request = resolve_request(recipe, given, target_bytes, max_disagreement)
     plan, given_lock = request.recipe, request.lock
+    # In this order, because each needs what came before: the data names the inputs that a model is traced with.
     splits = given.load(plan.data)
     prepared = prepare_model(model, splits, example, device, called)
     prepared.check(plan, splits)
     net = prepared.net
     if given_lock is not None:
         given_lock.check_made_for(net, splits, request.path)
+        # A run that is repeated requires what the first one did, unless the caller says otherwise.
         if max_accuracy_drop is None:
             max_accuracy_drop = given_lock.requirements.get("max_accuracy_drop")
         if max_disagreement is None:
             max_disagreement = given_lock.requirements.get("max_disagreement")
+    # What a search aims at is also required of the certificate, which is issued on other data.
     if max_disagreement is None and plan.budget is not None:
         max_disagreement = plan.budget.max_disagreement
     required = parse_requirements(max_accuracy_drop, max_disagreement, splits)
@@ -112,15 +116,18 @@ def compress(
     # error of the user leaves nothing behind, and nothing of an earlier run is touched.
     lock = Lock.of(plan.as_plain_data(), net, prepared.name, splits, prepared.device).with_requirements(required)
     folder = OutputFolder(Path(out), prepared, plan, splits, lock, certification, progress)
+    # Before anything is read or made: what another run left there stays, unless `force` gives it up.
     if not force:
         folder.refuse_overwriting()
     if (done := folder.read_finished()) is not None:
         return done
+    # The threads of the run that is repeated, or bytes would differ.
     threads = given_lock.threads if given_lock is not None else lock.threads
     space = folder.space
     with space.only_process():
         # A run that was broken off goes on with its own lock: its threads, above all, which decide how sums round.
         lock = space.begin(Lock({**lock.content, "threads": threads}), force).with_requirements(required)
+        # Once it is known which lock holds, and before hours of work whose bytes may be others.
         _note_versions(given_lock, lock, progress)
         with use_threads(lock.threads), space.remove_on_early_error():
             context = Context.of_run(net, splits, space.folder, prepared.device, progress)

@@ -40,6 +40,7 @@ def measure_options(
     """
     layers = find_layers(reference, None, None, "joint", done="quantized")
     prober = _Prober(reference, smalls, calibration[:PROBED].normalised())
+    # By this the walk knows itself again when it goes on: with other choices or networks, it is another one.
     step = {"step": "probe", "choices": [[each.levels, each.amount] for each in CHOICES]}
     step |= {"networks": [[fingerprint_of_values(each.params), fingerprint_of_values(each.masks)] for each in smalls]}
     run = CalibrationRun(calibration, directory=directory, progress=progress, hold_out=True)
@@ -93,6 +94,7 @@ def keep_largest(weight: Tensor, mask: Tensor | None, amount: float) -> Tensor:
     sizes = weight.abs() if mask is None else weight.abs().masked_fill(~mask, -1.0)
     left = weight.numel() if mask is None else int(mask.count_nonzero())
     keep = torch.zeros(weight.numel(), dtype=torch.bool, device=weight.device)
+    # Stable, so that equal weights are pruned in the same order on every device.
     keep[sizes.flatten().argsort(descending=True, stable=True)[: left - round(amount * left)]] = True
     return keep.view(weight.shape)
 
@@ -109,6 +111,7 @@ class _Prober:
         return False
 
     def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
+        # Summed up once for the layer; every choice below is made from them.
         grams = seen.grams()
         options = [self._options(small, layer, grams, params) for small in self.smalls]
         return LayerOutcome({}, figures={"options": options})
@@ -122,6 +125,7 @@ class _Prober:
         factor: float | None = None
         for choice in CHOICES:
             mask = self._mask(small, name, choice)
+            # As it is: no error, and the bytes of floats.
             if not choice.levels:
                 found.append([[choice.levels, choice.amount], _stored_size(name, small.params[name], mask, None), 0.0])
                 continue
@@ -145,6 +149,7 @@ class _Prober:
 
     def _output_change(self, small: Compressed, changes: Mapping[str, Tensor]) -> float:
         """Return the mean squared change of the outputs when these parameters are put into a network as it is now."""
+        # Only the weight of this layer changes; all others are those of the network as it is now.
         with torch.no_grad():
             before, after = (
                 each.flat_outputs(self.inputs) for each in (small.network, small.network.with_params(dict(changes)))

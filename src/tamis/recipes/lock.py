@@ -49,6 +49,7 @@ class Lock:
                 "data": data.digests,
                 "versions": {
                     "tamis": __version__,
+                    # Without the ending that names a device, as +cpu: the same version is the same code.
                     "torch": torch.__version__.split("+")[0],
                     "numpy": numpy.__version__,
                     "python": platform.python_version(),
@@ -71,6 +72,7 @@ class Lock:
 
     def write(self, path: Path) -> None:
         """Write the lock as YAML, whole or not at all."""
+        # In the order of writing, in which people read it.
         text = yaml.safe_dump(dict(self.content), sort_keys=False, allow_unicode=True, width=120)
         with replace_file(path) as part:
             part.write_text(HEADER + text, encoding="utf-8")
@@ -105,6 +107,7 @@ class Lock:
         ignored = (*ABOUT_THE_MACHINE, "requirements", "result")
         mine, theirs = ({k: v for k, v in each.content.items() if k not in ignored} for each in (self, other))
         for each in (mine, theirs):
+            # What a model is called makes no other network.
             each["model"] = {name: value for name, value in each["model"].items() if name != "name"}
         return "; ".join(_differences(mine, theirs)[:3])
 
@@ -114,6 +117,7 @@ class Lock:
         said = {"model": self.content["model"], **{f"data {name}": v for name, v in self.content["data"].items()}}
         for what, facts in found.items():
             for name, value in facts.items():
+                # Data may have another name or path now, as long as its samples are the same.
                 if name != "data" and said.get(what, {}).get(name) != value:
                     raise InvalidInput(
                         f"the {what} is not that of '{path}': its {name} is {value}, there it is "
@@ -131,6 +135,7 @@ def is_lock(content: Any) -> bool:
         and all(isinstance(content.get(name), Mapping) for name in ("recipe", "model", "data", "versions"))
         and all(isinstance(each, Mapping) for each in content["data"].values())
         and isinstance(content.get("requirements", {}), Mapping)
+        # By type: True is an integer in Python, and no number of threads.
         and type(content.get("threads")) is int
         and 0 < content["threads"] <= MOST_THREADS
     )
@@ -150,6 +155,7 @@ def _differences(mine: Any, theirs: Any, path: str = "") -> list[str]:
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         names = dict.fromkeys([*mine, *theirs])
         return [text for name in names for text in _differences(mine.get(name), theirs.get(name), f"{path}.{name}")]
+    # Lists of the same length are compared item by item, so that a message names one key and not two whole lists.
     if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         pairs = enumerate(zip(mine, theirs, strict=True))
         return [text for place, pair in pairs for text in _differences(*pair, f"{path}[{place}]")]

@@ -16,6 +16,7 @@ def check_order(chain: Sequence[tuple[KeyPath, Step]], document: Document) -> No
         document: for the place in the message.
     """
     for place, (path, step) in enumerate(chain):
+        # Backwards, so that of several steps of one kind the first is the one that stays in the mapping.
         before = {each.step: where for where, each in reversed(chain[:place])}
         for earlier, reason in step.not_after.items():
             if earlier in before:
@@ -24,12 +25,14 @@ def check_order(chain: Sequence[tuple[KeyPath, Step]], document: Document) -> No
                 )
         if step.only_after and not set(step.only_after) & set(before):
             raise document.error(path, f"{step.step} needs one of these before it: {', '.join(step.only_after)}")
+        # Anywhere later in the chain, and not at once: steps in between may be useful.
         if step.followed_by is not None and step.followed_by[0] not in [each.step for _, each in chain[place + 1 :]]:
             needed, reason = step.followed_by
             raise document.error(path, f"{step.step} needs a {needed} step after it: {reason}")
         _check_obs(step, before, path, document)
 
 
+# By its setting and not by its kind: other ways of pruning leave the weights that they keep as they are.
 def _check_obs(step: Step, before: Collection[str], path: KeyPath, document: Document) -> None:
     if getattr(step, "by", None) == "obs" and "quantize" in before:
         raise document.error(

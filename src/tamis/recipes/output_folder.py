@@ -84,11 +84,13 @@ class OutputFolder:
 
     def refuse_overwriting(self) -> None:
         """Raise InvalidInput where the folder holds what another run left when it was finished, or what no run left."""
+        # A lock file says what the folder holds; without one, files may be anybody's.
         if (self.path / LOCK).exists():
             if differs := self.lock.differs(Lock.read(self.path / LOCK)):
                 raise InvalidInput(f"'{self.path}' holds the finished run of something else: {differs}. {ELSEWHERE}")
             return
         there = [name for name in (SMALL, CERTIFICATE, REPORT) if (self.path / name).exists()]
+        # Unless this very run was broken off here: the lock file is the last that it writes.
         if there and not self.space.belongs_to(self.lock):
             raise InvalidInput(f"'{self.path}' holds {', '.join(there)}, and no {LOCK} says what they are. {ELSEWHERE}")
 
@@ -107,13 +109,16 @@ class OutputFolder:
         small = load(self.path / SMALL, self.model.net if module is None else module)
         rebuilt = None if module is None else small.apply_to(module).eval()
         certificate = self._read_certificate()
+        # The report is drawn from the certificate, and is written with it.
         if certificate is None or not (self.path / REPORT).exists():
             # With the run's own threads: outputs that rounded otherwise could change an answer, and the certificate.
             with use_threads(old.threads):
                 certificate = self._certify(old, rebuilt)
+        # Other requirements need no other network; only what is said of it changes.
         if old.requirements != self.lock.requirements:
             old = old.with_requirements(self.lock.requirements)
             old.write(self.path / LOCK)
+        # A kill between the lock file and this left it there.
         self.space.remove()
         return Compression(self.path, small, rebuilt, certificate, old)
 
@@ -123,9 +128,11 @@ class OutputFolder:
         for name in (LOCK, CERTIFICATE, REPORT):
             (self.path / name).unlink(missing_ok=True)
         state.small.save(self.path / SMALL)
+        # The architecture changes only by steps that rebuild layers; for all others the model's own reads the file.
         rebuilt = state.module if any(step.rebuilds for step in self.recipe.plan) else None
         lock = lock.with_result(self.path / SMALL, self._search_notes())
         certificate = self._certify(lock, rebuilt)
+        # Last: whoever finds it may rely on everything else being there.
         lock.write(self.path / LOCK)
         self.space.remove()
         return Compression(self.path, state.small, rebuilt, certificate, lock)
@@ -177,6 +184,7 @@ class OutputFolder:
 
     def _search_notes(self) -> dict[str, Any]:
         """Return what the budget's search tried: every network, and on how many samples they were compared."""
+        # A budget runs last, and is what leaves notes.
         path = self.space.notes(len(self.recipe.plan), self.recipe.plan[-1].step)
         notes: dict[str, Any] = read_json_object(path, "delete it to begin anew") if path.exists() else {}
         return notes

@@ -33,6 +33,7 @@ def run_plan(plan: Sequence[Step], state: State, context: Context, space: Worksp
         if not path.exists():
             announce(progress, f"step {number} of {len(plan)}: {step.step}")
             listener = with_prefix(progress, f"{number}/{len(plan)}")
+            # Made for each step alone, so that two steps of one kind do not find each other's checkpoints.
             directory, notes = space.directory(number, step.step), space.notes(number, step.step)
             own = replace(context, directory=directory, notes=notes, progress=listener)
             with _name_step_in_errors(f"{at}[{number - 1}]", step):
@@ -60,11 +61,13 @@ def _read(path: Path, step: Step, before: State) -> State:
     module = before.module
     rebuilds = step.rebuilds and module is not None
     try:
+        # The graph before does not know the parameters of rebuilt layers: such a file is read for the module.
         small = load(path, module if module is not None and rebuilds else before.small.network)
     except CorruptArtifact as error:
         raise CorruptArtifact(f"{error}; delete it to have it made again") from error
     if module is not None and rebuilds:
         module = small.apply_to(module).eval()
+    # Later steps fit weights to what a training left, but to what was there before a pruning or quantization.
     return State(small, small.network if step.renews else before.reference, module)
 
 

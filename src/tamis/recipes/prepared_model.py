@@ -33,6 +33,7 @@ class PreparedModel:
 
     def check(self, recipe: Recipe, data: Splits) -> None:
         """Raise InvalidInput for what would fail later, before anything is written."""
+        # Of the budget's starts as well, which may run hours from now.
         for step in recipe.every_step:
             if self.module is None and (step.trains or step.rebuilds):
                 raise InvalidInput(
@@ -42,6 +43,7 @@ class PreparedModel:
         if trains and not data.has_labels:
             # The name that the user wrote, not that of the part that was left when some of it was set aside.
             raise InvalidInput(f"'{recipe.data.train}' has no labels, which the step '{trains[0]}' needs to train")
+        # Both: test data that the network does not take would end the run after all of its steps.
         for part in (data.train, data.test):
             try:
                 self.net.check_inputs((part.example,))
@@ -49,6 +51,7 @@ class PreparedModel:
                 raise InvalidInput(f"{self.name} does not take '{part.name}': {error}") from error
         if self.module is not None and trains:
             check_fits(self.module, data.train, called=self.name)
+        # A NaN among the weights would turn every later comparison into nonsense.
         self.net.check_finite()
 
     def rebuilt_module(self, recipe: Recipe) -> nn.Module | None:
@@ -77,6 +80,7 @@ def prepare_model(
 
 
 def _trace(model: Any, example: Any, data: Splits, name: str) -> Network:
+    # Said here, where the message can name the function that the user called.
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"compress needs a module or a Network, got {type(model).__name__}")
     if example is not None:

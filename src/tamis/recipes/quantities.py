@@ -7,6 +7,7 @@ from typing import Any
 
 from tamis.rates import as_rate
 
+# As the standards have it, KB are thousands and KiB are 1024s.
 UNITS = {"": 1, "B": 1, "KB": 1000, "MB": 1000**2, "GB": 1000**3, "KIB": 1024, "MIB": 1024**2, "GIB": 1024**3}
 MOST_BYTES = 2**63  # of no file there are so many
 _BYTES = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)")
@@ -23,6 +24,7 @@ def as_bytes(value: Any) -> int:
     match = _BYTES.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is not None and match[2].upper() in UNITS:
         count = float(match[1]) * UNITS[match[2].upper()]
+        # What is too large stays as it was written, for the message to repeat.
         value = round(count) if count < MOST_BYTES else value
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < MOST_BYTES:
         raise ValueError(f"it must be a number of bytes, as 200KB, 1.5MB or 4096; got {value!r:.50}")

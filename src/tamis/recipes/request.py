@@ -73,10 +73,12 @@ def resolve_request(
     """
     lock, path, document = None, Path("recipe"), Document.of_data({})
     budget: dict[str, Any] = {}
+    # Of the two, bytes are what is searched for, and a disagreement beside them is only required.
     if target_bytes is not None:
         budget = {"target_bytes": target_bytes}
     elif max_disagreement is not None:
         budget = {"max_disagreement": max_disagreement}
+    # A file may be a recipe or a lock file; what was given as data is a recipe in any case.
     if isinstance(recipe, (str, Path)):
         path = recipe_path(str(recipe))
         found, document, lock = _read_recipe_or_lock(path)
@@ -93,6 +95,7 @@ def resolve_request(
     # the test data. Without a search nothing is compared, and nothing need be held out.
     part, of = (None, "train") if found.budget is None else (0.5, "test")
     named = _name_data(found.data, data, document).with_held_out(part, of)
+    # Naming the same data once more is no change.
     if lock is not None and (budget or named != found.data):
         raise InvalidInput(
             f"'{path}' is a lock file, which already fixes the data and the budget: do not pass them as well"
@@ -122,6 +125,7 @@ def _with_budget(recipe: Recipe, budget: Mapping[str, Any], has_recipe: bool, de
         plain = recipe.as_plain_data()
         starts = {"starts": plain["budget"]["starts"]} if "starts" in plain.get("budget", {}) else {}
         recipe = recipe_of({**plain, "budget": {**budget, **starts}})
+    # A lock file has its starts written out already; one without any had none.
     if default_starts and recipe.budget is not None and recipe.budget.starts is None and not recipe.steps:
         plain = recipe.as_plain_data()
         recipe = recipe_of({**plain, "budget": {**plain["budget"], "starts": STARTS}})
@@ -136,6 +140,7 @@ def _name_data(section: DataSection, given: GivenData, document: Document) -> Da
     if given.test is not None:
         names["test"] = given.test if isinstance(given.test, str) else IN_PYTHON
     named = section.model_copy(update=names)
+    # Checked for both here, where a message can point at the line of the file.
     for name, words, option in (("train", "training data", "data"), ("test", "test data", "test")):
         said = getattr(named, name)
         if said is None:

@@ -74,6 +74,7 @@ class Recipe(Section):
         last = (("budget",), self.budget)
         return [
             [*steps, *((("budget", "starts", number, place), step) for place, step in enumerate(start)), last]
+            # Without starts there is one chain: the steps, and then the budget.
             for number, start in enumerate(self._starts or [()])
         ]
 
@@ -83,6 +84,7 @@ class Recipe(Section):
 
     def as_plain_data(self) -> dict[str, Any]:
         """Return all settings as plain data, defaults included."""
+        # Keys that are None are left out: one that is newer than a lock file must not make its recipe another one.
         return self.model_dump(mode="json", exclude_none=True)
 
 
@@ -107,6 +109,7 @@ def recipe_of(source: Document | Mapping[str, Any]) -> Recipe:
         found = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
         raise document.error((), f"a recipe is a mapping with steps, {found}")
     recipe = validate_section(Recipe, document, (), "a recipe")
+    # Orders are checked once all steps are known to be sound, since a rule speaks of several of them.
     for chain in recipe.chains:
         check_order(chain, document)
     return recipe

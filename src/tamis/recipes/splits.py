@@ -60,9 +60,11 @@ def load_splits(
         DataNotFound: it is not there.
     """
     everything, tested = as_data(train, "the training data"), as_data(test, "the test data")
+    # Of everything, before some of it is set aside: neither part may have seen a test sample.
     refuse_overlap(everything, tested)
     from_test = held_out_from == "test"
     source = tested if from_test else everything
+    # Equal samples go the same way, so that the two parts have none in common.
     aside, rest = (None, source) if held_out is None else source.set_aside(held_out, seed)
     left = everything if from_test else rest
     # Calibration is drawn with a seed of its own, so that it does not repeat the draw of what was set aside.
@@ -73,6 +75,7 @@ def load_splits(
         test=rest if from_test else tested,
         has_labels=everything.has_labels,
         test_has_labels=tested.has_labels,
+        # Of all the data: the parts follow from it by the share and the seed, which the recipe has.
         digests={"train": describe_data(everything), "test": describe_data(tested)},
     )
 

@@ -53,11 +53,13 @@ def prepare_starts(starts: Sequence[Sequence[Step]], state: State, context: Cont
         try:
             space, at = Workspace(directory), f"budget.starts[{number - 1}]"
             made = run_plan(steps, state, replace(context, progress=listener), space, at)
+        # Of a network's operations, and so of this start alone; any other error is the user's to know.
         except UnsupportedOp as error:
             announce(context.progress, f"start {place} is left out: {error}")
             refused.append(error)
         else:
             begun.append(Start(name, place, made, directory))
+    # The first reason, as good as any: the network is the same for all of them.
     if not begun:
         raise refused[0]
     return begun
@@ -95,6 +97,7 @@ def measure_starts(starts: Sequence[Start], context: Context) -> list[dict[str, 
         first = starts[places[0]]
         smalls = [starts[place].state.small for place in places]
         listener = with_prefix(context.progress, f"start {first.place}")
+        # In the folder of the first: the same starts have the same first one when a run goes on.
         probe = first.directory / "probe"
         options = measure_options(first.state.reference, smalls, context.data.calibration, probe, listener)
         found |= dict(zip(places, options, strict=True))

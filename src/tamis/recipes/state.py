@@ -41,6 +41,7 @@ class State:
 
     def with_trained_weights(self, module: nn.Module, step: Mapping[str, Any]) -> State:
         """Return the state with the weights of a trained module of the same architecture, as the new reference."""
+        # The graph stays: training changes numbers and no shapes.
         network = self.small.network.with_weights_of(module)
         return self.with_new_reference(Compressed(network, self.small.masks, [*self.small.recipe, step]))
 

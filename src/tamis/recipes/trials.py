@@ -78,11 +78,13 @@ class Trials:
 
     def largest_within(self, target: int) -> int:
         """Return the last allocation whose weights have at most so many bytes, or the first where none have."""
+        # Sizes grow along the allocations, so that the last that fits is the largest.
         return max((place for place in range(len(self)) if self.predicted_bytes(place) <= target), default=0)
 
     def make(self, place: int) -> Trial:
         """Make a network as an allocation says, or read it where it was made before."""
         if place not in self.done:
+            # By its place in the list, which the same measurements give again after a kill.
             path = self._context.directory / f"trial_{place:04d}.tamis"
             figures = path.with_suffix(".json")
             if not figures.exists():
@@ -108,6 +110,7 @@ class Trials:
 
     def _build(self, allocation: Mapping[str, Option], directory: Path) -> Compressed:
         choices = {name: option.choice for name, option in allocation.items() if option.choice.levels}
+        # Pruned first, so that levels are fitted to what is left.
         small, reference = _prune(self._state, choices), self._state.reference
         if not choices:
             return small  # all layers stay floats, and there is nothing to fit
@@ -136,6 +139,7 @@ def _prune(state: State, choices: Mapping[str, Choice]) -> Compressed:
 
 def compare_on(data: Data, original: Network, small: Network) -> tuple[int, float]:
     """Return how many inputs get another class, and the mean squared change of the outputs."""
+    # Some at a time, since the outputs of two networks for all inputs may not fit into memory.
     places = torch.arange(len(data)).split(EVALUATED)
     found = compare_outputs(original, small, ((data.batch(some)[0],) for some in places))
     return found.different, found.squared_change / len(data)

@@ -36,6 +36,7 @@ def validate_section(kind: type[Kind], document: Document, path: KeyPath, name: 
         3
     """
     data = document.below(path).data
+    # pydantic would say so, too, but of a "dictionary", which people who write YAML do not know.
     if not isinstance(data, Mapping):
         raise document.error(path, f"{name} is a mapping, not {type(data).__name__}")
     try:
@@ -53,6 +54,7 @@ class _Reader:
 
     def first_of(self, error: ValidationError) -> RecipeError:
         """Return the first error, with the number of those that follow."""
+        # All that pydantic found: the first is shown, and the others are counted.
         errors = error.errors(include_url=False)
         first = first_error(errors)
         kind: str = first["type"]
@@ -108,12 +110,14 @@ class _Reader:
 
     def _named_key(self, path: KeyPath, message: str) -> KeyPath:
         """Return the path of the key that a message begins with, if it is one of those at the place."""
+        # Validators name the key first where several are involved: the error then points at that one.
         data, word = _value_at(self.data, path), message.split(" ", 1)[0]
         return (*path, word) if isinstance(data, Mapping) and word in data else path
 
 
 def first_error(errors: Sequence[Any]) -> Any:
     """Return the first of pydantic's errors; for a missing key, the misspelt one that was written instead."""
+    # A misspelt key is both missing and unknown, and what was written is the better place to point at.
     first = errors[0]
     if first["type"] != "missing":
         return first
@@ -152,6 +156,7 @@ def read_expectation(message: str) -> str:
 
 def _is_step(path: KeyPath) -> bool:
     """Say whether a step stands at a place, or should."""
+    # ("budget", "starts", 0) is a chain; only what is inside of one is a step.
     return path[:1] == ("steps",) or (path[:2] == ("budget", "starts") and len(path) > 3)
 
 

@@ -47,6 +47,7 @@ class Workspace:
             InvalidInput: another run was begun here, and is not finished.
         """
         begun = self.read_lock()
+        # Compared by what makes a network: another number of threads goes on with the old one.
         differs = "" if begun is None else lock.differs(begun)
         if begun is not None and not differs:
             return begun
@@ -84,6 +85,7 @@ class Workspace:
         try:
             yield
         except TamisError:
+            # A finished step is worth keeping: the same call goes on from it once the error is mended.
             if not any(self.folder.glob("step_*.tamis")):
                 self.remove()
                 with suppress(OSError):  # something else is there
@@ -116,6 +118,7 @@ class Workspace:
 
     def _remove_steps(self) -> None:
         for path in [*self.folder.glob(STEPS)]:
+            # A link is removed, and not what it leads to.
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:

@@ -84,6 +84,7 @@ class Document:
         Raises:
             RecipeError: as of a text, or it is not UTF-8.
         """
+        # Some editors begin a file with it; it is no part of the text.
         content = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
         try:
             text = content.decode()
@@ -97,6 +98,7 @@ class Document:
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Document:
         """Wrap plain data as a document; its errors name the key path alone."""
+        # Not through __init__, which reads a text: here there is none, and no places in it.
         document = object.__new__(cls)
         document.name, document.data, document._root = "recipe", data, None
         return document
@@ -112,6 +114,7 @@ class Document:
         mark = node.start_mark if node is not None else None
         for part in path:
             found = _child(node, part)
+            # The last part that exists is the place: what is missing has none of its own.
             if found is None:
                 break
             name, node = found
@@ -151,9 +154,11 @@ class Document:
 
     def _check(self, node: Any, path: tuple[str | int, ...], above: tuple[int, ...]) -> None:
         """Refuse keys that stand twice, of which YAML would silently take the last, and what contains itself."""
+        # By identity: an alias is the same node once more, and one inside of itself would never end.
         if id(node) in above:
             raise self._error_at(node.start_mark, format_path(path), "it contains itself")
         self._refuse_nul(node, path)
+        # Counted at each visit, because an alias stands for all that it names each time.
         self._parts += 1
         if len(above) > DEEPEST or self._parts > MOST_PARTS:
             most = f"{DEEPEST} levels of nesting" if len(above) > DEEPEST else f"{MOST_PARTS:,} parts, with its aliases"
@@ -191,6 +196,7 @@ def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
         return None, node.value[part]
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            # As text: a key that reads 1 is a number in the data, and may be asked for as either.
             if str(key.value) == str(part):
                 return key, value
     return None

@@ -67,6 +67,7 @@ class Step(Section):
     @property
     def rebuilds(self) -> bool:
         """Return whether the step rebuilds layers, so that its file is for another architecture."""
+        # Here and not above, as it imports torch.
         from tamis.artifact import rebuilds_layers
 
         return rebuilds_layers([{"step": self.step}])

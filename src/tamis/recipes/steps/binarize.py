@@ -35,6 +35,7 @@ class Binarize(TrainingStep):
 
         settings, example = self.settings(), context.data.train.example
         binary = binarize(state.trainable(), tuple(self.keep), example, self.scale, self.estimator)
+        # As many epochs as the second stage has, unless it is said; 0 leaves the first stage out.
         first_epochs = settings.epochs if self.activation_epochs is None else self.activation_epochs
         trained = train_binary(
             binary,
@@ -49,5 +50,7 @@ class Binarize(TrainingStep):
         how: dict[str, Any] = {"scale": self.scale, "estimator": self.estimator, "keep": list(self.keep)}
         step = {"step": self.step, **how, "activation_epochs": first_epochs}
         step |= {"data": context.data.train.name, **settings.in_effect}
+        # The graph is that of the untrained layers, which have the same shapes.
         small = pack_traced(trace(binary, example), trained.model, [*state.small.recipe, step])
+        # The module is kept for its architecture: weights are read from the step's file.
         return replace(state.with_new_reference(small), module=binary)

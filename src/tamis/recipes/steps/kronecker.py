@@ -50,6 +50,7 @@ class Kronecker(Step):
         from tamis.graph import trace
         from tamis.kronecker import patterns_of
 
+        # Traced anew: factors are other operations than the layers that they stand for.
         module = self._replace_layers(state.trainable(), self.begin, context.progress).eval()
         network = trace(module, context.data.train.example)
         step = {"step": self.step, "layers": patterns_of(module), **self.chosen_settings()}

@@ -55,6 +55,7 @@ class L1InfTraining(TrainingStep):
         )
         step = {"step": "train", "data": context.data.train.name, **settings.in_effect, **constraint.in_effect}
         after = state.with_trained_weights(trained.model, step)
+        # What was pruned before stays pruned, though the projection does not know of it.
         network, masks = after.small.network, after.small.masks & _zeros(constraint, trained.model, after.reference)
         network = network.replace(params=Masks(masks).zeroed(network.params))  # a zero may have been −0.0
         small = Compressed(network, masks, after.small.recipe)
@@ -66,6 +67,7 @@ def _zeros(constraint: L1InfConstraint, model: nn.Module, network: Network) -> M
     from tamis.artifact import Masks
 
     kept = {
+        # A network names a tied weight once.
         network.aliases.get(name, name): layer.weight.detach().cpu() != 0
         for layer in constraint.layers(model)
         for name in [f"{layer.name}.weight" if layer.name else "weight"]

@@ -24,6 +24,7 @@ def _amount(value: Any) -> Any:
 
 def _part(value: Any) -> int | float:
     found = without_percent(value)
+    # True is an integer in Python, and no amount.
     whole = isinstance(found, int) and not isinstance(found, bool) and found >= 0
     if not whole and not (isinstance(found, float) and 0 <= found <= 1):
         raise ValueError(f"it must be a fraction (0.8), a percentage (80%) or a count (1000), got {value!r:.50}")

@@ -54,6 +54,7 @@ class Quantize(Step):
 
         from tamis.quantization import quantize
 
+        # Fitted to the reference, which has all weights, and not to what pruning has left of it.
         small = quantize(
             state.reference,
             context.data.calibration,

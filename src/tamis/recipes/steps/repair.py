@@ -29,6 +29,7 @@ class Repair(Step):
 
         from tamis.layerwise import repair
 
+        # Fitted to the network before pruning and quantization, as those steps themselves were.
         small = repair(
             state.reference,
             state.small,

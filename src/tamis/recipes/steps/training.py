@@ -31,6 +31,7 @@ class TrainingStep(Step):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
+        # Now, as the recipe is read, and as a ValueError, for which pydantic notes the place in the file.
         try:
             self.settings()
         except InvalidInput as error:
