@@ -41,8 +41,10 @@ def open_study(url: str, name: str, objectives: Sequence[str]) -> tuple[optuna.s
                 study = imported.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
                 )
+                # For the dashboard, which would call them "Objective 0" and so on.
                 study.set_metric_names(list(objectives))
             return storage, study
+        # A driver that is not installed, or an address that is none: waiting does not help.
         except (ImportError, ArgumentError) as error:
             raise InvalidInput(f"--storage: '{hide_password(url)}' cannot be used: {_first_line(error)}") from error
         except (SQLAlchemyError, imported.exceptions.StorageInternalError) as error:
@@ -66,6 +68,7 @@ def close_on_error(storage: Any) -> Iterator[None]:
     """Give up the connections to a database where an error goes through."""
     try:
         yield
+    # After an interruption by the user, too: no connection may stay open.
     except BaseException:
         close_storage(storage)
         raise
@@ -89,12 +92,14 @@ def database_url(storage: str | None, out: Path) -> str:
         'postgresql+psycopg://me@server/sweeps'
     """
     if storage is None:
+        # Absolute: the address is printed, and a dashboard may be started in another folder.
         return f"sqlite:///{(out / DATABASE).resolve()}"
     if "://" not in storage:
         raise InvalidInput(
             f"--storage is the address of a database, as postgresql://me@host/name or sqlite:///my.db; got '{storage}'"
         )
     plain = "postgresql://"
+    # Without a driver's name, SQLAlchemy takes the address for one of psycopg2.
     return "postgresql+psycopg://" + storage.removeprefix(plain) if storage.startswith(plain) else storage
 
 
@@ -106,6 +111,7 @@ def hide_password(url: str) -> str:
         'postgresql://me:***@server/sweeps'
     """
     scheme, _, rest = url.partition("://")
+    # From the right, because a password may have an @ in it.
     user, at, host = rest.rpartition("@")
     return f"{scheme}://{user.partition(':')[0]}{':***' if ':' in user else ''}{at}{host}"
 
@@ -120,6 +126,7 @@ def _is_unreachable(error: BaseException) -> bool:
     from sqlalchemy.exc import OperationalError
 
     cause = error if isinstance(error, OperationalError) else error.__cause__
+    # SQLite says so of a file that another process writes to.
     return isinstance(cause, OperationalError) and "locked" not in str(cause)
 
 

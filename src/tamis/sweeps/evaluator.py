@@ -76,6 +76,7 @@ class Evaluator:
     folder: Path
 
     def __post_init__(self) -> None:
+        # Before hours of work: without classes there are no answers to compare.
         if classes_of(self.model.net) is None:
             name = self.model.name
             raise InvalidInput(f"a sweep compares answers, and {name} has no score for each of several classes")
@@ -107,13 +108,16 @@ class Evaluator:
         Its figures are written last: where they are, and are those of the file, all of it is. What is not among them is
         measured on the file.
         """
+        # The lock names everything that makes the file: recipe, model, data and device.
         lock = Lock.of(recipe.as_plain_data(), self.model.net, self.model.name, self.data, self.model.device)
         folder = self.folder / _key(lock)
         folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder / BUSY):  # another worker may be at the same one
+            # Under the lock: whoever had to wait finds the figures of the other, and makes nothing.
             figures = _read_figures(folder)
             if not figures:
                 figures = self._make(recipe, lock, folder)
+            # A sweep that goes on may ask for more than was measured then; the file itself stays.
             elif not set(self.measured) <= set(figures):
                 figures = self._measure(self._read(recipe, folder), recipe, folder)
         return EvaluatedCandidate(folder, figures)
@@ -126,6 +130,8 @@ class Evaluator:
         try:
             state = run_plan(recipe.plan, State(Compressed(net), net, self.model.module), context, space)
         except TamisError:
+            # What cannot be made cannot be gone on with either. After a bug or a kill the finished steps stay, for the
+            # next attempt.
             space.remove()
             raise
         # Which candidate is taken depends on these samples, so no certificate of it may use them.
@@ -156,9 +162,12 @@ class Evaluator:
         return found
 
     def _compare(self, state: State) -> dict[str, Any]:
+        # Without labels, inputs alone: placeholders would be compared with answers.
         data = self.searched if self.has_labels else self.searched.normalised()
         seen = gather_evidence(self.model.net, state.small.network, Samples(data))
         different = seen.different(0)
+        # With all of δ, because comparing candidates issues nothing: certificates are made on other data, and share
+        # their δ out.
         bound = disagreement(different, seen.samples, DELTA).value
         found: dict[str, Any] = {"samples": seen.samples, "different": different, "disagreement": bound}
         return found | ({"accuracy": 1 - seen.errors(0) / seen.samples} if self.has_labels else {})
@@ -173,11 +182,13 @@ class Evaluator:
             from tamis.binary import compile
 
             timed.append(compile(state.trainable()))
+        # The network goes first, since it knows the shapes of its inputs; the last one is what counts.
         return {"latency": latencies(tuple(timed), 1)[-1]}
 
 
 def _read_figures(folder: Path) -> dict[str, Any]:
     """Read the figures in a folder; none where they are damaged, or where they are not those of its file."""
+    # Whatever is wrong with the figures, the candidate can be made again: no damage here is worth an error.
     try:
         figures: dict[str, Any] = json.loads((folder / FIGURES).read_text(encoding="utf-8"))
         return figures if figures["sha256"] == sha256_of(folder / SMALL) else {}
@@ -187,6 +198,7 @@ def _read_figures(folder: Path) -> dict[str, Any]:
 
 def _key(lock: Lock) -> str:
     """Return a key that is the same for the same candidate, whatever it is called."""
+    # Without names, and without versions and threads: what was made stays one candidate.
     content = lock.content
     recipe = {name: value for name, value in content["recipe"].items() if name not in ("name", "description")}
     model = {name: value for name, value in content["model"].items() if name != "name"}

@@ -30,9 +30,11 @@ def find_front(candidates: Sequence[Figures], objectives: Sequence[str]) -> list
 def choose_candidate(candidates: Sequence[Figures], choose: Choose) -> int | None:
     """Return the place of the best candidate within the limits, of equal ones the smallest; None if there is none."""
     places = [place for place, each in enumerate(candidates) if _meets_limits(each, choose.within)]
+    # Among equally good ones the fewest bytes: they cost nothing then.
     return min(places, key=lambda p: (cost(candidates[p], choose.best), candidates[p]["bytes"]), default=None)
 
 
 def _meets_limits(figures: Figures, limits: Mapping[Any, float]) -> bool:
     """Say whether a candidate is good enough."""
+    # `cost` turns both sides around where more is better, so that one comparison serves all.
     return all(cost(figures, name) <= cost({name: limit}, name) for name, limit in limits.items())

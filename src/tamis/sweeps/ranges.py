@@ -29,6 +29,7 @@ class Choices(Section):
 
     @model_validator(mode="after")
     def _check_distinct(self) -> Self:
+        # A value that is counted twice and tried once would leave a sweep waiting for a candidate that there is not.
         labels = self.labels
         for place, label in enumerate(labels):
             if label in labels[:place]:
@@ -42,6 +43,7 @@ class Choices(Section):
 
     def value(self, label: Any) -> Any:
         """Return what a label stands for."""
+        # A copy, since a list among the choices must not be shared by several recipes.
         return copy.deepcopy(self.choices[self.labels.index(label)])
 
     def extremes(self) -> list[Any]:
@@ -92,6 +94,7 @@ class Between(Section):
 
     def extremes(self) -> list[Any]:
         """Return the two ends."""
+        # As floats as soon as one end is one: 0 to 0.5 is no range of whole numbers.
         return [self.low, self.high] if self.whole else [float(self.low), float(self.high)]
 
     @property
@@ -111,6 +114,7 @@ class Between(Section):
         step = self.step if self.step is not None else 1
         if self.whole:
             return self.low + steps * step
+        # Not above `high` by the last digit, which validation would refuse.
         return min(float(Decimal(str(self.low)) + steps * Decimal(str(step))), float(self.high))
 
     def suggest(self, trial: optuna.Trial, name: str) -> Any:
@@ -139,6 +143,7 @@ def find_ranges(document: Document, path: Place = ()) -> dict[Place, Range]:
         return {place: r for i in range(len(data)) for place, r in find_ranges(document, (*path, i)).items()}
     if not isinstance(data, Mapping):
         return {}
+    # A mapping with such a key is a range wherever it stands: no step has keys of these names.
     if "choices" in data:
         return {path: validate_section(Choices, document, path, "a range")}
     if "low" in data or "high" in data:

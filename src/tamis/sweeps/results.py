@@ -75,6 +75,7 @@ class SweepResult:
 
 def list_candidates(rows: Sequence[Row], place: int) -> list[Candidate]:
     """List all candidates, for a picture of bytes against accuracy; none where accuracies are not known."""
+    # A picture with some of the candidates would show a front that is none.
     if not all("accuracy" in row.figures for row in rows):
         return []
     return [
@@ -100,6 +101,7 @@ def _as_plain_row(row: Row) -> dict[str, Any]:
     plain: dict[str, Any] = {"trial": row.trial, "point": row.point, **row.figures, "front": row.front}
     plain["certified"] = row.certificate is not None
     if row.certificate is not None:
+        # A bound that says nothing is left out, rather than written as a number that somebody may compare.
         claims = {claim.name: claim.bound.value for claim in row.certificate.claims if claim.bound.informative}
         plain |= {"folder": str(row.folder), "certificate": claims, "passed": row.certificate.passed}
     return plain

@@ -138,6 +138,7 @@ def _open_session(
     options: WorkerOptions,
 ) -> Iterator[_Session]:
     """Check everything that can be wrong before the folder is made, join the study, and leave it in the end."""
+    # Workers are processes that know each other by the database alone; torchrun's would train together instead.
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InvalidInput("each worker of a sweep is one process: start it without torchrun")
     found = spec if isinstance(spec, Sweep) else read_sweep(spec)
@@ -151,6 +152,7 @@ def _open_session(
     workers = Workers(folder / WORKERS)
     recipes = [alternative.document.data for alternative in found.space.alternatives]
     question = {"recipe": recipes, "objectives": said.objectives, "seed": said.seed, **evaluator.facts()}
+    # As the database gives it back, in which a tuple is a list: only so can the two be compared.
     plain = json.loads(json.dumps(question, default=str))
     with closing(Study(url, said.name, said.objectives, plain, said.seed, workers)) as study:
         yield _Session(found, folder, evaluator, workers, study, options.get("progress", True))
@@ -178,8 +180,10 @@ class _Session:
             # Others may finish, die or fail at any moment: every turn begins with what the database says now.
             while (done := len(self.study.census().finished)) < wanted:
                 tell(done)
+                # Before drawing anything new, so that what a dead worker left is done first.
                 self.study.recover()
                 job = self.study.next(space, wanted)
+                # Others are at all that is left, and one of them may die.
                 if job is None:
                     time.sleep(PAUSE)
                     continue
@@ -195,6 +199,7 @@ class _Session:
         try:
             made = self.evaluator.make(self.sweep.space.recipe(point))
         except TamisError as error:
+            # That a recipe cannot be made is a result, too: the sweep goes on with others.
             self.study.tell_failure(trial, error)
         except Exception as error:  # a bug, which must not come up again and again, and must be seen
             self.study.tell_failure(trial, error)
@@ -206,6 +211,7 @@ class _Session:
 
     def finish(self, asked: Mapping[str, float | None], command: str | None, just_initialised: bool) -> SweepResult:
         """Compare all candidates, certify the best with what is asked of it, and write what is known."""
+        # By number, which all workers see alike: of equal candidates the same one is listed first.
         settled = sorted(self.study.census().finished.values(), key=lambda trial: trial.number)
         good = [trial for trial in settled if trial.values is not None]
         failed = [
@@ -232,12 +238,14 @@ class _Session:
             picked = [] if one is None else [one]
         facts = {"called": self.evaluator.model.name, "command": command, "just_initialised": just_initialised}
         compared = self._certify(rows, picked, {**asked, **facts})
+        # By number where two are equally good, so that results do not depend on who finished first.
         rows.sort(key=lambda row: (cost(row.figures, said.objectives[0]), row.trial))
         required = any(rate is not None for rate in asked.values())
         found = SweepResult(
             self.out, hide_password(self.study.url), tuple(said.objectives), rows, failed, compared, required
         )
         with replace_file(self.out / RESULTS) as part:
+            # Other programs read it, and NaN is no JSON.
             part.write_text(json.dumps(as_plain_data(found), indent=1, allow_nan=False), encoding="utf-8")
         return found
 
@@ -251,6 +259,7 @@ class _Session:
     def _certify(self, rows: list[Row], picked: Sequence[int], asked: Mapping[str, Any]) -> int:
         """Certify and report on each that is picked; return how many networks the certificates pay for."""
         recipes = {place: self.sweep.space.recipe(rows[place].point) for place in picked}
+        # What another machine made is made again here, where its file is to be certified.
         made = {place: self.evaluator.make(recipe) for place, recipe in recipes.items()}
         # Before any of them sees the test data: a kill in between must not hide a comparison that was made.
         compared = self.study.note_certified([each.figures["sha256"] for each in made.values()])
@@ -263,6 +272,7 @@ class _Session:
                     self.evaluator.data.test,
                     delta=DELTA,
                     rebuilt=rebuilt,
+                    # Each certificate pays for all of them: the best of many looks better on the test data than it is.
                     candidates=compared,
                     **asked,
                 )
@@ -294,6 +304,7 @@ class _Session:
 
     def _copy_best_report(self, rows: Sequence[Row], made: Mapping[int, EvaluatedCandidate]) -> None:
         """Copy the report of the best candidate in the first objective, of those that pass, beside the results."""
+        # Where nothing is required, nothing has failed.
         passed = [place for place in made if rows[place].passed is not False]
         first = min(passed or made, key=lambda place: cost(made[place].figures, self.sweep.spec.objectives[0]))
         with replace_file(self.out / REPORT) as part:

@@ -53,6 +53,8 @@ class Alternative:
             RecipeError: the values there are wrong; it names the place.
         """
         values = {p: each.value(labels[f"{self.prefix}{format_path(p)}"]) for p, each in self.ranges.items()}
+        # A second document with the same places: its data can be exchanged, and errors still name the lines of the
+        # text.
         part = self.document.below(())
         part.data = fill_ranges(part.data, values)
         return recipe_of(part)
@@ -66,6 +68,8 @@ class Alternative:
         """Raise RecipeError where a value of a range is wrong, with all other ranges at their first value."""
         self.recipe(self.first)
         for name, each in self.ranges_by_name().items():
+            # One range at a time, as all combinations may be too many. Values that are wrong only together fail when
+            # they are tried.
             for label in each.extremes()[1:]:
                 self.recipe({**self.first, name: label})
 
@@ -86,12 +90,14 @@ class Space:
     def of(cls, document: Document, path: Place, data: DataSection) -> Space:
         """Read the space of a document that has one recipe at a path, or choices of several."""
         whole = document.below(path).data
+        # By this key alone: a recipe has others.
         several = isinstance(whole, Mapping) and [*whole] == ["choices"]
         if several and not (isinstance(whole["choices"], list) and whole["choices"]):
             raise document.error((*path, "choices"), f"choices are a list of recipes, got {whole['choices']!r:.60}")
         places: list[Place] = [(*path, "choices", i) for i in range(len(whole["choices"]))] if several else [path]
         found: dict[str, Alternative] = {}
         for number, place in enumerate(places):
+            # Each is read and checked now, and not when its turn comes hours later.
             part = _recipe_document(document, place)
             name = part.data.get("name") or document.below(place).data
             name = name if isinstance(name, str) else f"recipe {number}"
@@ -145,6 +151,7 @@ def describe_point(point: Point) -> str:
         'sparse, amount 0.6251'
     """
     recipe = [str(point[RECIPE])] if RECIPE in point else []
+    # The name of the recipe is said once, at the front, and taken off each range.
     names = {name: name.partition(": ")[2] or name for name in point if name != RECIPE}
     last = [name.rpartition(".")[2] for name in names.values()]
     short = {name: key if last.count(key) == 1 else names[name] for name, key in zip(names, last, strict=True)}
@@ -175,6 +182,7 @@ def _recipe_document(document: Document, place: Place) -> Document:
 
 def next_untried(space: Space, tried: set[str]) -> Point | None:
     """Return the first point that was not tried; None if there is none, or if there are too many to count."""
+    # Nobody counts real numbers: there the sampler draws, and repetitions hardly happen.
     if space.size >= CONTINUOUS:
         return None
     return next((point for point in space.points() if point_key(point) not in tried), None)

@@ -42,6 +42,7 @@ def _limits(value: Any) -> Any:
         if name not in LIMITS:
             raise ValueError(f"{name} is not an objective; these are: {', '.join(LIMITS)}")
         try:
+            # As the command line takes them: 200KB, 1%.
             limits[name] = float(LIMITS[name](each))
         except ValueError as error:
             raise ValueError(f"{name} has no such limit: {error}") from None
@@ -95,6 +96,7 @@ class Spec(Section):
     @property
     def measured(self) -> tuple[str, ...]:
         """List what must be measured of each network."""
+        # What is needed only to choose is measured as well, but steers nothing.
         chosen = () if self.choose is None else (self.choose.best, *self.choose.within)
         return tuple(dict.fromkeys((*self.objectives, *chosen)))
 

@@ -72,6 +72,7 @@ class Study:
 
     def trials(self) -> list[FrozenTrial]:
         """List all trials, as they are now."""
+        # Not copied, since they are only read, and there may be thousands of them.
         return self._study.get_trials(deepcopy=False)
 
     def census(self) -> Census:
@@ -87,9 +88,12 @@ class Study:
             point = trial.user_attrs.get(POINT)
             if trial.state in (states.RUNNING, states.WAITING):
                 live.setdefault(point or str(trial.number), trial)
+            # An error was said: trying again would give the same one.
             elif point is not None and (trial.state is states.COMPLETE or ERROR in trial.user_attrs):
                 finished.setdefault(point, trial)
             elif point is not None and SURPLUS not in trial.user_attrs:
+                # It failed without an error, so that its worker died. Once may be bad luck; three times the candidate
+                # is to blame, as one that needs more memory than there is.
                 deaths[point] = deaths.get(point, 0) + 1
                 if deaths[point] >= MOST_DEATHS:
                     finished.setdefault(point, trial)
@@ -121,6 +125,7 @@ class Study:
         states = self._optuna.trial.TrialState
         for trial in self.trials():
             if trial.state is states.RUNNING and self._is_dead(trial):
+                # Its worker may have finished it a moment ago; then that result stands.
                 self._study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
         now = self.census()
         for trial in self.trials():
@@ -134,12 +139,14 @@ class Study:
     def next(self, space: Space, wanted: int) -> tuple[optuna.Trial, Point] | None:
         """Return a trial to do now; None where others are at all that is left, or were quicker."""
         now = self.census()
+        # What is queued goes first, even where enough is under way: it may be what a worker died at.
         if not now.waiting:
             if len(now.finished) + len(now.live) >= wanted:
                 return None
             if space.size <= wanted:  # nothing to search: all of it is tried
                 self._queue(space, now)
         trial = self._study.ask()
+        # At once, so that other workers can find out whether this one lives.
         trial.set_user_attr(WORKER, self._workers.own)
         # After `ask`, which gives the number, and before `suggest`, which draws: the draw then depends on earlier
         # trials and the seed alone, not on how often this worker was started.
@@ -148,6 +155,7 @@ class Study:
         trial.set_user_attr(POINT, point_key(point))
         if self._is_surplus(trial.number, point_key(point), wanted):
             trial.set_user_attr(SURPLUS, True)
+            # Failed without an error and marked, so that it counts neither as a result nor as a death.
             self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL, skip_if_finished=True)
             return None
         settled = self.census().finished.get(point_key(point))
@@ -174,11 +182,14 @@ class Study:
 
     def tell(self, trial: optuna.Trial, figures: Mapping[str, Any]) -> None:
         """Record that a trial is done, and its file is written."""
+        # Before the result: once a trial is finished it cannot be changed, and everybody who sees it finished reads
+        # these.
         self._set(trial, FIGURES, dict(figures))
         self._study.tell(trial, [float(figures[name]) for name in self.objectives], skip_if_finished=True)
 
     def tell_failure(self, trial: optuna.Trial, error: BaseException) -> None:
         """Record that a trial cannot be done."""
+        # Before the state, by which a failure for good is told from a death.
         self._set(trial, ERROR, str(error) or type(error).__name__)
         self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL, skip_if_finished=True)
 
@@ -198,6 +209,7 @@ class Study:
 
     def _sampler(self, number: int) -> Any:
         """Make a new sampler for each trial, so that one worker tries the same points, broken off or not."""
+        # Retries and surplus trials draw nothing new, and must not shift the seeds of those that follow.
         drawn = sum(
             trial.number < number and POINT in trial.user_attrs and not {RETRY, SURPLUS} & set(trial.user_attrs)
             for trial in self.trials()
@@ -233,6 +245,7 @@ class Study:
 
     def _repeat(self, trial: optuna.Trial, settled: FrozenTrial) -> None:
         """Record the result of an earlier trial of the same point."""
+        # A point that failed fails again, for the same reason.
         if settled.values is None:
             self.tell_failure(trial, RuntimeError(settled.user_attrs.get(ERROR, f"as trial {settled.number}")))
         else:

@@ -21,6 +21,7 @@ SEPARATOR = "~"  # between the parts of a worker's name
 @contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
     """Wait for a lock and hold it; the system takes it back when the process ends, however it ends."""
+    # To append, so that a file which others hold is not emptied.
     with path.open("a") as file:
         try_lock(file, wait=True)
         yield
@@ -29,6 +30,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 def is_held(path: Path) -> bool:
     """Say whether some process holds a lock."""
     with path.open("a") as file:
+        # Where nobody holds it, it is taken for a moment, and given back as the file is closed.
         return not try_lock(file)
 
 
@@ -41,6 +43,7 @@ class Workers:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # A random part, because numbers of processes are used again, and are the same in many containers.
         self.own = SEPARATOR.join((socket.gethostname(), str(os.getpid()), secrets.token_hex(4)))
 
     @contextmanager
@@ -53,6 +56,7 @@ class Workers:
 
     def is_alive(self, worker: str) -> bool | None:
         """Say whether a worker lives; None where only heartbeats can tell: on another machine, or in another folder."""
+        # Locks are trusted on one machine only: many network file systems do not pass them on.
         same_machine = worker.split(SEPARATOR)[0] == socket.gethostname()
         if not same_machine or not self._lock(worker).exists():
             return None
@@ -75,6 +79,7 @@ class Heartbeats:
     def is_silent(self, trial: int, beat: object) -> bool:
         """Say whether a trial's last beat has been the same for too long."""
         now = time.monotonic()  # which no correction of the clock turns back
+        # From when it was first seen here: how old the beat was by then is not known.
         last, since = self._seen.setdefault(trial, (beat, now))
         if last != beat:
             self._seen[trial] = (beat, now)
@@ -98,10 +103,12 @@ def send_heartbeats(beat: Callable[[int], None]) -> Iterator[None]:
             except Exception:  # a database that does not answer now may do so next time
                 continue
 
+    # A thread beside the work, which may be in one call for minutes; as a daemon it never keeps a process alive.
     thread = threading.Thread(target=send, daemon=True, name="heartbeat")
     thread.start()
     try:
         yield
     finally:
+        # No beat may come after this: the trial is about to be finished.
         over.set()
         thread.join()
