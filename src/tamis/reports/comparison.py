@@ -42,6 +42,7 @@ def certified_rows(content: Mapping[str, Any]) -> list[Row]:
 
 def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[Row]:
     """Make the rows that follow from the two networks: parameters, multiply-accumulates and bytes moved."""
+    # Zeros count before: the original is what was shipped, whether or not some of its weights happen to be zero.
     numbers, left = _numbers(original), _numbers(small.network, but_zeros=True)
     macs, useful = _multiplications(original, but_zeros=False), _multiplications(small.network, but_zeros=True)
     weights = sum(value.nbytes for value in original.params.values())
@@ -66,6 +67,7 @@ def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[
 def measured_rows(original: Network, small: Compressed, batch: int) -> list[Row]:
     """Measure seconds and joules of both networks on this machine, run by torch in floats."""
     networks = (original, small.network)
+    # Three digits: measured again, the next ones would be others.
     before, after = (f"{1e3 * seconds:.3g} ms" for seconds in latencies(networks, batch))
     threads = torch.get_num_threads()
     how = f"batch {batch}, {threads} thread{'s' * (threads > 1)}, run by torch in floats: the best of several runs"
@@ -83,14 +85,17 @@ def latencies(networks: tuple[Network, ...], batch: int) -> list[float]:
     """
     inputs = example_inputs(networks[0], batch)
     best = [math.inf] * len(networks)
+    # Without the bookkeeping of gradients, as a network runs where it is deployed.
     with torch.inference_mode():
         for net in networks:
             net(*inputs)  # the first run allocates and chooses kernels
         until, rounds = time.perf_counter() + SECONDS * len(networks), 0
+        # Some rounds even of a network that takes longer than the time for measuring.
         while rounds < FEWEST_ROUNDS or time.perf_counter() < until:
             for place, net in enumerate(networks):
                 start = time.perf_counter()
                 net(*inputs)
+                # The shortest, because all that disturbs a run makes it longer.
                 best[place] = min(best[place], time.perf_counter() - start)
             rounds += 1
     return best
@@ -101,13 +106,16 @@ def example_inputs(net: Network, batch: int) -> tuple[torch.Tensor, ...]:
     draw = torch.Generator().manual_seed(0)
     made = []
     for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True):
+        # Inputs without a batch axis are run as they are.
         whole = (batch, *shape[1:]) if net.batched else shape
+        # A whole number is mostly the number of a word or a class, of which 0 always exists.
         real = dtype.is_floating_point
         made.append(torch.randn(whole, generator=draw).to(dtype) if real else torch.zeros(whole, dtype=dtype))
     return tuple(made)
 
 
 def _numbers(net: Network, but_zeros: bool = False) -> int:
+    # Running statistics are no parameters, though they lie in the file.
     values = [net.params[name] for name in net.trainable]
     return sum(int(value.count_nonzero()) if but_zeros else value.numel() for value in values)
 
@@ -119,6 +127,7 @@ def _multiplications(net: Network, but_zeros: bool) -> int:
     """
     total = 0.0
     for operation in operations_of(net):
+        # Biases are added: a zero among them saves no multiplication.
         weights = [net.params[name] for name in operation.parameters if net.params[name].dim() > 1]
         numbers = sum(weight.numel() for weight in weights)
         useful = sum(int(weight.count_nonzero()) for weight in weights) if but_zeros else numbers
@@ -137,5 +146,7 @@ def _activation_bytes(net: Network) -> int:
     shapes = {node.name: node.shape for node in net.data_nodes if node.shape is not None}
     shapes |= dict(zip(net.inputs, net.input_shapes, strict=True))
     size = {name: math.prod(shape) * net.input_dtypes[0].itemsize for name, shape in shapes.items()}
+    # A value whose shape is not known counts as nothing, before and after alike.
     written = sum(size.get(node.name, 0) for node in net.data_nodes)
+    # Read once by each operation that uses it, as no cache is counted on.
     return written + sum(size.get(name, 0) for node in net.data_nodes for name in node.references)

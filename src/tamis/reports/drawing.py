@@ -39,7 +39,9 @@ class Axis:
         """Make an axis on which all these values lie, with a little room beside them."""
         plain = [math.log10(value) for value in values] if logarithmic else list(values)
         low, high = min([*plain, 0.0] if from_zero else plain), max(plain)
+        # A little room at both ends. Where all values are equal, an axis still needs a length.
         room = 0.04 * (high - low) or 0.5 * abs(high) or 1.0
+        # Bars stand on the line of 0, without room below it.
         return cls(0.0 if from_zero and low == 0 else low - room, high + room, start, end, logarithmic)
 
     def at(self, value: float) -> float:
@@ -50,15 +52,18 @@ class Axis:
     def ticks(self) -> list[tuple[float, str]]:
         """List round numbers on the axis, each with its label."""
         step = _round_step((self.high - self.low) / MOST_TICKS, whole=self.logarithmic)
+        # 1e-9 forgives the rounding of the division, which could lose a tick at an end.
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         steps = [number * step for number in range(first, last + 1)]
         if self.logarithmic:
             return [(10.0**power, _power_of_ten(round(power))) for power in steps]
+        # Rounded, so that three steps of 0.1 read 0.3, and what should be 0 does not read 1e-17.
         return [(value, f"{round(value, 12):,g}") for value in steps]
 
 
 def _round_step(least: float, whole: bool) -> float:
     """Return the smallest 1, 2 or 5 times a power of ten that is at least this large; at least 1 if `whole`."""
+    # For a span of 37 and six ticks: at least 6.2 apart, so a power of 1, and the step 10.
     power = 10.0 ** math.floor(math.log10(least))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
     return max(step, 1.0) if whole else step
@@ -109,14 +114,17 @@ def bar_strips(names: Sequence[str], strips: Sequence[Bars], title: str, descrip
 
 
 def _strip(names: Sequence[str], strip: Bars, top: float, bottom: float) -> str:
+    # Those before are part of the scale: a bar is to be compared with the one behind it.
     there = [value for value in [*strip.values, *strip.ghosts] if value is not None]
     axis = Axis.around(there or [0.0], bottom, top, from_zero=True)
     width = (WIDTH - LEFT - RIGHT) / max(len(names), 1)
     parts = [_text(LEFT, top - 8, strip.title, "start", "heading")]
+    # Two lines are enough: the bars themselves say their numbers under the pointer.
     for level in (0.0, max(there, default=0.0)):
         parts.append(_text(LEFT - 6, axis.at(level) + 4, _short(level), "end"))
         parts.append(_line(LEFT, axis.at(level), WIDTH - RIGHT, axis.at(level)))
     for place, name in enumerate(names):
+        # A little room on both sides of a bar, also where there are hundreds of them.
         x, wide = LEFT + (place + 0.12) * width, 0.76 * width
         if strip.ghosts:
             parts.append(_rectangle(x, axis.at(strip.ghosts[place]), wide, bottom, "ghost"))
@@ -131,6 +139,7 @@ def cloud(x: Sequence[float], y: Sequence[float], xlabel: str, ylabel: str, titl
     """Draw many points without names, on logarithmic axes."""
     height = 360
     across, up = _axes(x, y, height, True, True)
+    # Lines without length, which round ends make dots: far fewer bytes than a circle for each.
     dots = "".join(f"M{across.at(a):.1f} {up.at(b):.1f}h0" for a, b in zip(x, y, strict=True))
     return _svg(height, title, description, [_frame(across, up, xlabel, ylabel), f'<path class="cloud" d="{dots}"/>'])
 
@@ -141,10 +150,12 @@ def named_points(
     """Draw points with names, and a line through those of the kind "front", from left to right."""
     height = 360
     across, up = _axes([p.x for p in points], [p.y for p in points], height, logarithmic_x, False)
+    # From left to right, or the line would go to and fro.
     front = sorted((p.x, p.y) for p in points if "front" in p.kind)
     way = "L".join(f"{across.at(x):.1f} {up.at(y):.1f}" for x, y in front)
     parts = [_frame(across, up, xlabel, ylabel), f'<path class="front" d="M{way}"/>' if len(front) > 1 else ""]
     for point in points:
+        # A tenth of a unit is less than a pixel; more digits would only make the page larger.
         place = f'cx="{across.at(point.x):.1f}" cy="{up.at(point.y):.1f}"'
         parts.append(f'<circle class="{point.kind}" {place} r="4"><title>{escape(point.name)}</title></circle>')
     return _svg(height, title, description, parts)
@@ -162,6 +173,7 @@ def _axes(x: Sequence[float], y: Sequence[float], height: float, log_x: bool, lo
 
 def _frame(across: Axis, up: Axis, xlabel: str, ylabel: str) -> str:
     parts = [_text((across.start + across.end) / 2, up.start + 34, xlabel, "middle")]
+    # Above the axis and not turned by 90°, where people read it more easily.
     parts.append(_text(LEFT - 58, TOP - 8, ylabel, "start"))
     for value, written in across.ticks():
         parts.append(_line(across.at(value), up.start, across.at(value), up.end))
@@ -190,6 +202,7 @@ def _line(x1: float, y1: float, x2: float, y2: float) -> str:
 
 def _rectangle(x: float, top: float, width: float, bottom: float, kind: str, name: str = "") -> str:
     title = f"<title>{escape(name)}</title>" if name else ""
+    # A bar of height 0 still has a line to point at, which shows its number.
     size = f'x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(bottom - top, 0.5):.1f}"'
     return f'<rect class="{kind}" {size}>{title}</rect>'
 

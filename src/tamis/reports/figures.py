@@ -48,9 +48,12 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
         names = candidates(net).names
         costs = path_costs(net)
         magnitudes = {name: net.params[name].abs() for name in names}
+        # Of all weights, though only some of them are drawn.
         correlations[title] = rank_correlation(magnitudes, costs.values)
         x, y = some_points(magnitudes, costs.values, MOST_POINTS)
+        # In logarithms, with the scale added: Φ-costs of deep networks are beyond the range of floats.
         log_costs = (y.log() + costs.log_scale) / math.log(10)
+        # As pixels within the drawing: thousands of dots in vectors are slow to show.
         axis.scatter(x.log10(), log_costs, s=1, alpha=0.3, linewidths=0, color=INK, rasterized=True)
         axis.set(title=title, xlabel="log₁₀ magnitude", ylabel="log₁₀ Φ-cost")
         axis.annotate(f"rank correlation {correlations[title]:.2f}", (0.03, 0.94), xycoords="axes fraction")
@@ -103,6 +106,7 @@ def line_panels(panels: Sequence[Panel], path: str | Path) -> None:
     """
     if not panels:
         raise InvalidInput("there is nothing to draw: no panels were given")
+    # Before matplotlib is asked for, so that the message is about the data also where it is not installed.
     for panel in panels:
         if not panel.curves or not all(panel.curves.values()):
             raise InvalidInput(f"there is nothing to draw: every curve needs a point, got {dict(panel.curves)!r:.80}")
@@ -125,7 +129,9 @@ def some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor], m
     """Choose evenly among the weights whose magnitude and cost are above zero; return both for at most `most`."""
     x = torch.cat([magnitudes[name].double().flatten() for name in magnitudes])
     y = torch.cat([costs[name].flatten() for name in magnitudes])
+    # Zeros have no logarithm.
     positive = ((x > 0) & (y > 0)).nonzero().flatten()
+    # Every so-manyth and not the first ones, which would all be of the first layers.
     chosen = positive[:: max(math.ceil(len(positive) / most), 1)]
     return x[chosen].cpu(), y[chosen].cpu()
 

@@ -49,6 +49,7 @@ def layers_of(small: Compressed, file: str | Path | File) -> tuple[Layer, ...]:
         ('0.weight', '2.weight', True)
     """
     taken, errors = stored_bytes(file, small.params), errors_of(small.recipe)
+    # Matrices and kernels; biases and norms take too few bytes to have a bar of their own.
     matrices = {name: value for name, value in small.params.items() if value.dim() > 1}
     return tuple(
         Layer(

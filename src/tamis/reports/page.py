@@ -97,18 +97,22 @@ def report(
     if batch < 1:
         raise InvalidInput(f"batch must be a whole number of at least 1, got {batch!r}")
     cert = certificate if isinstance(certificate, Certificate) else Certificate.load(certificate)
+    # A page must not show, in large letters, what somebody has changed in the file.
     cert.check()
     content = cert.content
+    # Every name that the template knows, so that a page without the networks only lacks parts.
     parts: dict[str, Any] = {"rows": certified_rows(content), "more_rows": [], "figures": []}
     parts |= {"layers": (), "steps": (), "stayed_float": ()}
     parts["check"] = _check_command(content, certificate, file)
     if original is not None:
         net = as_network(original, example, None, "report")
+        # Before anything is drawn or measured, which takes long.
         _same_network(content, net)
         stored = _file_of(certificate, content, file)
         parts |= _about_networks(net, load_small(stored, net, original, rebuilt), stored, batch)
     if tried:
         parts["figures"].append(_front(tried, tried_by))
+    # All of it is made before the file is touched.
     text = _rendered(content, parts, reproduce)
     with replace_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
@@ -127,6 +131,7 @@ class Figure:
 
 
 def _same_network(content: Mapping[str, Any], net: Network) -> None:
+    # By what identifies a network: what it is called may differ.
     if not network_facts(net).items() <= content["network"].items():
         raise InvalidInput(
             f"the network is not the one that the certificate of '{content['file']['name']}' is about: its graph or "
@@ -190,10 +195,12 @@ def _cost_figure(net: Network) -> list[Figure]:
     try:
         names = candidates(net).names
         costs = path_costs(net)
+    # Without path-norms, as with attention, the page is still worth having.
     except UnsupportedOp:
         return []
     magnitudes = {name: net.params[name].abs() for name in names}
     x, y = some_points(magnitudes, costs.values, MOST_POINTS)
+    # A correlation needs two points.
     if len(x) < 2:
         return []
     # As parts of the largest, which float64 holds: only where points lie beside each other matters.
@@ -211,6 +218,7 @@ def _cost_figure(net: Network) -> list[Figure]:
 def _front(tried: Sequence[Candidate], by: str) -> Figure:
     """Draw bytes against quality of all candidates that were tried."""
     title = "What was tried"
+    # Less is better in all costs, and so quality is negative here.
     best = on_pareto_front([(each.nbytes, -each.quality) for each in tried])
     points = [
         Point(
@@ -228,12 +236,14 @@ def _front(tried: Sequence[Candidate], by: str) -> Figure:
 
 def _as_line(step: Mapping[str, Any]) -> str:
     """Write a step of the recipe in one line, without what it says of each layer: that is in the chart."""
+    # Tables of layers would fill pages, and the chart shows them.
     settings = {name: value for name, value in step.items() if name not in ("step", "layers")}
     return ", ".join([str(step.get("step")), *(f"{name} {_plain(value)}" for name, value in settings.items())])
 
 
 def _plain(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
+    # One line each: a list of levels, say, may have thousands of characters.
     return text if len(text) <= 80 else text[:77] + "…"
 
 
@@ -267,8 +277,10 @@ def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: S
     claims = sorted(content["claims"], key=lambda claim: not claim["informative"])  # stable: informative ones first
     informative = [claim for claim in claims if claim["informative"]]
     requirements = content.get("requirements", ())
+    # Once each, in the order in which claims name them.
     assumptions = dict.fromkeys(text for claim in informative for text in claim["assumptions"])
     return (
+        # With escapes: names of networks, files and data are the user's, and may hold anything.
         Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
         .from_string(source)
         .render(
@@ -280,9 +292,11 @@ def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: S
             passed=verdict(requirements),
             required=[(each["holds"], describe_requirement(each, claims)) for each in requirements],
             holds={each["claim"]: each["holds"] for each in requirements},
+            # In decimal, in which 1 − 0.05 is 0.95 and nothing else.
             confidence=format_share(1 - Decimal(repr(content["settings"]["delta"]))),
             references=list(dict.fromkeys(reference(claim["source"].split(",")[0]) for claim in claims)),
             cite=cite,
+            # Rounded up, so that a bound on the page is one as well.
             percent=format_rate,
             reproduce=list(reproduce),
             **parts,

@@ -16,8 +16,10 @@ def on_pareto_front(costs: Sequence[Sequence[float]]) -> list[bool]:
         [True, True, False]
     """
     rows = [tuple(each) for each in costs]
+    # All pairs: a search tries tens or hundreds of networks, for which this is quick enough.
     return [not any(_beats(other, mine) for other in rows) for mine in rows]
 
 
 def _beats(other: tuple[float, ...], mine: tuple[float, ...]) -> bool:
+    # Equal ones stay both: neither is a reason to leave out the other.
     return other != mine and all(a <= b for a, b in zip(other, mine, strict=True))
