@@ -37,7 +37,7 @@ from torch import nn
 from experiments.command_line import Parser
 from experiments.record import keep
 from tamis.binary import binarize, binary_layers, train_binary
-from tamis.binary.sparse_scales import scale_penalty, zero_scales
+from tamis.binary.sparse_scales import count_zero_scales, scale_penalty
 from tamis.progress import reporting
 from tamis.training import Settings, load_data, train
 
@@ -156,7 +156,7 @@ class Job:
             device=self.device,
             progress=False,
         )
-        zeros, scales = zero_scales(binary.model)
+        zeros, scales = count_zero_scales(binary.model)
         signs = sum(layer.weight.numel() for layer in binary_layers(binary.model).values())
         return {
             "row": self.row,

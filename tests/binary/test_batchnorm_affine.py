@@ -82,7 +82,7 @@ def test_what_has_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
         infinite,
     ]
     assert [find_affine(norm) for norm in others] == [None] * len(others)
-    monkeypatch.setattr(module, "_one_rounding", lambda: None)
+    monkeypatch.setattr(module, "_rounds_once", lambda: None)
     assert find_affine(drawn(nn.BatchNorm2d(3))) is None
     monkeypatch.undo()
     monkeypatch.setitem(sys.modules, "tamis._native", None)
@@ -94,7 +94,7 @@ def test_the_other_way_to_round_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     norm = drawn(nn.BatchNorm2d(40))
     affine = find_affine(norm)
     assert affine is not None
-    monkeypatch.setattr(module, "_one_rounding", lambda: not affine.one_rounding)
+    monkeypatch.setattr(module, "_rounds_once", lambda: not affine.one_rounding)
     assert find_affine(norm) is None
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tamis.binary.bit_handoff import least_input
+from tamis.binary.bit_handoff import find_least_input
 from tamis.binary.compile import compile
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLinear
 from tamis.binary.packed_layers import packed_layers
@@ -204,7 +204,7 @@ def test_the_least_input_is_enough_and_the_one_before_it_is_not(pairs: list[tupl
         result: Tensor = functions[after](y + bias)
         return result
 
-    least = least_input(function, tau)
+    least = find_least_input(function, tau)
     possible = ~least.isnan()
     assert torch.equal(possible, function(torch.full_like(tau, torch.inf)) >= tau)
     assert (function(least) >= tau)[possible].all()
@@ -213,4 +213,4 @@ def test_the_least_input_is_enough_and_the_one_before_it_is_not(pairs: list[tupl
 
 
 def test_thresholds_that_are_not_numbers_stay_so() -> None:
-    assert least_input(lambda y: y + 1, torch.tensor([torch.nan])).isnan().all()
+    assert find_least_input(lambda y: y + 1, torch.tensor([torch.nan])).isnan().all()

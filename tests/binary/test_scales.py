@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tamis.binary.scales import FORMS, SPATIAL_FORMS, analytic_scale, begin, factor_shapes, scale_from
+from tamis.binary.scales import FORMS, SPATIAL_FORMS, analytic_scale, begin_factors, compute_scale, factor_shapes
 from tamis.errors import InvalidInput
 
 CHANNELS, ROWS, COLUMNS = 3, 4, 5
@@ -36,7 +36,7 @@ def entry(form: str, factors: dict[str, Tensor], o: int, h: int, w: int) -> np.f
 @pytest.mark.parametrize("form", ["channel", *SPATIAL_FORMS])
 def test_a_scale_is_the_product_of_sizes(form: str) -> None:
     factors = drawn(form, (ROWS, COLUMNS))
-    scale = scale_from(list(factors.values()), 2).expand(CHANNELS, ROWS, COLUMNS)
+    scale = compute_scale(list(factors.values()), 2).expand(CHANNELS, ROWS, COLUMNS)
     for o, h, w in product(range(CHANNELS), range(ROWS), range(COLUMNS)):
         assert scale[o, h, w].item() == float(entry(form, factors, o, h, w))
 
@@ -57,8 +57,8 @@ def test_numbers_of_scales_are_those_of_the_four_cases() -> None:
 def test_one_axis_has_a_scale_for_each_place() -> None:
     factors = drawn("rank_one", (COLUMNS,))
     alpha, beta = (factor.abs() for factor in factors.values())
-    assert torch.equal(scale_from(list(factors.values()), 1), alpha[:, None] * beta)
-    assert scale_from([torch.ones(3)], 0).shape == (3,)
+    assert torch.equal(compute_scale(list(factors.values()), 1), alpha[:, None] * beta)
+    assert compute_scale([torch.ones(3)], 0).shape == (3,)
 
 
 def test_the_analytic_scale_is_nearest_to_the_weights() -> None:
@@ -78,8 +78,8 @@ def test_every_form_begins_at_the_analytic_scale_and_positive(form: str) -> None
     weight = torch.randn(CHANNELS, 2, 3, 3, generator=torch.Generator().manual_seed(0))
     weight[1] = 0
     factors = drawn(form, (ROWS, COLUMNS))
-    begin(factors, weight)
-    scale = scale_from(list(factors.values()), 2).expand(CHANNELS, ROWS, COLUMNS)
+    begin_factors(factors, weight)
+    scale = compute_scale(list(factors.values()), 2).expand(CHANNELS, ROWS, COLUMNS)
     assert (scale > 0).all()
     expected = weight.double().abs().mean((1, 2, 3)).float()
     for o in (0, 2):

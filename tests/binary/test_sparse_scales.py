@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tamis.binary.layers import BinaryConv2d, BinaryLinear
-from tamis.binary.sparse_scales import scale_penalty, shrink_scales, zero_scales
+from tamis.binary.sparse_scales import count_zero_scales, scale_penalty, shrink_scales
 from tamis.bounds import kl_xnor
 from tamis.errors import InvalidInput
 
@@ -93,7 +93,7 @@ def test_a_step_minimises_the_tangent_and_the_distance() -> None:
         gradient = slope + (abs(new) - abs(old)) / step
         assert gradient == pytest.approx(0, abs=1e-9) if new else gradient >= 0
         assert new == 0 or math.copysign(1, new) == math.copysign(1, old)
-    assert zero_scales(layer) == (2, 5)
+    assert count_zero_scales(layer) == (2, 5)
 
 
 def test_steps_lower_the_penalty_until_one_scale_is_left() -> None:
@@ -104,7 +104,7 @@ def test_steps_lower_the_penalty_until_one_scale_is_left() -> None:
         penalties.append(scale_penalty(model, 0.1).item())
     assert penalties == sorted(penalties, reverse=True)
     assert all(np.count_nonzero(a) == 1 for a in factors(model))
-    zeros, total = zero_scales(model)
+    zeros, total = count_zero_scales(model)
     assert (zeros, total) == (3 + 4 + 5 + 7 - 4, 3 + 4 + 5 + 7)
 
 
@@ -114,7 +114,7 @@ def test_a_scale_that_is_gone_stays_gone() -> None:
     for _ in range(3):
         model(torch.randn(4, 2, 6, 7)).square().mean().backward()
         optimizer.step()
-    assert all(a[0] == 0 for a in factors(model)) and zero_scales(model)[0] == 4
+    assert all(a[0] == 0 for a in factors(model)) and count_zero_scales(model)[0] == 4
 
 
 def test_a_vector_of_zeros_stays_zero() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 from tamis.binary.conversion import binarize
 from tamis.binary.layers import binary_layers
 from tamis.binary.scales import analytic_scale
-from tamis.binary.sparse_scales import zero_scales
+from tamis.binary.sparse_scales import count_zero_scales
 from tamis.binary.two_stage import train_binary, with_binary_weights, with_real_weights
 from tamis.errors import InvalidInput
 from tamis.progress import Progress
@@ -136,7 +136,7 @@ def test_penalties_that_differ_by_little_are_different_trainings(data: Data, tmp
 def test_a_penalty_makes_scales_zero_and_progress_says_so(data: Data) -> None:
     seen: list[Progress] = []
     trained = train_binary(network(), data, SETTINGS, penalty=0.05, tau=0.01, progress=seen.append)
-    zeros, total = zero_scales(trained.model)
+    zeros, total = count_zero_scales(trained.model)
     assert 0 < zeros < total == 32
     assert seen[-1].figures["sparsity"] == zeros / total
 

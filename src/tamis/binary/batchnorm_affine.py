@@ -67,7 +67,7 @@ def find_affine(norm: nn.Module) -> BatchNormAffine | None:
     if any(tensor.device.type != "cpu" or tensor.dtype is not torch.float32 for tensor in tensors):
         return None
     # A kernel that stands for the normalization would not call its hooks.
-    if norm._forward_hooks or norm._forward_pre_hooks or (one_rounding := _one_rounding()) is None:
+    if norm._forward_hooks or norm._forward_pre_hooks or (one_rounding := _rounds_once()) is None:
         return None
     return _derive_affine(norm, one_rounding)
 
@@ -75,7 +75,7 @@ def find_affine(norm: nn.Module) -> BatchNormAffine | None:
 # Looked up once: it is a property of the processor and of how PyTorch was built, and not of a model.
 @lru_cache(maxsize=1)
 @torch.no_grad()
-def _one_rounding() -> bool | None:
+def _rounds_once() -> bool | None:
     """Return whether PyTorch rounds once (True) or twice (False) on this machine, or None if it does neither."""
     # Drawn at random: with a slope of 1 or a shift of 0, one rounding and two give the same numbers.
     draw = torch.Generator().manual_seed(0)

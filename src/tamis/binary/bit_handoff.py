@@ -18,7 +18,7 @@ from torch import Tensor, fx, nn
 
 from tamis.binary.batchnorm_affine import NORMS
 from tamis.binary.layers import BinaryLayer, thresholds
-from tamis.binary.tracing import called_module, count_uses, find_affine_after, only_reader, trace_calls
+from tamis.binary.tracing import count_uses, find_affine_after, find_called_module, find_only_reader, trace_calls
 
 # What may lie between two layers besides batch normalizations: in evaluation, these hand their input on, or never
 # decrease and do not round.
@@ -57,13 +57,13 @@ class BitHandoff:
         # order, it runs over z = −y.
         bias, sign = self.producer.bias, torch.where(self.increasing, 1.0, -1.0)
 
-        def through(z: Tensor) -> Tensor:
+        def pass_through(z: Tensor) -> Tensor:
             y = sign * z if bias is None else sign * z + bias
             for function in self.between:
                 y = _apply(function, y)
             return y
 
-        least = least_input(through, tau)
+        least = find_least_input(pass_through, tau)
         # y ≤ −τ' is not y ≥ the number after −τ'. All y are, where τ' is −∞; none is, where there is no τ'.
         after = torch.where(least == -math.inf, torch.nan, (-least).nextafter(torch.tensor(math.inf)))
         after = torch.where(least.isnan(), -math.inf, after)
@@ -82,8 +82,8 @@ def find_handoffs(model: nn.Module) -> list[BitHandoff]:
     if graph is None:
         return []
     uses = count_uses(model, graph)
-    found = (_find_handoff(model, node, uses) for node in graph.nodes)
-    return [handoff for handoff in found if handoff is not None]
+    handoffs = (_find_handoff(model, node, uses) for node in graph.nodes)
+    return [handoff for handoff in handoffs if handoff is not None]
 
 
 def _apply(function: nn.Module, y: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ def _apply(function: nn.Module, y: Tensor) -> Tensor:
     return torch.as_tensor(function(y.clone()))
 
 
-def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
+def find_least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
     """Find the least float32 y with function(y) ≥ τ, for each τ; return NaN, which no number reaches, if there is none.
 
     Args:
@@ -107,7 +107,7 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
         tau: float32.
 
     Example:
-        >>> least_input(lambda y: 2 * y, torch.tensor([3.0]))
+        >>> find_least_input(lambda y: 2 * y, torch.tensor([3.0]))
         tensor([1.5000])
     """
     # Over ranks and not over numbers: float32 has fewer than 2³² of them, so that 32 steps end at the very one.
@@ -116,13 +116,13 @@ def least_input(function: Callable[[Tensor], Tensor], tau: Tensor) -> Tensor:
     high = -low
     for _ in range(32):
         middle = (low + high) // 2
-        enough = function(_float_of_rank(middle)) >= tau
+        enough = function(_rank_to_float(middle)) >= tau
         low, high = torch.where(enough, low, middle + 1), torch.where(enough, middle, high)
-    least = _float_of_rank(high)
+    least = _rank_to_float(high)
     return torch.where(function(least) >= tau, least, torch.nan)
 
 
-def _float_of_rank(rank: Tensor) -> Tensor:
+def _rank_to_float(rank: Tensor) -> Tensor:
     """Return the float32 number of each rank, where ranks are integers in the same order, with 0 for 0."""
     # The bits of positive floats are integers in the same order; the sign is a bit apart, and is put on afterwards.
     size = rank.abs().to(torch.int32).view(torch.float32)
@@ -132,7 +132,7 @@ def _float_of_rank(rank: Tensor) -> Tensor:
 def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> BitHandoff | None:
     """Follow a layer's output to the binary layer that reads it; None where something else reads it."""
     # Used once: another caller of the layer would be given bits where it expects numbers.
-    producer = called_module(model, node, uses)
+    producer = find_called_module(model, node, uses)
     if not isinstance(producer, BinaryLayer):
         return None
     # A sum with an infinite bias can be NaN, and then g is not monotone.
@@ -140,7 +140,7 @@ def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> 
         return None
     between: list[nn.Module] = []
     increasing = torch.ones(producer.weight.shape[0], dtype=torch.bool, device=producer.weight.device)
-    while (reader := only_reader(node)) is not None:
+    while (reader := find_only_reader(node)) is not None:
         # The reader may well have other callers, with numbers: it tells bits from them by their dtype.
         if _reads(model, reader, node):
             last = model.get_submodule(str(reader.target))
@@ -148,7 +148,7 @@ def _find_handoff(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> 
             # Bits are packed along channels: both layers must count the same ones, along the same axes.
             fits = last.dimensions == producer.dimensions and last.norm.num_features == producer.weight.shape[0]
             return BitHandoff(producer, tuple(between), last, increasing) if fits else None
-        module = called_module(model, reader, uses)
+        module = find_called_module(model, reader, uses)
         if module is None or reader.args != (node,):
             return None
         if type(module) in NORMS:

@@ -49,7 +49,7 @@ def compile(model: nn.Module) -> nn.Module:
     # Sums first: rewriting a module changes the graph that everything after looks at.
     compiled, sums = fuse_sums(copied)
     packed = {layer: pack_layer(layer, name) for name, layer in binary_layers(compiled).items()}
-    made: dict[nn.Module, nn.Module] = {}
+    replacements: dict[nn.Module, nn.Module] = {}
     # A layer with a summand takes two arguments from now on. No hand-off begins there: what is added to must be
     # numbers.
     for layer, epilogue in sums.items():
@@ -59,26 +59,26 @@ def compile(model: nn.Module) -> nn.Module:
         producer.give_bits(*handoff.thresholds(), reader.groups)
         reader.reads_bits = True
         # Identities, since the model's own code still calls them by their names.
-        made |= {module: nn.Identity() for module in handoff.between}
+        replacements |= {module: nn.Identity() for module in handoff.between}
     # What gives bits has its epilogue in their thresholds.
     producers = {layer for layer, one in packed.items() if one.gives_bits}
-    for layer, (epilogue, gone) in find_epilogues(compiled, without=producers).items():
+    for layer, (epilogue, fused_modules) in find_epilogues(compiled, without=producers).items():
         packed[layer].fuse_epilogue(epilogue.norm, epilogue.affine, epilogue.relu)
-        made |= {module: nn.Identity() for module in gone}
+        replacements |= {module: nn.Identity() for module in fused_modules}
     # Last, so that a pooling absorbs only what no layer has.
-    made |= find_pools(compiled, taken={*made})
-    return substitute_modules(compiled, made | packed).eval()
+    replacements |= find_pools(compiled, replaced={*replacements})
+    return substitute_modules(compiled, replacements | packed).eval()
 
 
 def _check_reads(model: nn.Module) -> None:
     """Refuse a model whose own code reads numbers of a binary layer other than its bias, as far as a graph shows."""
     graph = trace_calls(model)
-    read = set() if graph is None else {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+    names_read = set() if graph is None else {str(node.target) for node in graph.nodes if node.op == "get_attr"}
     names = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
     for layer_name, layer in binary_layers(model).items():
         for name, parameter in layer.named_parameters(layer_name):
             tied = names[parameter] > 1  # it may have been read under its other name, where it stays
-            if name in read and parameter is not layer.bias and not tied:
+            if name in names_read and parameter is not layer.bias and not tied:
                 raise InvalidInput(
                     f"the code of {type(model).__name__} reads '{name}', which '{layer_name}' does not have once it is "
                     "compiled: read a parameter of the model's own instead"

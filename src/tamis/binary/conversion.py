@@ -60,26 +60,26 @@ def binarize(
         raise InvalidInput(f"binarize needs an nn.Module, got {type(model).__name__}")
     check_form(scale)
     check_estimator(estimator)
-    _layers(model)  # refused here, where it can be said why; a weight that is computed cannot be copied
+    _find_layers(model)  # refused here, where it can be said why; a weight that is computed cannot be copied
     binary = copy.deepcopy(model)
     # Looked up again in the copy: layers are replaced by identity, and the model's own must not be.
-    layers = _layers(binary)
-    sizes = _output_sizes(model, example) if example is not None else {}
+    layers = _find_layers(binary)
+    sizes = _measure_output_sizes(model, example) if example is not None else {}
     # The order of registration need not be that of the calls, which "first" and "last" mean wherever an example shows
     # it.
     order = list(sizes) or list(layers)
-    kept = _match_kept(keep, order, layers)
-    chosen = {name: layer for name, layer in layers.items() if name not in kept}
+    real_layers = _match_real_layers(keep, order, layers)
+    chosen = {name: layer for name, layer in layers.items() if name not in real_layers}
     if not chosen:
         raise InvalidInput(f"{keep=} leaves no layer to binarize; there are {listed(layers)}")
-    made: dict[nn.Module, BinaryLayer] = {}
+    replacements: dict[nn.Module, BinaryLayer] = {}
     with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are not used
         for name, layer in chosen.items():
-            made[layer] = _as_binary(name, layer, sizes.get(name), scale, estimator)
-    return substitute_modules(binary, made)
+            replacements[layer] = _as_binary(name, layer, sizes.get(name), scale, estimator)
+    return substitute_modules(binary, replacements)
 
 
-def _layers(model: nn.Module) -> dict[str, Binarizable]:
+def _find_layers(model: nn.Module) -> dict[str, Binarizable]:
     """Return the layers that can be made binary, by name, without subclasses, which may use their weight otherwise."""
     layers: dict[str, Binarizable] = {}
     for name, module in model.named_modules():
@@ -98,7 +98,7 @@ def _layers(model: nn.Module) -> dict[str, Binarizable]:
     return layers
 
 
-def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dict[str, tuple[int, ...]]:
+def _measure_output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dict[str, tuple[int, ...]]:
     """Return rows and columns of each layer's output, in the order in which the example passes a copy's layers."""
     # A copy in evaluation, so that neither the running statistics nor the hooks of the caller's model change.
     model = copy.deepcopy(model).eval()
@@ -110,7 +110,7 @@ def _output_sizes(model: nn.Module, example: Tensor | tuple[Tensor, ...]) -> dic
         if sizes.setdefault(name, size) != size:
             sizes[name] = ()  # used twice, for outputs of two sizes
 
-    for name, layer in _layers(model).items():
+    for name, layer in _find_layers(model).items():
         axes = 0 if isinstance(layer, nn.Linear) else layer.weight.dim() - 2
         hook = partial(_note_size, note, name, axes)
         layer.register_forward_hook(hook)
@@ -130,30 +130,30 @@ def _note_size(
     note(name, tuple(output.shape[output.dim() - axes :]))
 
 
-def _match_kept(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[str]:
+def _match_real_layers(keep: Patterns, order: list[str], layers: Iterable[str]) -> set[str]:
     """Return the names of the layers that stay real."""
-    kept: set[str] = set()
+    real_layers: set[str] = set()
     for pattern in as_patterns(keep):
         if pattern in (FIRST, LAST):
-            kept.add(order[0 if pattern == FIRST else -1])
+            real_layers.add(order[0 if pattern == FIRST else -1])
             continue
-        named = {name for name in layers if matches([name], (pattern,))}
-        if not named:
+        matching = {name for name in layers if matches([name], (pattern,))}
+        if not matching:
             raise InvalidInput(f"keep names '{pattern}', which matches no layer; there are {listed(layers)}")
-        kept |= named
-    return kept
+        real_layers |= matching
+    return real_layers
 
 
 def _as_binary(name: str, layer: Binarizable, size: tuple[int, ...] | None, scale: str, estimator: str) -> BinaryLayer:
     """Make a binary layer that takes over the parameters of a real one."""
-    made: BinaryLayer
+    binary: BinaryLayer
     if isinstance(layer, nn.Linear):
-        made = BinaryLinear(
+        binary = BinaryLinear(
             layer.in_features, layer.out_features, layer.bias is not None, scale=scale, estimator=estimator
         )
     else:
         _check_convolution(name, layer, size, scale)
-        made = CONVOLUTIONS[type(layer)](
+        binary = CONVOLUTIONS[type(layer)](
             layer.in_channels,
             layer.out_channels,
             layer.kernel_size,
@@ -167,12 +167,12 @@ def _as_binary(name: str, layer: Binarizable, size: tuple[int, ...] | None, scal
             estimator=estimator,
         )
     # For the normalization and the scale, which are new; weight and bias are taken over next.
-    made.to(layer.weight.device, layer.weight.dtype)
+    binary.to(layer.weight.device, layer.weight.dtype)
     for parameter in ("weight", "bias"):  # not copies: what is tied stays tied
-        made.register_parameter(parameter, layer._parameters[parameter])
+        binary.register_parameter(parameter, layer._parameters[parameter])
     # Once more: when the layer was made, the scale was that of weights which nobody uses.
-    made.begin_scale()
-    return made.train(layer.training)
+    binary.begin_scale()
+    return binary.train(layer.training)
 
 
 def _check_convolution(name: str, layer: nn.Conv1d | nn.Conv2d, size: tuple[int, ...] | None, scale: str) -> None:
@@ -181,7 +181,7 @@ def _check_convolution(name: str, layer: nn.Conv1d | nn.Conv2d, size: tuple[int,
             f"'{name}' pads with padding_mode={layer.padding_mode!r}, and binary layers pad with zeros: keep it real "
             f"with keep=(…, '{name}')"
         )
-    # An empty size is that of a layer with outputs of several sizes, see `_output_sizes`.
+    # An empty size is that of a layer with outputs of several sizes, see `_measure_output_sizes`.
     if scale not in SPATIAL_FORMS or size:
         return
     if size is None:

@@ -25,11 +25,11 @@ from tamis.binary.batchnorm_affine import BatchNormAffine
 from tamis.binary.layers import BinaryLayer
 from tamis.binary.tracing import (
     OWNER,
-    called_module,
     count_uses,
     find_affine_after,
+    find_called_module,
+    find_only_reader,
     is_hooked,
-    only_reader,
     trace_calls,
 )
 from tamis.graph import substitute_modules
@@ -79,19 +79,19 @@ def fuse_sums(model: nn.Module) -> tuple[nn.Module, dict[BinaryLayer, FusedEpilo
     uses = count_uses(model, graph)
     owners = {node.meta[OWNER]: None for node in graph.nodes if _find_sum(model, node, uses) is not None}
     owners.pop("", None)  # the model itself stays of its class, which users may test for
-    made: dict[nn.Module, nn.Module] = {}
-    found: dict[BinaryLayer, FusedEpilogue] = {}
+    replacements: dict[nn.Module, nn.Module] = {}
+    epilogues: dict[BinaryLayer, FusedEpilogue] = {}
     for path in owners:
         if any(path.startswith(f"{outer}.") for outer in owners):
             continue  # rewritten with the module that it is part of
         owner = model.get_submodule(path)
         # The same module may stand at several paths, and is rewritten once.
-        if owner in made or not _is_rewritable(owner) or (inside := trace_calls(owner)) is None:
+        if owner in replacements or not _is_rewritable(owner) or (inside := trace_calls(owner)) is None:
             continue
         # The rewritten module drops parts that it no longer calls, which other code must not need.
         if not _is_reached_into(path, graph, inside):
-            made[owner] = _rewrite(owner, inside, uses, found)
-    return substitute_modules(model, made), found
+            replacements[owner] = _rewrite(owner, inside, uses, epilogues)
+    return substitute_modules(model, replacements), epilogues
 
 
 def find_epilogues(
@@ -107,22 +107,24 @@ def find_epilogues(
     if graph is None:
         return {}
     uses = count_uses(model, graph)
-    found: dict[BinaryLayer, tuple[FusedEpilogue, list[nn.Module]]] = {}
+    epilogues: dict[BinaryLayer, tuple[FusedEpilogue, list[nn.Module]]] = {}
     for node in graph.nodes:
-        layer = called_module(model, node, uses)
+        layer = find_called_module(model, node, uses)
         if not isinstance(layer, BinaryLayer) or layer in without:
             continue
-        reader = only_reader(node)
-        # `called_module` is None for whatever has other callers or hooks: its result must stay visible.
-        norm = called_module(model, reader, uses)
+        reader = find_only_reader(node)
+        # `find_called_module` is None for whatever has other callers or hooks: its result must stay visible.
+        norm = find_called_module(model, reader, uses)
         if (affine := find_affine_after(layer, norm)) is not None and reader is not None:
-            reader = only_reader(reader)
-        relu = called_module(model, reader, uses)
+            reader = find_only_reader(reader)
+        relu = find_called_module(model, reader, uses)
         # Exactly nn.ReLU: a subclass may compute something else.
-        done = [module for module in (norm if affine else None, relu if type(relu) is nn.ReLU else None) if module]
-        if done:
-            found[layer] = FusedEpilogue(norm if affine else None, affine, type(relu) is nn.ReLU), done
-    return found
+        fused_modules = [
+            module for module in (norm if affine else None, relu if type(relu) is nn.ReLU else None) if module
+        ]
+        if fused_modules:
+            epilogues[layer] = FusedEpilogue(norm if affine else None, affine, type(relu) is nn.ReLU), fused_modules
+    return epilogues
 
 
 def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum | None:
@@ -132,24 +134,26 @@ def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum
     # An in-place sum writes into its first term, which others may read: a layer's output can only be that one.
     for place in (0,) if node.target in SUMS_IN_PLACE else (0, 1):
         term, other = node.args[place], node.args[1 - place]
-        if not isinstance(term, fx.Node) or not isinstance(other, fx.Node) or only_reader(term) is not node:
+        if not isinstance(term, fx.Node) or not isinstance(other, fx.Node) or find_only_reader(term) is not node:
             continue
-        norm, module = None, called_module(model, term, uses)
+        norm, module = None, find_called_module(model, term, uses)
         # Between the layer and the sum there may be one module, and it has to be a batch normalization.
         if module is not None and not isinstance(module, BinaryLayer):
             norm, term = term, term.args[0]
-            if not isinstance(term, fx.Node) or only_reader(term) is not norm:
+            if not isinstance(term, fx.Node) or find_only_reader(term) is not norm:
                 continue
-        layer = called_module(model, term, uses)
+        layer = find_called_module(model, term, uses)
         affine = find_affine_after(layer, module) if norm is not None and isinstance(layer, BinaryLayer) else None
         if not isinstance(layer, BinaryLayer) or (norm is not None and affine is None):
             continue
         # The fused call comes where the sum was, later than the layer: what is added must exist, and nothing in between
         # may change the layer's input.
         # `y + y` has a single reader, too, and would need the layer's output as its own summand.
-        if other in (term, norm) or any(_changes_in_place(model, between) for between in _nodes_between(term, node)):
+        if other in (term, norm) or any(
+            _changes_in_place(model, between) for between in _list_nodes_between(term, node)
+        ):
             continue
-        relu = only_reader(node)
+        relu = find_only_reader(node)
         relu = relu if relu is not None and _is_relu(model, relu) else None
         epilogue = FusedEpilogue(module if norm is not None else None, affine, relu is not None)
         return _Sum(term, norm, node, other, relu, epilogue)
@@ -157,7 +161,7 @@ def _find_sum(model: nn.Module, node: fx.Node, uses: Counter[nn.Module]) -> _Sum
 
 
 def _rewrite(
-    owner: nn.Module, graph: fx.Graph, uses: Counter[nn.Module], found: dict[BinaryLayer, FusedEpilogue]
+    owner: nn.Module, graph: fx.Graph, uses: Counter[nn.Module], epilogues: dict[BinaryLayer, FusedEpilogue]
 ) -> fx.GraphModule:
     """Return a module like its owner, with sums as second arguments of layers, and record the layers' epilogues."""
     for node in list(graph.nodes):
@@ -167,50 +171,52 @@ def _rewrite(
             continue
         layer = owner.get_submodule(str(total.layer.target))
         assert isinstance(layer, BinaryLayer)
-        found[layer] = total.epilogue
+        epilogues[layer] = total.epilogue
         # Where the sum stands, both of its terms are known; at the layer's own place the other one may not be yet.
         with graph.inserting_before(total.sum):
             call = graph.call_module(str(total.layer.target), (total.layer.args[0], total.other))
         (total.relu or total.sum).replace_all_uses_with(call)
         # Readers first: fx refuses to erase a node that something still reads.
-        for gone in (total.relu, total.sum, total.norm, total.layer):
-            if gone is not None:
-                graph.erase_node(gone)
+        for stale in (total.relu, total.sum, total.norm, total.layer):
+            if stale is not None:
+                graph.erase_node(stale)
     # The class keeps its name, for messages and for what prints a model.
-    made = fx.GraphModule(owner, graph, type(owner).__name__)
-    _give_each_call_its_activation(made)
-    made.delete_all_unused_submodules()
-    made.recompile()
-    _keep_attributes(owner, made)
-    return made
+    rewritten = fx.GraphModule(owner, graph, type(owner).__name__)
+    _give_each_call_its_activation(rewritten)
+    rewritten.delete_all_unused_submodules()
+    rewritten.recompile()
+    _keep_attributes(owner, rewritten)
+    return rewritten
 
 
-def _keep_attributes(owner: nn.Module, made: fx.GraphModule) -> None:
+def _keep_attributes(owner: nn.Module, rewritten: fx.GraphModule) -> None:
     """Copy numbers and other plain values of a module, since code elsewhere may read them."""
     # Parameters and submodules that the graph uses are there already; what is left are numbers, texts and the like.
-    plain = {name: value for name, value in vars(owner).items() if not hasattr(made, name)}
+    plain = {name: value for name, value in vars(owner).items() if not hasattr(rewritten, name)}
     for name, value in plain.items():
-        setattr(made, name, value)
+        setattr(rewritten, name, value)
     # A copy of a GraphModule is made anew from its graph and takes along only what is named here.
-    made.meta[PRESERVED] = plain
+    rewritten.meta[PRESERVED] = plain
 
 
-def _give_each_call_its_activation(made: fx.GraphModule) -> None:
+def _give_each_call_its_activation(rewritten: fx.GraphModule) -> None:
     """Copy an activation for each place that calls it, so that one of the calls can be fused while others stay."""
     seen: set[str] = set()
-    for node in made.graph.nodes:
-        if node.op != "call_module" or type(module := made.get_submodule(str(node.target))) not in ACTIVATIONS:
+    for node in rewritten.graph.nodes:
+        if node.op != "call_module" or type(module := rewritten.get_submodule(str(node.target))) not in ACTIVATIONS:
             continue
         if node.target in seen:
             name = next(
-                f"{node.target}_{n}" for n in range(1, len(made.graph.nodes)) if not _has(made, f"{node.target}_{n}")
+                f"{node.target}_{n}"
+                for n in range(1, len(rewritten.graph.nodes))
+                if not _has_attribute(rewritten, f"{node.target}_{n}")
             )
-            made.add_submodule(name, copy.deepcopy(module))
+            rewritten.add_submodule(name, copy.deepcopy(module))
             node.target = name
         seen.add(str(node.target))
 
 
-def _has(model: nn.Module, name: str) -> bool:
+def _has_attribute(model: nn.Module, name: str) -> bool:
     parent, _, last = name.rpartition(".")
     return hasattr(model.get_submodule(parent), last)
 
@@ -233,11 +239,11 @@ def _is_reached_into(path: str, graph: fx.Graph, inside: fx.Graph) -> bool:
     """
     # Compared by full names, since the graph of the module knows its parts without the path to it.
     own = {f"{path}.{node.target}" for node in inside.nodes if node.op in REACHING}
-    needed = {str(node.target) for node in graph.nodes if node.op in REACHING}
-    return any(target.startswith(f"{path}.") for target in needed - own)
+    targets = {str(node.target) for node in graph.nodes if node.op in REACHING}
+    return any(target.startswith(f"{path}.") for target in targets - own)
 
 
-def _nodes_between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
+def _list_nodes_between(first: fx.Node, last: fx.Node) -> list[fx.Node]:
     nodes = list(first.graph.nodes)
     return nodes[nodes.index(first) + 1 : nodes.index(last)]
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tamis.binary.estimators import approx_sign, as_signs, check_estimator, clipped, round_through, rsign
-from tamis.binary.scales import SPATIAL_FORMS, analytic_scale, begin, check_form, factor_shapes, scale_from
+from tamis.binary.scales import SPATIAL_FORMS, analytic_scale, begin_factors, check_form, compute_scale, factor_shapes
 from tamis.errors import InvalidInput
 
 Sizes = int | tuple[int, ...]
@@ -92,7 +92,7 @@ class BinaryLayer(nn.Module):
 
     def begin_scale(self) -> None:
         """Set the scale to XNOR-Net's mean |W|."""
-        begin(self.factors, self.weight)
+        begin_factors(self.factors, self.weight)
 
     def scale(self) -> Tensor:
         """Compute the scale, ≥ 0, in a shape that broadcasts to the output's: (channels, 1 or rows, 1 or columns)."""
@@ -100,7 +100,7 @@ class BinaryLayer(nn.Module):
             # From the weights as they are in this step, with their gradient: nothing is stored.
             mean = analytic_scale(self.weight)
             return mean.reshape(-1, *[1] * self.dimensions)
-        return scale_from(list(self.factors.values()), self.dimensions)
+        return compute_scale(list(self.factors.values()), self.dimensions)
 
     def binary_weight(self) -> Tensor:
         """Return sign(W), with the gradient g ↦ g · 1_{|W| ≤ 1}."""
@@ -123,8 +123,8 @@ class BinaryLayer(nn.Module):
         signs = self.binary_input(x)
         # Without scales: W has its own sizes, and a scale would be learnt twice.
         if self.real_weights:
-            return self._add_bias(self._product(signs, self.weight))
-        product = self._product(signs, self.binary_weight())
+            return self._add_bias(self._multiply(signs, self.weight))
+        product = self._multiply(signs, self.binary_weight())
         # Not in training, where the last bit of a sum decides nothing.
         if not self.training:
             product = round_through(product) if torch.is_grad_enabled() else product.round()
@@ -140,7 +140,7 @@ class BinaryLayer(nn.Module):
     def _normalize(self, x: Tensor) -> Tensor:
         return self.norm(x)
 
-    def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
+    def _multiply(self, signs: Tensor, weight: Tensor) -> Tensor:
         raise NotImplementedError
 
     def _along_channels(self, values: Tensor) -> Tensor:
@@ -153,8 +153,8 @@ class BinaryLayer(nn.Module):
     def _check_input(self, x: Tensor) -> None:
         channels = self.norm.num_features
         if x.dim() != self.dimensions + 2 or x.shape[1] != channels:
-            wanted = f"(batch, {channels}, {'length' if self.dimensions == 1 else 'rows, columns'})"
-            raise InvalidInput(f"{type(self).__name__} takes an input of shape {wanted}, got {tuple(x.shape)}")
+            expected = f"(batch, {channels}, {'length' if self.dimensions == 1 else 'rows, columns'})"
+            raise InvalidInput(f"{type(self).__name__} takes an input of shape {expected}, got {tuple(x.shape)}")
 
     def _check_output(self, product: Tensor, x: Tensor) -> None:
         size = tuple(product.shape[2:])
@@ -210,31 +210,31 @@ class BinaryConv2d(BinaryLayer):
         if groups < 1 or in_channels % groups or out_channels % groups:
             raise InvalidInput(f"{groups=} must divide {in_channels=} and {out_channels=}")
         check_form(scale)
-        size = () if output_size is None else self._sizes(output_size, "output_size")
+        size = () if output_size is None else self._as_sizes(output_size, "output_size")
         if scale in SPATIAL_FORMS and not size:
             raise InvalidInput(f"{scale=} has scales for rows and columns: give output_size, those of the output")
-        kernel = self._sizes(kernel_size, "kernel_size")
+        kernel = self._as_sizes(kernel_size, "kernel_size")
         shape = (out_channels, in_channels // groups, *kernel)
         super().__init__(shape, self.norm_class(in_channels), bias, scale, size, estimator)
         self.in_channels, self.out_channels, self.kernel_size, self.groups = in_channels, out_channels, kernel, groups
-        self.stride, self.dilation = self._sizes(stride, "stride"), self._sizes(dilation, "dilation")
+        self.stride, self.dilation = self._as_sizes(stride, "stride"), self._as_sizes(dilation, "dilation")
         # After stride and dilation, of which "same" is computed.
-        self.padding = self._padding_sizes(padding)
+        self.padding = self._as_padding(padding)
 
-    def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
+    def _multiply(self, signs: Tensor, weight: Tensor) -> Tensor:
         return self.convolve(signs, weight, None, self.stride, self.padding, self.dilation, self.groups)
 
-    def _sizes(self, given: Sizes, name: str) -> tuple[int, ...]:
+    def _as_sizes(self, value: Sizes, name: str) -> tuple[int, ...]:
         """Return one whole number for each axis."""
-        sizes = (given,) * self.axes if isinstance(given, int) else tuple(given)
+        sizes = (value,) * self.axes if isinstance(value, int) else tuple(value)
         # Padding may be 0; everything else begins at 1.
         if len(sizes) != self.axes or not all(isinstance(size, int) and size >= (name != "padding") for size in sizes):
-            raise InvalidInput(f"{name} must be a whole number, or {self.axes} of them, got {given!r}")
+            raise InvalidInput(f"{name} must be a whole number, or {self.axes} of them, got {value!r}")
         return sizes
 
-    def _padding_sizes(self, padding: Sizes | str) -> tuple[int, ...]:
+    def _as_padding(self, padding: Sizes | str) -> tuple[int, ...]:
         if not isinstance(padding, str):
-            return self._sizes(padding, "padding")
+            return self._as_sizes(padding, "padding")
         if padding == "valid":
             return (0,) * self.axes
         # As many zeros as keep the size at a stride of 1, half of them on each side, which an odd number does not
@@ -251,7 +251,7 @@ class BinaryConv2d(BinaryLayer):
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}", f"kernel_size={self.kernel_size}"]
         parts += [f"{name}={getattr(self, name)}" for name in ("stride", "padding", "dilation", "groups")]
-        return ", ".join([*parts, f"bias={self.bias is not None}", *_repr_parts(self)])
+        return ", ".join([*parts, f"bias={self.bias is not None}", *_list_repr_parts(self)])
 
 
 class BinaryConv1d(BinaryConv2d):
@@ -300,19 +300,19 @@ class BinaryLinear(BinaryLayer):
         # Flattened, because BatchNorm1d takes the second of three axes for the channels, and here they are last.
         return self.norm(x.reshape(-1, self.in_features)).reshape(x.shape)
 
-    def _product(self, signs: Tensor, weight: Tensor) -> Tensor:
+    def _multiply(self, signs: Tensor, weight: Tensor) -> Tensor:
         return F.linear(signs, weight)
 
     def _check_input(self, x: Tensor) -> None:
         if x.dim() < 2 or x.shape[-1] != self.in_features:
-            wanted = f"(batch, …, {self.in_features})"
-            raise InvalidInput(f"BinaryLinear takes an input of shape {wanted}, got {tuple(x.shape)}")
+            expected = f"(batch, …, {self.in_features})"
+            raise InvalidInput(f"BinaryLinear takes an input of shape {expected}, got {tuple(x.shape)}")
 
     def _check_output(self, product: Tensor, x: Tensor) -> None:
         """Accept every shape, since the scale of a linear layer fits them all."""
 
     def extra_repr(self) -> str:
-        parts = [f"{self.in_features}, {self.out_features}", f"bias={self.bias is not None}", *_repr_parts(self)]
+        parts = [f"{self.in_features}, {self.out_features}", f"bias={self.bias is not None}", *_list_repr_parts(self)]
         return ", ".join(parts)
 
 
@@ -387,7 +387,7 @@ def clip_weights(model: nn.Module) -> None:
         layer.weight.clamp_(-1, 1)
 
 
-def _repr_parts(layer: BinaryLayer) -> list[str]:
+def _list_repr_parts(layer: BinaryLayer) -> list[str]:
     size = [f"output_size={layer.output_size}"] if layer.output_size else []
     return [f"scale={layer.form!r}", *size, f"estimator={layer.estimator!r}"]
 

@@ -20,7 +20,7 @@ from tamis.errors import InvalidInput
 from tamis.kernels import CachedBinaryConv2d, Geometry, Operands, binary_conv2d, is_intercepted, pack_weight
 
 BITS = torch.int64  # the dtype of packed bits, by which a layer knows them
-KEPT = (
+KERNEL_TENSORS = (
     "bits",
     "thresholds",
     "flips",
@@ -66,12 +66,12 @@ class PackedLayer(nn.Module):
         self.weight_shape, self.groups, self.dimensions = shape, getattr(layer, "groups", 1), layer.dimensions
         self.stride, self.padding, self.dilation = (1, 1), (0, 0), (1, 1)
         if isinstance(layer, BinaryConv2d):
-            self.stride, self.dilation = _pair(layer.stride, 1), _pair(layer.dilation, 1)
-            self.padding = _pair(layer.padding, 0)
+            self.stride, self.dilation = _as_pair(layer.stride, 1), _as_pair(layer.dilation, 1)
+            self.padding = _as_pair(layer.padding, 0)
         self.reads_bits, self.out_groups, self.relu = False, 1, False
         # Buffers and not attributes, so that the layer can be moved, copied and exported; none of them is trained.
         self.register_buffer("bits", pack_weight(weight.reshape(shape), self.groups))
-        scales = _scales(layer)
+        scales = _list_scales(layer)
         for place, factor in enumerate(scales):
             self.register_buffer(f"scale{place}", factor)
         self.scale_names = [f"scale{place}" for place in range(len(scales))]
@@ -84,7 +84,7 @@ class PackedLayer(nn.Module):
             self.register_buffer(absent, None)
         # All of them with one call: looking up each attribute of a module by itself takes too long next to a small
         # kernel.
-        self.kept = itemgetter(*KEPT, *self.scale_names)
+        self.select_tensors = itemgetter(*KERNEL_TENSORS, *self.scale_names)
         self.norm: nn.Module | None = None
         self.native = CachedBinaryConv2d(Geometry(shape, self.stride, self.padding, self.dilation))
 
@@ -127,14 +127,14 @@ class PackedLayer(nn.Module):
         if added is not None and not (isinstance(added, Tensor) and added.dim() == self.dimensions + 2):
             return None  # the kernel adds numbers of the result's shape alone, and broadcasts nothing
         images = x if x.dtype is BITS else self._as_images(x)
-        y = self.native(images, None if added is None else self._as_images(added), self.kept(self._buffers))
+        y = self.native(images, None if added is None else self._as_images(added), self.select_tensors(self._buffers))
         return y if y is None or y.dtype is BITS else self._from_images(y)
 
     def _run_with_torch(self, x: Tensor, added: Added) -> Tensor:
         """Return the output from operators that PyTorch can compile, export, and run on any device."""
-        return self._apply_epilogue(self._product(x), added)
+        return self._apply_epilogue(self._multiply(x), added)
 
-    def _product(self, x: Tensor) -> Tensor:
+    def _multiply(self, x: Tensor) -> Tensor:
         """Return packed bits, or numbers with the bias added."""
         # By the dtype and not by `reads_bits`: a layer may also be called by itself, with numbers.
         bits = x.dtype is BITS
@@ -166,9 +166,9 @@ class PackedLayer(nn.Module):
 
     def extra_repr(self) -> str:
         geometry = [f"{name}={getattr(self, name)}" for name in ("stride", "padding", "dilation", "groups")]
-        given, taken = ("bits" if bits else "floats" for bits in (self.gives_bits, self.reads_bits))
+        outputs, inputs = ("bits" if bits else "floats" for bits in (self.gives_bits, self.reads_bits))
         relu = ["ReLU"] if self.relu else []
-        return ", ".join([f"weight={self.weight_shape}", *geometry, f"{taken} in", *relu, f"{given} out"])
+        return ", ".join([f"weight={self.weight_shape}", *geometry, f"{inputs} in", *relu, f"{outputs} out"])
 
     def _as_images(self, x: Tensor) -> Tensor:
         """Return the layer's input as images (N, C, H, W)."""
@@ -203,10 +203,10 @@ class PackedLinear(PackedLayer):
         plain = x.dim() == (5 if x.dtype is BITS else 2)
         return super()._run_natively(x, added) if plain else None
 
-    def _product(self, x: Tensor) -> Tensor:
+    def _multiply(self, x: Tensor) -> Tensor:
         own = 4 if x.dtype is BITS else 1
-        leading, kept = x.shape[: x.dim() - own], x.shape[x.dim() - own :]
-        y = super()._product(x.reshape(-1, *kept))
+        leading, own_shape = x.shape[: x.dim() - own], x.shape[x.dim() - own :]
+        y = super()._multiply(x.reshape(-1, *own_shape))
         return y.reshape(*leading, *y.shape[1:])
 
     def _as_images(self, x: Tensor) -> Tensor:
@@ -227,8 +227,8 @@ def pack_layer(layer: BinaryLayer, name: str) -> PackedLayer:
         >>> pack_layer(BinaryConv2d(512, 512, 3, padding=1), "conv").bits.nbytes
         307200
     """
-    made: type[PackedLayer] = PackedConv1d if isinstance(layer, BinaryConv1d) else PackedConv2d
-    return (PackedLinear if isinstance(layer, BinaryLinear) else made)(layer, name)
+    kind: type[PackedLayer] = PackedConv1d if isinstance(layer, BinaryConv1d) else PackedConv2d
+    return (PackedLinear if isinstance(layer, BinaryLinear) else kind)(layer, name)
 
 
 def packed_layers(model: nn.Module) -> dict[str, PackedLayer]:
@@ -250,7 +250,7 @@ def _check(layer: BinaryLayer, name: str) -> None:
         raise InvalidInput(f"'{name}' has forward hooks, which a compiled layer would not call: remove them first")
 
 
-def _scales(layer: BinaryLayer) -> list[Tensor]:
+def _list_scales(layer: BinaryLayer) -> list[Tensor]:
     """Return the factors of a layer's scale, in the shapes of images; see `tamis.kernels.binary`."""
     if layer.form == "analytic":
         return [analytic_scale(layer.weight.detach())]
@@ -261,6 +261,6 @@ def _scales(layer: BinaryLayer) -> list[Tensor]:
     return factors
 
 
-def _pair(sizes: tuple[int, ...], row: int) -> tuple[int, int]:
+def _as_pair(sizes: tuple[int, ...], row: int) -> tuple[int, int]:
     """Return rows and columns, where signals have one row."""
     return (row, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])

@@ -51,7 +51,7 @@ def pack_traced(net: Network, model: nn.Module, recipe: Iterable[Mapping[str, An
     layers = _check(model)
     # Of the module, because those that the graph was traced with may be older.
     net = net.with_weights_of(model)
-    codes = {name: _codes(net.params[name], users) for name, users in _weights(net, layers).items()}
+    codes = {name: _encode_signs(net.params[name], users) for name, users in _find_weights(net, layers).items()}
     values = {name: code.values() for name, code in codes.items()}
     return Compressed(net.with_params(values), recipe=recipe, codes=codes)
 
@@ -75,7 +75,7 @@ def _describe_binarization(model: nn.Module, layers: Mapping[str, BinaryLayer]) 
     return {"step": "binarize", "scale": scale, "estimator": estimator, "keep": keep}
 
 
-def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[BinaryLayer]]:
+def _find_weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[BinaryLayer]]:
     """Return the binary layers that use each parameter as weight; none where something else uses it as well."""
     owners = {f"{name}.weight" if name else "weight": layer for name, layer in layers.items()}
     names: dict[str, list[str]] = {}
@@ -90,7 +90,7 @@ def _weights(net: Network, layers: Mapping[str, BinaryLayer]) -> dict[str, list[
     }
 
 
-def _codes(weight: Tensor, layers: list[BinaryLayer]) -> Codes:
+def _encode_signs(weight: Tensor, layers: list[BinaryLayer]) -> Codes:
     """Encode weights as ±1, or as ± the mean of |W| where a scale is computed from it."""
     scales = weight.new_ones([1] * weight.dim())
     # Layers of other forms see signs alone, so that ± mean |W| serves them as well where they share the weight.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.binary.batchnorm_affine import BatchNormAffine, find_affine
-from tamis.binary.tracing import called_module, count_uses, is_hooked, only_reader, trace_calls
+from tamis.binary.tracing import count_uses, find_called_module, find_only_reader, is_hooked, trace_calls
 from tamis.kernels import dispatch, is_intercepted
 
 
@@ -55,7 +55,7 @@ class FastMaxPool2d(nn.Module):
         extension = dispatch.native()
         # Subclasses of tensors have their own ideas of an operation, and PyTorch is what reports a wrong shape.
         plain = type(x) is Tensor and x.is_cpu and x.dtype is torch.float32 and x.dim() == 4 and x.numel() > 0
-        sizes = [self._length(axis, x.shape[2 + axis]) for axis in (0, 1)] if plain else [0]
+        sizes = [self._compute_length(axis, x.shape[2 + axis]) for axis in (0, 1)] if plain else [0]
         # With `ceil_mode`, PyTorch counts windows in another way, which the kernel does not know.
         if extension is None or self._needs_gradient(x) or self.pool.ceil_mode or min(sizes) < 1:
             return None
@@ -82,7 +82,7 @@ class FastMaxPool2d(nn.Module):
         weights = [] if self.norm is None else self.norm.parameters()
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (x, *weights))
 
-    def _length(self, axis: int, length: int) -> int:
+    def _compute_length(self, axis: int, length: int) -> int:
         kernel, stride, padding, dilation = (each[axis] for each in self.lengths)
         return (length + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1
 
@@ -92,7 +92,7 @@ def _has_affine_layout(x: Tensor) -> bool:
     return x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
 
 
-def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.Module, nn.Module]:
+def find_pools(model: nn.Module, replaced: Collection[nn.Module] = ()) -> dict[nn.Module, nn.Module]:
     """Return the modules to replace: max-poolings by faster ones, and by identities the modules that these absorb.
 
     Args:
@@ -103,27 +103,27 @@ def find_pools(model: nn.Module, taken: Collection[nn.Module] = ()) -> dict[nn.M
     plain = [module for module in model.modules() if type(module) is nn.MaxPool2d and not is_hooked(module)]
     # The kernel finds largest numbers, and not where they are.
     pools = [pool for pool in plain if not pool.return_indices]
-    made: dict[nn.Module, nn.Module] = {pool: FastMaxPool2d(pool) for pool in pools}
+    replacements: dict[nn.Module, nn.Module] = {pool: FastMaxPool2d(pool) for pool in pools}
     graph = trace_calls(model) if pools else None
     if graph is None:
-        return made
+        return replacements
     uses = count_uses(model, graph)
     for node in graph.nodes:
-        pool = called_module(model, node, uses)
-        if not isinstance(pool, nn.MaxPool2d) or pool not in made:
+        pool = find_called_module(model, node, uses)
+        if not isinstance(pool, nn.MaxPool2d) or pool not in replacements:
             continue
         before = node.args[0]
-        relu = called_module(model, before, uses)
-        if type(relu) is not nn.ReLU or relu in taken or only_reader(before) is not node:
+        relu = find_called_module(model, before, uses)
+        if type(relu) is not nn.ReLU or relu in replaced or find_only_reader(before) is not node:
             relu = None
         else:
             # Whether only the pooling reads the normalization is asked of the ReLU in between from here on.
             node, before = before, before.args[0]
-        norm = called_module(model, before, uses)
-        affine = find_affine(norm) if isinstance(norm, nn.BatchNorm2d) and norm not in taken else None
-        if affine is None or only_reader(before) is not node:
+        norm = find_called_module(model, before, uses)
+        affine = find_affine(norm) if isinstance(norm, nn.BatchNorm2d) and norm not in replaced else None
+        if affine is None or find_only_reader(before) is not node:
             norm = affine = None
         # Only what nothing but the pooling reads becomes part of it: others need the numbers in memory.
-        made[pool] = FastMaxPool2d(pool, norm, affine, relu is not None)
-        made |= {gone: nn.Identity() for gone in (norm, relu) if gone is not None}
-    return made
+        replacements[pool] = FastMaxPool2d(pool, norm, affine, relu is not None)
+        replacements |= {absorbed: nn.Identity() for absorbed in (norm, relu) if absorbed is not None}
+    return replacements

@@ -67,7 +67,7 @@ def factor_shapes(form: str, channels: int, output_size: tuple[int, ...]) -> dic
     return {"alpha": (channels,), "beta": output_size[:1], "gamma": output_size[1:]}
 
 
-def scale_from(factors: Sequence[Tensor], dimensions: int) -> Tensor:
+def compute_scale(factors: Sequence[Tensor], dimensions: int) -> Tensor:
     """Compute the scale |α|, |α| ⊗ |β| or |α| ⊗ |β| ⊗ |γ| from its parameters, to broadcast over a layer's output.
 
     Args:
@@ -75,7 +75,7 @@ def scale_from(factors: Sequence[Tensor], dimensions: int) -> Tensor:
         dimensions: how many axes an output has after that of its channels.
 
     Example:
-        >>> scale_from([torch.ones(64), torch.ones(8), torch.ones(4)], 2).shape
+        >>> compute_scale([torch.ones(64), torch.ones(8), torch.ones(4)], 2).shape
         torch.Size([64, 8, 4])
 
     Reference: bulat2019xnor.
@@ -92,7 +92,7 @@ def scale_from(factors: Sequence[Tensor], dimensions: int) -> Tensor:
 
 
 @torch.no_grad()
-def begin(factors: Mapping[str, Tensor], weight: Tensor) -> None:
+def begin_factors(factors: Mapping[str, Tensor], weight: Tensor) -> None:
     """Set parameters to the scale of XNOR-Net, in place: α = mean |W|, and ones for rows and columns.
 
     Channels whose weights are all 0 get the least positive number: from 0 a scale could not move.

@@ -42,8 +42,8 @@ def scale_penalty(model: nn.Module, tau: float) -> Tensor:
     total = next(iter(layers)).weight.new_tensor(signs * math.log(2))
     for layer in layers:
         for factor in layer.factors.values():
-            left = _count(factor)
-            total = total + 4 * left * torch.log1p(factor.abs().sum() / (tau * left))
+            remaining = _count_nonzero(factor)
+            total = total + 4 * remaining * torch.log1p(factor.abs().sum() / (tau * remaining))
     return total
 
 
@@ -67,7 +67,7 @@ def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
     Example:
         >>> model = nn.Sequential(tamis.binary.BinaryLinear(4, 2))
         >>> shrink_scales(model, step=100.0, tau=0.1)  # after each step of the optimizer, and much smaller than this
-        >>> zero_scales(model)  # one scale is always left
+        >>> count_zero_scales(model)  # one scale is always left
         (1, 2)
 
     Reference: chee2021xnor.
@@ -79,20 +79,20 @@ def shrink_scales(model: nn.Module, step: float, tau: float) -> None:
     for layer in binary_layers(model).values():
         for factor in layer.factors.values():
             size = factor.abs()
-            left = _count(factor)
-            shrunk = size - step * 4 * left / (tau * left + size.sum())
+            remaining = _count_nonzero(factor)
+            shrunk = size - step * 4 * remaining / (tau * remaining + size.sum())
             largest = size == size.max()
             # The largest scale is at most halved in a step, so that it never reaches 0 and the layer keeps an output.
-            kept = torch.where(largest, torch.maximum(shrunk, size / 2), shrunk.clamp(min=0))
+            result = torch.where(largest, torch.maximum(shrunk, size / 2), shrunk.clamp(min=0))
             # The parameters carry signs, of which the scale takes the magnitude: shrinking must not change them.
-            factor.copy_(kept.copysign(factor))
+            factor.copy_(result.copysign(factor))
 
 
-def zero_scales(model: nn.Module) -> tuple[int, int]:
+def count_zero_scales(model: nn.Module) -> tuple[int, int]:
     """Count the zero scales of a model's binary layers, and all of their scales.
 
     Example:
-        >>> zero_scales(nn.Sequential(tamis.binary.BinaryLinear(4, 2)))
+        >>> count_zero_scales(nn.Sequential(tamis.binary.BinaryLinear(4, 2)))
         (0, 2)
     """
     factors = [factor for layer in binary_layers(model).values() for factor in layer.factors.values()]
@@ -100,7 +100,7 @@ def zero_scales(model: nn.Module) -> tuple[int, int]:
     return total - sum(int(factor.count_nonzero()) for factor in factors), total
 
 
-def _count(factor: Tensor) -> Tensor:
+def _count_nonzero(factor: Tensor) -> Tensor:
     """Compute max(‖a‖₀, 1) in the dtype of a; where all scales are 0, so is ‖a‖₁, and with it the penalty."""
     return factor.count_nonzero().clamp(min=1).to(factor.dtype)
 

@@ -28,13 +28,13 @@ def trace_calls(model: nn.Module) -> fx.Graph | None:
 def count_uses(model: nn.Module, graph: fx.Graph) -> Counter[nn.Module]:
     """Count how often each module is called or a tensor of it is read; a leaf module calls all modules in it."""
     # A leaf, such as a module with hooks, may call any of its parts: each counts as used by it.
-    called = [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
+    leaves = [model.get_submodule(str(node.target)) for node in graph.nodes if node.op == "call_module"]
     # A parameter that code reads directly uses its module just as a call does.
-    read = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
-    return Counter([*(part for whole in called for part in whole.modules()), *map(model.get_submodule, read)])
+    owners = [str(node.target).rpartition(".")[0] for node in graph.nodes if node.op == "get_attr"]
+    return Counter([*(part for whole in leaves for part in whole.modules()), *map(model.get_submodule, owners)])
 
 
-def called_module(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module | None:
+def find_called_module(model: nn.Module, node: Any, uses: Counter[nn.Module]) -> nn.Module | None:
     """Return the module that a node calls with one argument, if nothing else calls it and it has no hook."""
     if not isinstance(node, fx.Node) or node.op != "call_module" or len(node.args) != 1 or node.kwargs:
         return None
@@ -47,7 +47,7 @@ def is_hooked(module: nn.Module) -> bool:
     return bool(module._forward_hooks or module._forward_pre_hooks)
 
 
-def only_reader(node: fx.Node) -> fx.Node | None:
+def find_only_reader(node: fx.Node) -> fx.Node | None:
     """Return the node that reads the result of a node, if it is the only one."""
     return next(iter(node.users)) if len(node.users) == 1 else None
 

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 
 from tamis.artifact import Hold, Masks, fingerprint_of_values
 from tamis.binary.layers import binary_layers, clip_weights
-from tamis.binary.sparse_scales import shrink_scales, zero_scales
+from tamis.binary.sparse_scales import count_zero_scales, shrink_scales
 from tamis.errors import InvalidInput
 from tamis.progress import Listener
 from tamis.training import CHECKPOINT, Data, Epoch, Settings, read_checkpoint, train
@@ -90,12 +90,12 @@ def train_binary(
     _check_penalty(model, penalty, tau)
     folder = None if directory is None else Path(directory)
     activations: tuple[Epoch, ...] = ()
-    layers = _layers_in_words(model)
+    layers = _describe_layers(model)
     origin = layers | {"the first stage": "left out" if first is None else str(first)}
-    second = folder and folder / _second_folder(penalty, tau)
-    _check_begun(second, origin)  # now: the first stage may take long
+    second = folder and folder / _name_second_folder(penalty, tau)
+    _check_checkpoint(second, origin)  # now: the first stage may take long
     if first is not None:
-        begun = train(
+        first_stage = train(
             with_real_weights(model),
             data,
             first,
@@ -108,9 +108,9 @@ def train_binary(
             progress=progress,
         )
         # A second stage that was interrupted must not continue from another first stage.
-        origin["what the first stage came to"] = _digest(begun.model)
-        model, activations = with_binary_weights(begun.model), begun.history
-    finished = train(
+        origin["what the first stage came to"] = _digest(first_stage.model)
+        model, activations = with_binary_weights(first_stage.model), first_stage.history
+    second_stage = train(
         model,
         data,
         settings,
@@ -123,7 +123,7 @@ def train_binary(
         device=device,
         progress=progress,
     )
-    return TrainedBinary(finished.model, activations, finished.history)
+    return TrainedBinary(second_stage.model, activations, second_stage.history)
 
 
 def with_real_weights(model: nn.Module) -> nn.Module:
@@ -186,7 +186,7 @@ class _BinarySteps(Masks):
     @property
     def sparsity(self) -> float:
         """Return the fraction of scales that are zero."""
-        zeros, total = (0, 0) if self._model is None else zero_scales(self._model)
+        zeros, total = (0, 0) if self._model is None else count_zero_scales(self._model)
         return zeros / total if total else 0.0
 
     def hold(self, model: nn.Module, optimizer: Optimizer) -> Hold:
@@ -211,12 +211,12 @@ class _AfterSteps(Hold):
             shrink_scales(self.model, rate * self.steps.penalty, self.steps.tau)
 
 
-def _second_folder(penalty: float, tau: float) -> str:
+def _name_second_folder(penalty: float, tau: float) -> str:
     """Name the second stage's folder after its penalty, since a checkpoint with another one cannot be continued."""
     return f"{BOTH}_{float(penalty)}_{float(tau)}" if penalty else BOTH
 
 
-def _layers_in_words(model: nn.Module) -> dict[str, Any]:
+def _describe_layers(model: nn.Module) -> dict[str, Any]:
     """Describe what a state's shapes do not show of binary layers."""
     return {
         f"the binary layer '{name}'": f"of scale {layer.form!r} and estimator {layer.estimator!r}"
@@ -229,18 +229,18 @@ def _digest(model: nn.Module) -> str:
     return fingerprint_of_values({name: value for name, value in state.items() if isinstance(value, Tensor)})
 
 
-def _check_begun(directory: Path | None, origin: dict[str, Any]) -> None:
+def _check_checkpoint(directory: Path | None, origin: dict[str, Any]) -> None:
     """Refuse before the first stage, as far as possible, what `train` would refuse after it."""
     # None where nothing was begun, and then there is nothing to contradict.
-    begun = None if directory is None else read_checkpoint(directory)
-    if directory is not None and begun is not None:
+    checkpoint = None if directory is None else read_checkpoint(directory)
+    if directory is not None and checkpoint is not None:
         # What the first stage comes to is not known yet, and is taken to be what the checkpoint says.
-        begun.check_origin(directory / CHECKPOINT, begun.origin | origin, begun.masks)
+        checkpoint.check_origin(directory / CHECKPOINT, checkpoint.origin | origin, checkpoint.masks)
 
 
 def _check_penalty(model: nn.Module, penalty: float, tau: float) -> None:
     for name, value, right in (("penalty", penalty, 0 <= penalty < math.inf), ("tau", tau, 0 < tau < math.inf)):
         if isinstance(value, bool) or not right:
             raise InvalidInput(f"{name} must be a number {'≥' if name == 'penalty' else '>'} 0, got {value!r}")
-    if penalty and not zero_scales(model)[1]:
+    if penalty and not count_zero_scales(model)[1]:
         raise InvalidInput(f"{penalty=} is of learnt scales, and those of this model are analytic: it has none")
