@@ -42,11 +42,11 @@ class Architecture:
     """
 
     def __init__(self, masks: Mapping[str, Tensor], seen: SeenSamples = NOTHING_SEEN) -> None:
-        given = Masks(masks)
-        if not given.total:
+        own = Masks(masks)
+        if not own.total:
             raise InvalidInput("an architecture needs a mask for at least one connection, got none")
         # Copies on the CPU: the caller may go on changing its masks, and files and comparisons need no device.
-        self.masks = Masks({name: mask.detach().cpu().clone() for name, mask in given.items()})
+        self.masks = Masks({name: mask.detach().cpu().clone() for name, mask in own.items()})
         self.seen = seen
 
     def with_seen(self, seen: SeenSamples) -> Architecture:
@@ -55,14 +55,14 @@ class Architecture:
 
     def __eq__(self, other: object) -> bool:
         # Two searches that find the same connections are equal, on whatever samples they found them.
-        return isinstance(other, Architecture) and self._content() == other._content()
+        return isinstance(other, Architecture) and self._encode() == other._encode()
 
     def __hash__(self) -> int:
-        return hash(self._content())
+        return hash(self._encode())
 
     def __repr__(self) -> str:
-        kept = self.masks.total - self.masks.pruned
-        return f"Architecture({kept:,} of {self.masks.total:,} connections, {len(self.masks)} layers)"
+        connections = self.masks.total - self.masks.pruned
+        return f"Architecture({connections:,} of {self.masks.total:,} connections, {len(self.masks)} layers)"
 
     @property
     def sparsity(self) -> float:
@@ -100,18 +100,18 @@ class Architecture:
         """Write the masks, and no weight, to a file, which appears whole or not at all."""
         # The list of samples may cost a share of what the file has anyway, counted in bytes that the whole file grows
         # by.
-        plain = self._content()
+        plain = self._encode()
         room = seen_filter.room_beside(len(plain))
-        text = seen_filter.encode_within(self.seen, lambda text: len(self._content({"seen": text})) - len(plain), room)
-        content = plain if text is None else self._content({"seen": text})
+        text = seen_filter.encode_within(self.seen, lambda text: len(self._encode({"seen": text})) - len(plain), room)
+        content = plain if text is None else self._encode({"seen": text})
         with replace_file(path) as part:
             part.write_bytes(content + hashlib.sha256(content).digest())
 
     @classmethod
     def load(cls, path: str | Path) -> Architecture:
         """Read what `save` wrote; raise CorruptArtifact for any other file, or one that has changed by a single bit."""
-        stored = Path(path).read_bytes()
-        content, digest = stored[:-DIGEST_SIZE], stored[-DIGEST_SIZE:]
+        file_bytes = Path(path).read_bytes()
+        content, digest = file_bytes[:-DIGEST_SIZE], file_bytes[-DIGEST_SIZE:]
         # Before the sha256: a file of another kind is not a damaged one, and the message should say which it is.
         if not content.startswith(MAGIC):
             raise CorruptArtifact(f"{path} is not a file of an architecture, or one of another version of tamis")
@@ -119,13 +119,13 @@ class Architecture:
             raise CorruptArtifact(f"{path} is damaged: its content does not have the sha256 that stands at its end")
         try:
             line, _, packed = content[len(MAGIC) :].partition(b"\n")
-            said = json.loads(line)
-            return cls(_unpack(said["layers"], packed), seen_filter.read(path, said.get("seen")))
+            header = json.loads(line)
+            return cls(_unpack(header["layers"], packed), seen_filter.read(path, header.get("seen")))
         # The sha256 is right, so that the file was written like this: whatever fails in reading it is the file's fault.
         except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, InvalidInput) as error:
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 
-    def _content(self, more: Mapping[str, str] | None = None) -> bytes:
+    def _encode(self, more: Mapping[str, str] | None = None) -> bytes:
         """Return the file's content before the sha256, which is the same for the same masks in any order."""
         # By name, so that the same masks are the same bytes, in whatever order they were found.
         masks = dict(sorted(self.masks.items()))
@@ -137,7 +137,7 @@ class Architecture:
 def _unpack(shapes: Any, packed: bytes) -> dict[str, Tensor]:
     if not isinstance(shapes, dict):
         raise ValueError(f"layers are {shapes!r:.80}")
-    sizes = {name: _size_of(shape) for name, shape in shapes.items()}
+    sizes = {name: _count_entries(shape) for name, shape in shapes.items()}
     total = sum(sizes.values())
     # `unpackbits` would take missing bits for zeros, which is to say for connections that are gone.
     if len(packed) != -(-total // 8):
@@ -147,7 +147,7 @@ def _unpack(shapes: Any, packed: bytes) -> dict[str, Tensor]:
     return {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
-def _size_of(shape: Any) -> int:
+def _count_entries(shape: Any) -> int:
     # By type, because JSON has true and false, and Python counts those as integers.
     if not isinstance(shape, list) or not all(type(extent) is int and extent >= 0 for extent in shape):
         raise ValueError(f"{shape!r} is no shape")
@@ -172,8 +172,8 @@ def keep_largest(scores: Mapping[str, Tensor], keep: int) -> dict[str, Tensor]:
         {'a': tensor([False,  True]), 'b': tensor([False, False])}
     """
     flat = torch.cat([score.flatten() for score in scores.values()])
-    kept = torch.zeros_like(flat, dtype=torch.bool)
+    flags = torch.zeros_like(flat, dtype=torch.bool)
     # Stable, so that ties are broken alike on every device; topk promises no order among equals.
-    kept[flat.argsort(descending=True, stable=True)[:keep]] = True
-    parts = kept.split([score.numel() for score in scores.values()])
+    flags[flat.argsort(descending=True, stable=True)[:keep]] = True
+    parts = flags.split([score.numel() for score in scores.values()])
     return {name: part.view(score.shape) for (name, score), part in zip(scores.items(), parts, strict=True)}

@@ -115,8 +115,8 @@ def magnitude_architecture(
         )
     # Rounds take fractions of what is left, rounded; this makes up for all of their roundings at once.
     too_many = sum(sizes.values()) - before.compressed.masks.pruned - keep
-    found = prune(before.compressed, too_many, by="magnitude", scope="global")
-    return Architecture(found.masks, found.seen)
+    final = prune(before.compressed, too_many, by="magnitude", scope="global")
+    return Architecture(final.masks, final.seen)
 
 
 def amount_per_round(sparsity: float, rounds: int) -> float:

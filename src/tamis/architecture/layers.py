@@ -26,19 +26,19 @@ def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patter
             if isinstance(module.weight, UninitializedParameter):
                 raise InvalidInput(f"'{name}' has no shape yet: run {type(model).__name__} on an example first")
             names.setdefault(module.weight, []).append(name)
-    known = {each[0]: each for each in names.values()}
-    if not known:
+    all_names = {each[0]: each for each in names.values()}
+    if not all_names:
         raise InvalidInput(f"{type(model).__name__} has no linear or convolution layer whose connections can be masked")
     # A pattern that matches nothing is most likely a slip of the pen, and silently masking everything would hide it.
-    wanted, unwanted = as_patterns(include), as_patterns(exclude)
-    for pattern in (*wanted, *unwanted):
-        if not any(matches(each, (pattern,)) for each in known.values()):
-            raise InvalidInput(f"'{pattern}' matches no weight that can be masked; these can: {listed(known)}")
+    include_patterns, exclude_patterns = as_patterns(include), as_patterns(exclude)
+    for pattern in (*include_patterns, *exclude_patterns):
+        if not any(matches(each, (pattern,)) for each in all_names.values()):
+            raise InvalidInput(f"'{pattern}' matches no weight that can be masked; these can: {listed(all_names)}")
     chosen = {
         name: each
-        for name, each in known.items()
-        if (include is None or matches(each, wanted)) and not matches(each, unwanted)
+        for name, each in all_names.items()
+        if (include is None or matches(each, include_patterns)) and not matches(each, exclude_patterns)
     }
     if not chosen:
-        raise InvalidInput(f"nothing is left to be masked: {include=} and {exclude=} leave none of {listed(known)}")
+        raise InvalidInput(f"nothing is left to be masked: {include=} and {exclude=} leave none of {listed(all_names)}")
     return chosen

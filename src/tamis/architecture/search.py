@@ -96,7 +96,7 @@ def search(
     )
     keep = count_kept_connections(sparsity, relaxed.total)
     _check_positive("mask_rate", mask_rate)
-    gamma = _default_gamma(settings, len(data), mask_rate, spread) if gamma is None else gamma
+    gamma = _compute_default_gamma(settings, len(data), mask_rate, spread) if gamma is None else gamma
     _check_positive("gamma", gamma)
     check_fits(model, data.to(device_of(model)))  # here, where messages call the model by its own name
     team = join_team(training_device(model, device))
@@ -180,7 +180,7 @@ class _Steps(Hold):
         self.relaxed.add_weight_penalty(self.masks.gamma)
 
 
-def _default_gamma(settings: Settings, examples: int, mask_rate: float, spread: float) -> float:
+def _compute_default_gamma(settings: Settings, examples: int, mask_rate: float, spread: float) -> float:
     """Compute the γ with which the penalty alone takes w from three times its spread to 0 in half of the epochs.
 
     Steps w ← w − 2αγ(1 + w) give log(1 + w) ← log(1 + w) − 2αγ, so that γ = log(1 + 3ε_w) / (2 Σα).
@@ -214,12 +214,12 @@ def _check_same_search(folder: Path, question: dict[str, Any], team: Team) -> No
     """Raise InvalidInput where a directory holds another search; otherwise record this one there."""
     path = folder / SEARCH_FILE
     if path.exists():
-        begun = _read_search(path)
+        earlier = _read_search(path)
         # The keys of both: an option may be missing in what an older version wrote.
-        for name in dict.fromkeys([*begun, *question]):
-            if begun.get(name) != question.get(name):
+        for name in dict.fromkeys([*earlier, *question]):
+            if earlier.get(name) != question.get(name):
                 raise InvalidInput(
-                    f"{folder} holds another search: {name} was {begun.get(name)}, now it is {question.get(name)}. "
+                    f"{folder} holds another search: {name} was {earlier.get(name)}, now it is {question.get(name)}. "
                     "Search with the same arguments to go on, or in another directory to begin anew"
                 )
     elif team.leads:

@@ -135,12 +135,12 @@ class TwoTemperature(nn.Module):
     @property
     def logits(self) -> dict[str, nn.Parameter]:
         """Return w, by the names that weights have in the user's model; connections with w > 0 are kept."""
-        return {name: self._parametrization(name)[0].logits for name in self.names}
+        return {name: self._find_parametrization(name)[0].logits for name in self.names}
 
     @property
     def weights(self) -> dict[str, nn.Parameter]:
         """Return θ, without masks, by the same names."""
-        return {name: self._parametrization(name).original for name in self.names}
+        return {name: self._find_parametrization(name).original for name in self.names}
 
     @property
     def total(self) -> int:
@@ -223,7 +223,7 @@ class TwoTemperature(nn.Module):
                     f"the mask of '{name}' is no longer finite; try a smaller rate for the masks or for the weights"
                 )
 
-    def _parametrization(self, name: str) -> Any:
+    def _find_parametrization(self, name: str) -> Any:
         place, _, leaf = name.rpartition(".")
         parametrizations: Any = self.model.get_submodule(place).parametrizations
         return parametrizations[leaf]
@@ -232,9 +232,9 @@ class TwoTemperature(nn.Module):
 def _draw_initial_logits(weight: Tensor, spread: float, generator: torch.Generator) -> Tensor:
     """Draw |N(0, ε_w²)| in the shape of a weight, never 0, in float32 at least, since less would lose small steps."""
     # In float64 and on the CPU, whatever the weights are, so that a seed begins alike everywhere.
-    drawn = torch.randn(weight.shape, generator=generator, dtype=torch.float64).abs() * spread
+    logits = torch.randn(weight.shape, generator=generator, dtype=torch.float64).abs() * spread
     dtype = torch.promote_types(weight.dtype, torch.float32)
-    return drawn.to(weight.device, dtype).clamp_(min=torch.finfo(dtype).tiny)
+    return logits.to(weight.device, dtype).clamp_(min=torch.finfo(dtype).tiny)
 
 
 def _check_temperatures(t_l: float, t_s: float) -> None:
