@@ -68,7 +68,7 @@ class Checkpoint:
             f"the mask of '{name}' was {_describe_mask(self.masks.get(name))}, "
             f"now it is another: {_describe_mask(masks.get(name))}"
             for name in dict.fromkeys([*self.masks, *masks])
-            if not _same(self.masks.get(name), masks.get(name))
+            if not _are_equal(self.masks.get(name), masks.get(name))
         ]
         if differences:
             raise InvalidInput(
@@ -141,13 +141,13 @@ class RunDirectory:
         optimizer.load_state_dict(checkpoint.optimizer)
         return checkpoint.history
 
-    def _check_saved_epochs(self, directory: Path, begun: int) -> None:
-        missed = {epoch for epoch in self.epochs_to_keep if epoch <= begun} - {*list_saved_epochs(directory)}
+    def _check_saved_epochs(self, directory: Path, reached: int) -> None:
+        missed = {epoch for epoch in self.epochs_to_keep if epoch <= reached} - {*list_saved_epochs(directory)}
         # What passed unwritten cannot be had again without training anew.
         if missed:
             raise InvalidInput(
                 f"the weights of epoch {min(missed)} were not kept in {directory}, which is at epoch "
-                f"{begun} already; train in another directory to keep them"
+                f"{reached} already; train in another directory to keep them"
             )
 
     def write(self, epoch: int, model: nn.Module, optimizer: Optimizer, history: list[dict[str, Any]]) -> None:
@@ -176,7 +176,7 @@ def read_checkpoint(directory: str | Path) -> Checkpoint | None:
         raise
     except Exception as error:  # torch, pickle and zipfile each have their own, and a changed byte can meet any of them
         raise CorruptArtifact(
-            f"{path} is damaged or not a checkpoint of tamis ({_reason(error)}); delete it to begin anew"
+            f"{path} is damaged or not a checkpoint of tamis ({_explain(error)}); delete it to begin anew"
         ) from error
 
 
@@ -217,8 +217,8 @@ def load_epoch_weights(directory: str | Path, epoch: int) -> dict[str, Tensor]:
 def list_saved_epochs(directory: str | Path) -> list[int]:
     """List the epochs whose weights `load_epoch_weights` can load, in order."""
     # Other files may lie in the directory, too, and are no epochs.
-    found = [re.fullmatch(r"epoch_(\d+)\.safetensors", path.name) for path in Path(directory).glob("*")]
-    return sorted(int(match[1]) for match in found if match)
+    matches = [re.fullmatch(r"epoch_(\d+)\.safetensors", path.name) for path in Path(directory).glob("*")]
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def _is_finished(directory: Path) -> bool:
@@ -234,15 +234,15 @@ def _remove_unfinished(directory: Path) -> None:
             part.unlink(missing_ok=True)
 
 
-def _reason(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     """Return the reason in one plain line.
 
     torch prints it in colours, and adds advice on how to load the file all the same, which is left out.
     """
     # torch raises an error of its own, with advice, while it handles the one that says what happened.
-    met = error.__context__ or error
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(met)).strip().splitlines()
-    return lines[0].rstrip() if lines else type(met).__name__
+    cause = error.__context__ or error
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(cause)).strip().splitlines()
+    return lines[0].rstrip() if lines else type(cause).__name__
 
 
 def _weights_path(directory: Path, epoch: int) -> Path:
@@ -254,7 +254,7 @@ def _copy_apart(value: Tensor) -> Tensor:
     return value.detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
-def _same(mask: Tensor | None, other: Tensor | None) -> bool:
+def _are_equal(mask: Tensor | None, other: Tensor | None) -> bool:
     return mask is not None and other is not None and torch.equal(mask.cpu(), other.cpu())
 
 
@@ -262,6 +262,6 @@ def _describe_mask(mask: Tensor | None) -> str:
     return "none" if mask is None else f"one with {int((~mask).sum())} of {mask.numel()} pruned"
 
 
-def _join_few(differences: list[str], shown: int = 4) -> str:
-    more = len(differences) - shown
-    return "; ".join(differences[:shown]) + (f"; and {more} more" if more > 0 else "")
+def _join_few(differences: list[str], most: int = 4) -> str:
+    more = len(differences) - most
+    return "; ".join(differences[:most]) + (f"; and {more} more" if more > 0 else "")

@@ -32,12 +32,12 @@ def collect(source: Any, called: str) -> RawData:
     """
     inputs: list[Tensor] = []
     labels: list[Tensor] = []
-    for batch in _batches(source, called):
+    for batch in _split_into_batches(source, called):
         (values,), rest = split_batch(batch, ("inputs",), called)
         # Shapes are compared in the end, when all of them can be named.
         inputs.append(_copy_inputs(values, called))
         if rest:
-            labels.append(_class_numbers(rest, len(values), called))
+            labels.append(_read_class_numbers(rest, len(values), called))
     # Not by the number of batches: some loaders give empty ones.
     if not sum(map(len, inputs)):
         raise InvalidInput(f"{called} is empty: not one sample came")
@@ -47,11 +47,11 @@ def collect(source: Any, called: str) -> RawData:
     if labels and len(labels) < len(inputs):
         raise InvalidInput(f"{called} has labels in {len(labels)} of {len(inputs)} batches: it needs all or none")
     together = torch.cat(inputs)
-    known = torch.cat(labels) if labels else torch.zeros(len(together), dtype=torch.int64)
-    return RawData(together, known, int(known.max()) + 1, has_labels=bool(labels))
+    class_numbers = torch.cat(labels) if labels else torch.zeros(len(together), dtype=torch.int64)
+    return RawData(together, class_numbers, int(class_numbers.max()) + 1, has_labels=bool(labels))
 
 
-def _batches(source: Any, called: str) -> Iterable[Any]:
+def _split_into_batches(source: Any, called: str) -> Iterable[Any]:
     # Tensors and mappings can be iterated over as well, which would take them apart into samples: they are one batch.
     if isinstance(source, (Tensor, np.ndarray)):
         return [torch.as_tensor(source)]
@@ -73,14 +73,14 @@ def _copy_inputs(values: Tensor, called: str) -> Tensor:
         raise InvalidInput(f"{called} has uint8 inputs: convert them to what the network takes, as (x / 255).float()")
     if values.dim() < 2 or values.is_complex() or values.dtype is torch.bool:
         raise InvalidInput(f"{called} must have batches N×… of numbers, got {values.dtype} {tuple(values.shape)}")
-    kept = values.detach().cpu().to(torch.float32 if values.is_floating_point() else torch.int64, copy=True)
+    result = values.detach().cpu().to(torch.float32 if values.is_floating_point() else torch.int64, copy=True)
     # A number beyond float32 becomes infinite above, and a network would answer nonsense without an error.
-    if not bool(torch.isfinite(kept).all()):
+    if not bool(torch.isfinite(result).all()):
         raise InvalidInput(f"{called} has inputs that are not finite in float32")
-    return kept
+    return result
 
 
-def _class_numbers(rest: tuple[Any, ...], samples: int, called: str) -> Tensor:
+def _read_class_numbers(rest: tuple[Any, ...], samples: int, called: str) -> Tensor:
     if len(rest) > 1:
         raise InvalidInput(f"{called}: a batch must be inputs and labels, got {len(rest) + 1} items")
     try:
@@ -88,8 +88,8 @@ def _class_numbers(rest: tuple[Any, ...], samples: int, called: str) -> Tensor:
     except (TypeError, ValueError, RuntimeError) as error:
         raise InvalidInput(f"{called}: labels must be class numbers, got {rest[0]!r:.80}") from error
     # Class numbers that come as floats are most likely something else, such as targets of a regression.
-    whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool)
-    if not whole or labels.shape != (samples,) or (samples and int(labels.min()) < 0):
+    are_whole = not (labels.is_floating_point() or labels.is_complex() or labels.dtype is torch.bool)
+    if not are_whole or labels.shape != (samples,) or (samples and int(labels.min()) < 0):
         got = f"{labels.dtype} of shape {tuple(labels.shape)}"
         raise InvalidInput(f"{called}: {samples:,} samples need as many class numbers from 0 on, got {got}")
     return labels.to(torch.int64, copy=True)

@@ -67,7 +67,7 @@ class Data:
         if isinstance(chosen, slice):
             # A slice in the name makes it a spec that loads the same samples again; what a tensor chooses has no such
             # name.
-            return self._select(self._slice_range(chosen), self.name + _format_slice(chosen))
+            return self._select(self._as_range(chosen), self.name + _format_slice(chosen))
         if not isinstance(chosen, Tensor) or chosen.dim() != 1:
             raise InvalidInput(
                 f"'{self.name}' can be indexed by a slice or by a tensor with one axis, got {chosen!r:.80}"
@@ -95,17 +95,17 @@ class Data:
             'digits:test@rest=0.5,0'
         """
         # Drawn by place, and then widened to all samples that equal a drawn one: none may be on both sides.
-        drawn = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[: round(part * len(self))]
-        chosen = torch.from_numpy(np.isin(self.sample_digests, self.sample_digests[drawn.numpy()]))
+        places = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[: round(part * len(self))]
+        chosen = torch.from_numpy(np.isin(self.sample_digests, self.sample_digests[places.numpy()]))
         if not chosen.any() or chosen.all():
             distinct = len(np.unique(self.sample_digests))
-            said = f" ({distinct:,} distinct ones)" if distinct < len(self) else ""
-            raise InvalidInput(f"'{self.name}' has {len(self):,} samples{said}, of which {part:g} cannot be held out")
-        written = f"{float(part)!r},{seed}"  # repr, which reads back as the same number
-        held_out = replace(self[chosen], name=f"{self.name}@held_out={written}")
-        return held_out, replace(self[~chosen], name=f"{self.name}@rest={written}")
+            note = f" ({distinct:,} distinct ones)" if distinct < len(self) else ""
+            raise InvalidInput(f"'{self.name}' has {len(self):,} samples{note}, of which {part:g} cannot be held out")
+        share = f"{float(part)!r},{seed}"  # repr, which reads back as the same number
+        held_out = replace(self[chosen], name=f"{self.name}@held_out={share}")
+        return held_out, replace(self[~chosen], name=f"{self.name}@rest={share}")
 
-    def _slice_range(self, chosen: slice) -> range:
+    def _as_range(self, chosen: slice) -> range:
         try:
             return range(len(self))[chosen]
         except (TypeError, ValueError) as error:

@@ -56,7 +56,7 @@ def read_npz(path: Path, labelled: bool = True) -> RawData:
     # Whether labels are real is noted before the placeholders are put in.
     has_labels = "y" in arrays
     if not labelled and arrays.keys() == {"x"}:
-        arrays["y"] = _placeholder_labels(arrays["x"])
+        arrays["y"] = _make_placeholder_labels(arrays["x"])
     if missing := {"x", "y"} - arrays.keys():
         raise InvalidInput(f"'{path}' has no array {' and no '.join(sorted(missing))}; it must hold {NPZ_CONTENT}")
     inputs, labels = _check_inputs(path, arrays["x"]), _check_labels(path, arrays["y"])
@@ -79,7 +79,7 @@ def read_npy(path: Path, labels: Path | None, labelled: bool = True) -> RawData:
     if labels is None and labelled:
         raise InvalidInput(f"'{path}' has no labels: name the file that has them after a comma, as {path},labels.npy")
     x = _read_array(path)
-    y = _placeholder_labels(x) if labels is None else _read_array(labels)
+    y = _make_placeholder_labels(x) if labels is None else _read_array(labels)
     inputs, classes = _check_inputs(path, x), _check_labels(labels or path, y)
     if len(inputs) != len(classes):
         raise InvalidInput(
@@ -97,7 +97,7 @@ def _read_array(path: Path) -> np.ndarray:
             raise InvalidInput(f"'{path}' is not an .npy file, as numpy.save writes them: {error}") from error
 
 
-def _placeholder_labels(x: np.ndarray) -> np.ndarray:
+def _make_placeholder_labels(x: np.ndarray) -> np.ndarray:
     """Return zeros in place of unknown labels."""
     return np.zeros(len(x) if x.ndim else 0, dtype=np.int64)
 
@@ -135,8 +135,8 @@ def _read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
             # Before numpy allocates anything: a file of kilobytes can claim to hold terabytes of zeros.
             _check_inflated(path, zipfile.ZipFile(file), names)
             file.seek(0)
-            stored = np.load(file, allow_pickle=False)
-            arrays = {name: stored[name] for name in names if name in stored.files}
+            npz = np.load(file, allow_pickle=False)
+            arrays = {name: npz[name] for name in names if name in npz.files}
         except InvalidInput:
             raise
         except Exception as error:  # numpy and zipfile raise whatever a broken file made them trip over
@@ -149,11 +149,11 @@ def _read_arrays(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
 
 def _check_inflated(path: Path, archive: zipfile.ZipFile, names: Iterable[str]) -> None:
     """Raise InvalidInput for arrays compressed so far that they can only be meant to fill the memory."""
-    wanted = {f"{name}.npy" for name in names}
+    members = {f"{name}.npy" for name in names}
     for entry in archive.infolist():
         inflated = entry.file_size
         # Small arrays may be as regular as they like, and larger ones up to a hundredfold.
-        if entry.filename in wanted and inflated > max(MOST_INFLATED, FARTHEST_INFLATED * entry.compress_size):
+        if entry.filename in members and inflated > max(MOST_INFLATED, FARTHEST_INFLATED * entry.compress_size):
             raise InvalidInput(
                 f"{entry.filename.removesuffix('.npy')} in '{path}' has {entry.compress_size:,} bytes there and would "
                 f"have {inflated:,} in memory: no data is that regular; store it with numpy.savez if it is yours"
@@ -165,7 +165,7 @@ def _check_inputs(path: Path, x: np.ndarray) -> Tensor:
     if x.ndim < 2 or x.size == 0:
         raise InvalidInput(f"x in '{path}' has shape {x.shape}; '{path}' must hold {NPZ_CONTENT}")
     if x.dtype == np.uint8:
-        return _channels_first(path, x)
+        return _move_channels_first(path, x)
     if x.dtype.kind != "f":
         raise InvalidInput(f"x in '{path}' is {x.dtype}; '{path}' must hold {NPZ_CONTENT}")
     with np.errstate(over="ignore"):  # becomes inf, which is refused next
@@ -175,7 +175,7 @@ def _check_inputs(path: Path, x: np.ndarray) -> Tensor:
     return torch.from_numpy(values)
 
 
-def _channels_first(path: Path, x: np.ndarray) -> Tensor:
+def _move_channels_first(path: Path, x: np.ndarray) -> Tensor:
     """Return a view N×C×H×W of images."""
     if x.ndim not in (3, 4):
         raise InvalidInput(f"uint8 x in '{path}' must be images N×H×W or N×H×W×C, got shape {x.shape}")
@@ -203,7 +203,7 @@ def _check_labels(path: Path, y: np.ndarray) -> Tensor:
 # -- folders of images -------------------------------------------------------------------------------------------------
 
 
-def class_names(folders: Iterable[Path]) -> list[str]:
+def list_class_names(folders: Iterable[Path]) -> list[str]:
     """List the sub-folders of all these folders by name, so that a class keeps its number where one folder lacks it."""
     return sorted(
         {
@@ -229,27 +229,27 @@ def read_images(folder: Path, classes: Sequence[str], resize: tuple[int, int] | 
     Raises:
         InvalidInput: there is no image, one is broken or has another size, or Pillow is not installed.
     """
-    labelled = [(file, label) for label, name in enumerate(classes) for file in _image_files(folder / name)]
-    if not labelled:
+    pairs = [(file, label) for label, name in enumerate(classes) for file in _list_image_files(folder / name)]
+    if not pairs:
         raise InvalidInput(
             f"'{folder}' has no images: they go into one sub-folder per class, as '{folder}/CLASS/1.png'"
         )
-    files, labels = zip(*labelled, strict=True)
+    files, labels = zip(*pairs, strict=True)
     # Two passes, the first over headers alone: the tensor is allocated once, in its final shape.
-    mode, (width, height) = _common_format(files, resize)
+    mode, (width, height) = _find_common_format(files, resize)
     images = torch.empty(len(files), len(mode), height, width, dtype=torch.uint8)
     for row, file in enumerate(files):
         with _open_image(file) as image:
-            converted = image.convert(mode)
+            picture = image.convert(mode)
             if resize is not None:
-                converted = converted.resize((width, height), import_module("PIL.Image").Resampling.BILINEAR)
+                picture = picture.resize((width, height), import_module("PIL.Image").Resampling.BILINEAR)
             # Pillow gives grey images without an axis for their channel.
-            pixels = np.array(converted).reshape(height, width, len(mode))
+            pixels = np.array(picture).reshape(height, width, len(mode))
         images[row] = torch.from_numpy(pixels).permute(2, 0, 1)
     return RawData(images, torch.tensor(labels), len(classes))
 
 
-def _image_files(folder: Path) -> list[Path]:
+def _list_image_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     # Hidden files are no samples: macOS leaves ._1.png beside 1.png.
@@ -258,7 +258,7 @@ def _image_files(folder: Path) -> list[Path]:
     return sorted(file for file in visible if file.suffix.lower() in IMAGE_SUFFIXES)
 
 
-def _common_format(files: Sequence[Path], resize: tuple[int, int] | None) -> tuple[str, tuple[int, int]]:
+def _find_common_format(files: Sequence[Path], resize: tuple[int, int] | None) -> tuple[str, tuple[int, int]]:
     """Return Pillow's mode, "L" or "RGB" (a letter per channel), and the width and height that all images get."""
     sizes, grey = [], True
     for file in files:
@@ -270,9 +270,9 @@ def _common_format(files: Sequence[Path], resize: tuple[int, int] | None) -> tup
         # One image in colour makes all of them RGB: a batch has one number of channels.
         grey = grey and mode in GREY_MODES
         if size != sizes[0] and resize is None:
-            wanted, got = ("{}×{}".format(*size) for size in (sizes[0], size))
+            first, got = ("{}×{}".format(*size) for size in (sizes[0], size))
             raise InvalidInput(
-                f"all images must have one size: '{files[0]}' is {wanted}, '{file}' is {got}; bring them to one with "
+                f"all images must have one size: '{files[0]}' is {first}, '{file}' is {got}; bring them to one with "
                 "--resize 64 (in a spec @resize=64)"
             )
     return "L" if grey else "RGB", sizes[0] if resize is None else (resize[1], resize[0])

@@ -20,7 +20,7 @@ from tamis.training.data_files import (
     NPZ_CONTENT,
     RawData,
     Statistics,
-    class_names,
+    list_class_names,
     read_images,
     read_npy,
     read_npz,
@@ -67,17 +67,17 @@ def load_data(spec: str, labelled: bool = True) -> Data:
         >>> tuple(inputs.shape), tuple(labels.shape)
         ((32, 1, 8, 8), (32,))
     """
-    named = parse_spec(spec)
-    stored, statistics = _read_source(named, labelled)
-    if labelled and not stored.has_labels:
+    parsed = parse_spec(spec)
+    raw, statistics = _read_source(parsed, labelled)
+    if labelled and not raw.has_labels:
         raise InvalidInput(f"'{spec}' has no labels, which are needed here")
-    data = _to_data(stored, spec, _choose_statistics(named, stored, statistics))
+    data = _to_data(raw, spec, _choose_statistics(parsed, raw, statistics))
     # Images are read as a view of another layout, and every batch would pay for gathering its pixels.
-    if not named.cuts:
+    if not parsed.cuts:
         return replace(data, inputs=data.inputs.contiguous())
     # Slices are composed as ranges, and inputs are copied once, at the end; a random share has to see the samples.
     places = range(len(data))
-    for cut in named.cuts:
+    for cut in parsed.cuts:
         if isinstance(cut, slice):
             places = places[cut]
         else:
@@ -106,8 +106,8 @@ def as_data(source: Any, called: str) -> Data:
     return _to_data(collect(source, called), called, ((), ()))
 
 
-def _to_data(stored: RawData, name: str, statistics: Statistics) -> Data:
-    return Data(stored.inputs, stored.labels, name, *statistics, stored.classes, stored.has_labels)
+def _to_data(raw: RawData, name: str, statistics: Statistics) -> Data:
+    return Data(raw.inputs, raw.labels, name, *statistics, raw.classes, raw.has_labels)
 
 
 def _take_share(data: Data, share: Share) -> Data:
@@ -115,12 +115,12 @@ def _take_share(data: Data, share: Share) -> Data:
     return rest if share.name == "rest" else held_out
 
 
-def _choose_statistics(spec: Spec, stored: RawData, otherwise: Statistics) -> Statistics:
+def _choose_statistics(spec: Spec, raw: RawData, otherwise: Statistics) -> Statistics:
     """Return the mean and std of a spec, one for all channels if it gives one, or else the known ones."""
     if not spec.mean:
         return otherwise
-    channels = stored.inputs.shape[1]
-    if stored.inputs.dtype is torch.uint8 and not all(0 <= mean <= 1 for mean in spec.mean):
+    channels = raw.inputs.shape[1]
+    if raw.inputs.dtype is torch.uint8 and not all(0 <= mean <= 1 for mean in spec.mean):
         raise InvalidInput(f"mean must be on the scale 0..1, that is of pixels / 255; got '{spec.text}'")
     mean, std = (each * channels if len(each) == 1 else each for each in (spec.mean, spec.std))
     return mean, std
@@ -139,8 +139,8 @@ def _read_source(spec: Spec, labelled: bool) -> tuple[RawData, Statistics]:
             return _read_from_module(spec), ((), ())
         refuse_malformed(spec.text, source)
         return _read_named(source, spec.split or "train")
-    stored = _read_path(spec, path, labelled)
-    return stored, _default_statistics(stored)
+    raw = _read_path(spec, path, labelled)
+    return raw, _choose_default_statistics(raw)
 
 
 def _refuse_resizing(spec: Spec) -> None:
@@ -148,12 +148,12 @@ def _refuse_resizing(spec: Spec) -> None:
         raise InvalidInput(f"'{spec.text}': only folders of images are resized, and '{spec.source}' is none")
 
 
-def _default_statistics(stored: RawData, known: Statistics = ((), ())) -> Statistics:
+def _choose_default_statistics(raw: RawData, known: Statistics = ((), ())) -> Statistics:
     """Return the stored mean and std, or else, for images, the known ones, or those that keep the scale 0..1."""
     # Those in the file go first: whoever stored them knows the data.
-    if any(stored.statistics) or stored.inputs.dtype is not torch.uint8:
-        return stored.statistics
-    channels = stored.inputs.shape[1]
+    if any(raw.statistics) or raw.inputs.dtype is not torch.uint8:
+        return raw.statistics
+    channels = raw.inputs.shape[1]
     return known if any(known) else ((0.0,) * channels, (1.0,) * channels)
 
 
@@ -164,22 +164,22 @@ def _read_named(name: str, split: str) -> tuple[RawData, Statistics]:
     folder = data_folder()
     if not (folder / f"{name}_{split}.npz").is_file():
         raise DataNotFound(_explain_missing(name, split, folder))
-    stored = _read_split(folder, f"{name}_", split)
-    return stored, _default_statistics(stored, NORMALISATION.get(name, ((), ())))
+    raw = _read_split(folder, f"{name}_", split)
+    return raw, _choose_default_statistics(raw, NORMALISATION.get(name, ((), ())))
 
 
 def _read_split(folder: Path, prefix: str, split: str) -> RawData:
-    stored = read_npz(folder / f"{prefix}{split}.npz")
+    raw = read_npz(folder / f"{prefix}{split}.npz")
     train = folder / f"{prefix}train.npz"
     # Test data is normalised as the network was trained: by the statistics of the training data.
-    if split == "test" and not any(stored.statistics) and train.is_file():
-        return stored._replace(statistics=read_statistics(train, stored.inputs))
-    return stored
+    if split == "test" and not any(raw.statistics) and train.is_file():
+        return raw._replace(statistics=read_statistics(train, raw.inputs))
+    return raw
 
 
 def _explain_missing(name: str, split: str, folder: Path) -> str:
-    named = bool(os.environ.get(FOLDER_VARIABLE))
-    origin = f"which ${FOLDER_VARIABLE} names" if named else f"the default; ${FOLDER_VARIABLE} can name another"
+    has_variable = bool(os.environ.get(FOLDER_VARIABLE))
+    origin = f"which ${FOLDER_VARIABLE} names" if has_variable else f"the default; ${FOLDER_VARIABLE} can name another"
     names = list_datasets(folder)
     parts = [
         f"there is no dataset '{name}:{split}': no file {name}_{split}.npz in '{folder}' ({origin})",
@@ -231,20 +231,20 @@ def _read_folder(spec: Spec, folder: Path) -> RawData:
     # Arrays go before images: a folder prepared with train.npz may hold the images that it was made of.
     if any((folder / f"{each}.npz").is_file() for each in SPLITS):
         _refuse_resizing(spec)
-        wanted = folder / f"{spec.split or 'train'}.npz"
-        if not wanted.is_file():
-            raise DataNotFound(f"'{spec.text}' needs '{wanted}', which is not there; it must hold {NPZ_CONTENT}")
+        path = folder / f"{spec.split or 'train'}.npz"
+        if not path.is_file():
+            raise DataNotFound(f"'{spec.text}' needs '{path}', which is not there; it must hold {NPZ_CONTENT}")
         return _read_split(folder, "", spec.split or "train")
     parts = [folder / each for each in SPLITS if (folder / each).is_dir()]
     if not parts:
         if spec.split is not None:
             problem = f"'{folder}' has neither train nor test in it; leave out :{spec.split}"
             raise InvalidInput(f"'{spec.text}': {problem}")
-        return read_images(folder, class_names([folder]), spec.resize)
-    wanted = folder / (spec.split or "train")
-    if wanted not in parts:
-        raise DataNotFound(f"'{spec.text}' needs the folder '{wanted}', which is not there; '{parts[0]}' is")
-    return read_images(wanted, class_names(parts), spec.resize)
+        return read_images(folder, list_class_names([folder]), spec.resize)
+    path = folder / (spec.split or "train")
+    if path not in parts:
+        raise DataNotFound(f"'{spec.text}' needs the folder '{path}', which is not there; '{parts[0]}' is")
+    return read_images(path, list_class_names(parts), spec.resize)
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
@@ -254,18 +254,18 @@ def _read_from_module(spec: Spec) -> RawData:
     """Collect the data that a Python module has under a name, or that the function of that name returns."""
     module, _, path = spec.source.partition(":")
     try:
-        found = attribute(import_named(module), path)
+        source = attribute(import_named(module), path)
     except InvalidInput as error:
         raise InvalidInput(
             f"there is no dataset '{module}' with a split '{path}', and nothing of that name in Python: {error}"
         ) from error
     # A Dataset or a loader may be callable as well; only what is nothing but a function is called.
-    if callable(found) and not isinstance(found, (Dataset, DataLoader, Data)):
+    if callable(source) and not isinstance(source, (Dataset, DataLoader, Data)):
         try:
-            found = found()
+            source = source()
         except Exception as error:
             raise InvalidInput(f"{spec.source}() failed: {type(error).__name__}: {error}") from error
-    if isinstance(found, Data):
+    if isinstance(source, Data):
         # As a network takes them, because data of a module comes without a mean and std beside it.
-        return RawData(found.normalised(), found.labels, found.classes, has_labels=found.has_labels)
-    return collect(found, f"'{spec.source}'")
+        return RawData(source.normalised(), source.labels, source.classes, has_labels=source.has_labels)
+    return collect(source, f"'{spec.source}'")

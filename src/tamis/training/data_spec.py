@@ -88,15 +88,17 @@ class Spec:
     def in_module(self) -> bool:
         """Return whether the spec names something in a Python module, whose code runs when the data is read."""
         name = self.source.partition(":")[0]
-        found = _IN_MODULE.fullmatch(self.source) is not None and self.split is None
+        is_attribute = _IN_MODULE.fullmatch(self.source) is not None and self.split is None
         # A dataset in the data folder goes before a module of the same name, whose code need not run then.
-        return found and name != "digits" and not is_path(self.source) and name not in list_datasets(data_folder())
+        return (
+            is_attribute and name != "digits" and not is_path(self.source) and name not in list_datasets(data_folder())
+        )
 
     def splits(self) -> dict[str, str]:
         """Return the specs of both splits, or only this one if it names a split, a part, or data without splits."""
         # A file alone has no splits, code of a module names one thing, and a part of a split has no counterpart.
-        whole = not (self.split or self.cuts or self.source.endswith((".npz", ".npy")) or self.in_module)
-        if not whole:
+        has_both = not (self.split or self.cuts or self.source.endswith((".npz", ".npy")) or self.in_module)
+        if not has_both:
             return {"train": self.text}
         # Endings follow the split in a spec: it goes in between.
         ending = self.text.removeprefix(self.source)
@@ -143,16 +145,16 @@ def _parse_share(name: str, text: str, spec: str) -> Share:
         # Not a number, and so it fails the comparison below, which has the message for all mistakes.
         share = Share(name, math.nan, 0)
     if not (0 < share.part < 1 and 0 <= share.seed <= LARGEST_SEED):
-        wanted = "a part of the samples, above 0 and below 1, a comma and a seed from 0 on, as 0.5,0"
-        raise InvalidInput(f"{name} must be {wanted}; got '{text}' in '{spec}'")
+        expected = "a part of the samples, above 0 and below 1, a comma and a seed from 0 on, as 0.5,0"
+        raise InvalidInput(f"{name} must be {expected}; got '{text}' in '{spec}'")
     return share
 
 
 def _parse_sizes(text: str, spec: str) -> tuple[int, int]:
     sizes = text.split("x")
     if len(sizes) > 2 or not all(size.isdecimal() and 0 < int(size) <= LARGEST_SIDE for size in sizes):
-        wanted = f"a size or HEIGHTxWIDTH in pixels, as 64 or 48x64, at most {LARGEST_SIDE:,}"
-        raise InvalidInput(f"resize must be {wanted}; got '{text}' in '{spec}'")
+        expected = f"a size or HEIGHTxWIDTH in pixels, as 64 or 48x64, at most {LARGEST_SIDE:,}"
+        raise InvalidInput(f"resize must be {expected}; got '{text}' in '{spec}'")
     return int(sizes[0]), int(sizes[-1])
 
 
@@ -163,8 +165,8 @@ def _parse_per_channel(name: str, text: str, spec: str) -> tuple[float, ...]:
         # Not finite: the check below has the message for all mistakes.
         numbers = (math.nan,)
     if not all(math.isfinite(number) and (name == "mean" or number > 0) for number in numbers):
-        wanted = "numbers" if name == "mean" else "positive numbers"
-        raise InvalidInput(f"{name} must be {wanted} with commas between, one per channel; got '{text}' in '{spec}'")
+        expected = "numbers" if name == "mean" else "positive numbers"
+        raise InvalidInput(f"{name} must be {expected} with commas between, one per channel; got '{text}' in '{spec}'")
     return numbers
 
 

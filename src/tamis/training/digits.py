@@ -30,8 +30,8 @@ def digits(split: Literal["train", "test"]) -> tuple[Tensor, Tensor]:
     """
     if split not in ("train", "test"):
         raise ValueError(f"digits has the splits 'train' and 'test', not {split!r}")
-    chosen = slice(None, -_TEST_IMAGES) if split == "train" else slice(-_TEST_IMAGES, None)
-    with np.load(_FILE) as stored:
-        levels, labels = stored["x"][chosen], stored["y"][chosen]
+    rows = slice(None, -_TEST_IMAGES) if split == "train" else slice(-_TEST_IMAGES, None)
+    with np.load(_FILE) as file:
+        levels, labels = file["x"][rows], file["y"][rows]
     images = torch.from_numpy(levels).to(torch.float32).unsqueeze(1) / _DARKEST_LEVEL
     return images, torch.from_numpy(labels).to(torch.int64)

@@ -109,8 +109,8 @@ def join_team(device: torch.device) -> Team:
         raise InvalidInput(f"training runs on {' or '.join(DEVICES)}, got device '{device}'")
     if device.type == "cuda" and device.index is None:
         # To ask for the current GPU is to take memory on it, so only where it is the one.
-        given = os.environ.get(LOCAL_RANK)
-        device = torch.device("cuda", torch.cuda.current_device() if given is None else int(given))
+        local_rank = os.environ.get(LOCAL_RANK)
+        device = torch.device("cuda", torch.cuda.current_device() if local_rank is None else int(local_rank))
     # Some builds of torch come without it.
     if not dist.is_available():
         return Team(device)

@@ -149,7 +149,7 @@ def train(
             history.append(training.run_epoch(epoch))
             # Written before it is reported: whoever hears of an epoch may rely on its checkpoint.
             run_directory.write(epoch, training.model, training.optimizer, [asdict(record) for record in history])
-            report(epoch, **_progress_figures(history[-1], masks))
+            report(epoch, **_list_progress_figures(history[-1], masks))
     # Outside of the lock: nothing is written any more.
     result = training.result(device_of(model))
     remember(result, SeenSamples.of(data.sample_digests, "training"))
@@ -182,7 +182,7 @@ class TrainingRun:
         self.autocast = torch.autocast(team.device.type, torch.bfloat16, enabled=settings.amp and on_cuda)
         self._check_fits()
         # After the copy and the move: an optimizer holds the parameters themselves, and those of the caller are others.
-        optimizer = _optimizer(self.model, settings)
+        optimizer = _make_optimizer(self.model, settings)
         self.optimizer = optimizer if constraint is None else constraint.wrap(optimizer, self.model)
         self.parallel = team.wrap(self.model)  # after the optimizer: DDP hooks into the parameters that it steps
 
@@ -222,7 +222,7 @@ class TrainingRun:
         loss, accuracy = (team.summed(totals) / len(self.data)).tolist()
         rate = learning_rate_at(settings, epoch - 1)
         self._check_finite(loss, epoch, rate)
-        return Epoch(epoch, loss, accuracy, self._test_accuracy(), rate, time.perf_counter() - began)
+        return Epoch(epoch, loss, accuracy, self._measure_test_accuracy(), rate, time.perf_counter() - began)
 
     def _step(self, batch: Tensor, noise: torch.Generator) -> Tensor:
         """Take one step on a batch, and return this process' sums of the loss and of correct answers."""
@@ -255,7 +255,7 @@ class TrainingRun:
                 f"{what}. What was written after earlier epochs is still there; try a smaller learning rate or a warmup"
             )
 
-    def _test_accuracy(self) -> float | None:
+    def _measure_test_accuracy(self) -> float | None:
         if self.test is None:
             return None
         # Parts without overlap. A `DistributedSampler` would repeat samples to make them equal, and count those twice.
@@ -274,7 +274,7 @@ def _set_layout(model: nn.Module, layout: torch.memory_format) -> nn.Module:
     return model.to(memory_format=layout)  # type: ignore[call-overload]
 
 
-def _optimizer(model: nn.Module, settings: Settings) -> Optimizer:
+def _make_optimizer(model: nn.Module, settings: Settings) -> Optimizer:
     rate, decay, momentum = settings.learning_rate, settings.weight_decay, settings.momentum
     if settings.optimizer == "sgd":
         return SGD(model.parameters(), rate, momentum=momentum, weight_decay=decay)
@@ -282,7 +282,7 @@ def _optimizer(model: nn.Module, settings: Settings) -> Optimizer:
     return AdamW(model.parameters(), rate, betas=(momentum, 0.999), weight_decay=decay)
 
 
-def _progress_figures(epoch: Epoch, masks: Masks | None) -> dict[str, float]:
+def _list_progress_figures(epoch: Epoch, masks: Masks | None) -> dict[str, float]:
     figures = {"loss": epoch.loss, "accuracy": epoch.reported_accuracy, "learning_rate": epoch.learning_rate}
     return figures if masks is None else {**figures, "sparsity": masks.sparsity}
 

@@ -26,19 +26,19 @@ def check_fits(model: nn.Module, data: Data, called: str = "") -> None:
     # Before the model runs: on a GPU, a label that is no class ends in an assertion that names nothing.
     least, most = (int(label) for label in data.labels.aminmax())
     if least < 0 or most >= data.classes:
-        wanted = f"labels from 0 to {data.classes - 1}, one for each of its classes"
-        raise InvalidInput(f"'{data.name}' must have {wanted}; they go from {least} to {most}")
+        expected = f"labels from 0 to {data.classes - 1}, one for each of its classes"
+        raise InvalidInput(f"'{data.name}' must have {expected}; they go from {least} to {most}")
     called = called or type(model).__name__
     try:
-        scores = _scores_of_a_copy(model, data.example, training=False)
+        scores = _run_copy(model, data.example, training=False)
     except Exception as error:  # whatever the user's own module trips over
         shape, reason = tuple(data.example.shape), f"{type(error).__name__}: {error}"
         raise InvalidInput(f"{called} does not take '{data.name}', of shape {shape}: {reason}") from error
     shape = tuple(scores.shape) if isinstance(scores, Tensor) else ()
     if len(shape) != 2 or shape[1] < data.classes:
         got = f"shape {shape}" if isinstance(scores, Tensor) else type(scores).__name__
-        wanted = f"(1, {data.classes}), a score for each class of '{data.name}'"
-        raise InvalidInput(f"{called} must turn one input into scores of shape {wanted}; got {got}")
+        expected = f"(1, {data.classes}), a score for each class of '{data.name}'"
+        raise InvalidInput(f"{called} must turn one input into scores of shape {expected}; got {got}")
 
 
 def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int) -> None:
@@ -54,7 +54,7 @@ def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int
     try:
         # Tried, and not looked up by type: not every model has batch-norm, and some that have it see several values of
         # one example.
-        _scores_of_a_copy(model, data.example, training=True)
+        _run_copy(model, data.example, training=True)
     except Exception as error:  # as above
         shared = f", for {processes} processes together" if processes > 1 else ""
         raise InvalidInput(
@@ -63,7 +63,7 @@ def check_smallest_step(model: nn.Module, data: Data, batch: int, processes: int
         ) from error
 
 
-def _scores_of_a_copy(model: nn.Module, example: Tensor, *, training: bool) -> object:
+def _run_copy(model: nn.Module, example: Tensor, *, training: bool) -> object:
     """Run a copy of a model, since running may change buffers and attributes, and restore the random state."""
     with torch.no_grad(), torch.random.fork_rng(devices=[example.device] if example.is_cuda else []):
         return copy.deepcopy(model).train(training)(example)

@@ -1,4 +1,4 @@
-"""The schedule of a training's learning rate, which its settings name."""
+"""The learning rate follows the schedule that the settings of a training name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def learning_rate_at(settings: Settings, epoch: float) -> float:
         return settings.learning_rate * epoch / warmup
     if settings.schedule == "cosine":
         # 1 at the end of training, where the rate would be 0; the last step begins before it.
-        gone = (epoch - warmup) / (settings.epochs - warmup)
-        return settings.learning_rate * (1 + math.cos(math.pi * gone)) / 2
-    passed = sum(milestone <= epoch for milestone in settings.milestones)
-    return settings.learning_rate * MILESTONE_FACTOR**passed
+        fraction = (epoch - warmup) / (settings.epochs - warmup)
+        return settings.learning_rate * (1 + math.cos(math.pi * fraction)) / 2
+    drops = sum(milestone <= epoch for milestone in settings.milestones)
+    return settings.learning_rate * MILESTONE_FACTOR**drops
