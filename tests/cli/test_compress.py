@@ -108,7 +108,7 @@ def test_the_search_says_what_won_and_how_each_try_did() -> None:
 @pytest.mark.slow
 def test_a_budget_that_is_not_met_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     # A search that believes anything.
-    monkeypatch.setattr("tamis.recipes.budget_search.expected_bound", lambda different, *_: 0.0)
+    monkeypatch.setattr("tamis.recipes.budget_search.predict_bound", lambda different, *_: 0.0)
     result = invoke("compress", MLP, "--max-disagreement", "1%", *QUICK)
     assert result.exit_code == 3
     assert result.stdout.startswith("FAIL\n  FAIL  different answers: at most 1% required, at most ")

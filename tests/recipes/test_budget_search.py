@@ -11,7 +11,7 @@ from torch import nn
 import tamis
 from tamis.bounds import disagreement
 from tamis.errors import InvalidInput
-from tamis.recipes.budget_search import expected_bound
+from tamis.recipes.budget_search import predict_bound
 from tamis.recipes.compression import compress
 from tamis.training import Settings, load_data, train
 from tamis.training.models import mlp
@@ -76,5 +76,5 @@ def test_a_budget_after_steps(trained: nn.Module, quick: dict[str, Any]) -> None
 
 def test_a_promise_is_more_careful_than_the_bound_itself() -> None:
     for different in (0, 3, 40):
-        assert expected_bound(different, 1000, 1000, 0.0125) >= disagreement(different, 1000, 0.0125).value
-    assert expected_bound(0, 100_000, 10_000, 0.0125) < expected_bound(0, 1000, 10_000, 0.0125)
+        assert predict_bound(different, 1000, 1000, 0.0125) >= disagreement(different, 1000, 0.0125).value
+    assert predict_bound(0, 100_000, 10_000, 0.0125) < predict_bound(0, 1000, 10_000, 0.0125)

@@ -59,20 +59,22 @@ def list_allocations(options: Mapping[str, Sequence[Option]]) -> list[dict[str, 
         >>> [sum(option.bytes for option in each.values()) for each in found]
         [10, 40]
     """
-    hulls = {name: _hull(each) for name, each in options.items()}
+    hulls = {name: _compute_hull(each) for name, each in options.items()}
     # The fewest bytes for every layer: from here on, each step spends some where they save most.
     chosen = {name: hull[0] for name, hull in hulls.items()}
-    edges = [(_slope(before, after), name, after) for name, hull in hulls.items() for before, after in pairwise(hull)]
-    found = [dict(chosen)]
+    edges = [
+        (_compute_slope(before, after), name, after) for name, hull in hulls.items() for before, after in pairwise(hull)
+    ]
+    allocations = [dict(chosen)]
     # Edges of one convex hull have rising slopes, so sorting all of them by slope keeps each layer's own order.
     # Ties go by name and size, so that the same measurements lead to the same allocations.
     for _, name, option in sorted(edges, key=lambda edge: (edge[0], edge[1], edge[2].bytes)):
         chosen[name] = option
-        found.append(dict(chosen))
-    return found
+        allocations.append(dict(chosen))
+    return allocations
 
 
-def _hull(options: Sequence[Option]) -> list[Option]:
+def _compute_hull(options: Sequence[Option]) -> list[Option]:
     """Compute the lower convex hull of (bytes, cost), from the fewest bytes on, as long as costs go down."""
     hull: list[Option] = []
     # This is Andrew's monotone chain, from the left. Of options with the same bytes the cheapest comes first, and the
@@ -81,13 +83,13 @@ def _hull(options: Sequence[Option]) -> list[Option]:
         if hull and option.cost >= hull[-1].cost:
             continue  # more bytes for nothing
         # A point on or above the line between its neighbours is beaten by a mixture of them.
-        while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], option):
+        while len(hull) > 1 and _compute_slope(hull[-2], hull[-1]) >= _compute_slope(hull[-1], option):
             hull.pop()
         hull.append(option)
     return hull
 
 
-def _slope(before: Option, after: Option) -> float:
+def _compute_slope(before: Option, after: Option) -> float:
     return (after.cost - before.cost) / (after.bytes - before.bytes)
 
 

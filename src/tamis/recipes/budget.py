@@ -41,7 +41,7 @@ class Budget(Step):
     )
 
     @model_validator(mode="after")
-    def _one_of_the_two(self) -> Self:
+    def _check_one_of_two(self) -> Self:
         # One of them is the limit, and the other is what the search makes as good as it can.
         if (self.target_bytes is None) == (self.max_disagreement is None):
             raise ValueError("a budget is either target_bytes or max_disagreement")

@@ -32,7 +32,7 @@ def list_shipped() -> list[Entry]:
         >>> [entry.name for entry in list_shipped()][:3]
         ['architecture', 'binary', 'four-bit']
     """
-    return [Entry(path.stem, path, _comment(path)) for path in sorted(SHIPPED.glob("*.yaml"))]
+    return [Entry(path.stem, path, _read_comment(path)) for path in sorted(SHIPPED.glob("*.yaml"))]
 
 
 def entry_named(name: str) -> Entry:
@@ -45,18 +45,18 @@ def entry_named(name: str) -> Entry:
     raise InvalidInput(f"there is no recipe '{name}'; {hint}")
 
 
-def recipe_path(given: str) -> Path:
+def recipe_path(text: str) -> Path:
     """Return the file that a user means by a path or by the name of a recipe that ships."""
     # By how it is written and not by what exists, so that a file in the current folder cannot change what a name means.
-    if "/" in given or given.endswith((".yaml", ".yml")):
-        return Path(given)
+    if "/" in text or text.endswith((".yaml", ".yml")):
+        return Path(text)
     try:
-        return entry_named(given).path
+        return entry_named(text).path
     except InvalidInput as error:
         raise InvalidInput(f"{error} A file must end in .yaml") from None
 
 
-def _comment(path: Path) -> str:
+def _read_comment(path: Path) -> str:
     """Read the lines of comment at the top of a file as one text."""
     lines = path.read_text(encoding="utf-8").splitlines()
     top = next((place for place, line in enumerate(lines) if not line.startswith("#")), len(lines))

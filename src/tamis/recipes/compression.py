@@ -92,11 +92,11 @@ def compress(
     # Each process would run all steps, and write to the same folder.
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InvalidInput("compress runs in one process: start it without torchrun")
-    given = GivenData.of(data, test)
-    request = resolve_request(recipe, given, target_bytes, max_disagreement)
+    data_given = GivenData.of(data, test)
+    request = resolve_request(recipe, data_given, target_bytes, max_disagreement)
     plan, given_lock = request.recipe, request.lock
     # In this order, because each needs what came before: the data names the inputs that a model is traced with.
-    splits = given.load(plan.data)
+    splits = data_given.load(plan.data)
     prepared = prepare_model(model, splits, example, device, called)
     prepared.check(plan, splits)
     net = prepared.net
@@ -110,23 +110,23 @@ def compress(
     # What a search aims at is also required of the certificate, which is issued on other data.
     if max_disagreement is None and plan.budget is not None:
         max_disagreement = plan.budget.max_disagreement
-    required = parse_requirements(max_accuracy_drop, max_disagreement, splits)
-    certification = {**required, "called": prepared.name, "command": command, "just_initialised": just_initialised}
+    requirements = parse_requirements(max_accuracy_drop, max_disagreement, splits)
+    certification = {**requirements, "called": prepared.name, "command": command, "just_initialised": just_initialised}
     # From here on the folder is looked at. All that can be wrong with the arguments has been said by now, so that an
     # error of the user leaves nothing behind, and nothing of an earlier run is touched.
-    lock = Lock.of(plan.as_plain_data(), net, prepared.name, splits, prepared.device).with_requirements(required)
+    lock = Lock.of(plan.as_plain_data(), net, prepared.name, splits, prepared.device).with_requirements(requirements)
     folder = OutputFolder(Path(out), prepared, plan, splits, lock, certification, progress)
     # Before anything is read or made: what another run left there stays, unless `force` gives it up.
     if not force:
         folder.refuse_overwriting()
-    if (done := folder.read_finished()) is not None:
-        return done
+    if (finished := folder.read_finished()) is not None:
+        return finished
     # The threads of the run that is repeated, or bytes would differ.
     threads = given_lock.threads if given_lock is not None else lock.threads
     space = folder.space
     with space.only_process():
         # A run that was broken off goes on with its own lock: its threads, above all, which decide how sums round.
-        lock = space.begin(Lock({**lock.content, "threads": threads}), force).with_requirements(required)
+        lock = space.begin(Lock({**lock.content, "threads": threads}), force).with_requirements(requirements)
         # Once it is known which lock holds, and before hours of work whose bytes may be others.
         _note_versions(given_lock, lock, progress)
         with use_threads(lock.threads), space.remove_on_early_error():
@@ -135,15 +135,15 @@ def compress(
             return folder.finish(state, lock)
 
 
-def _note_versions(given: Lock | None, lock: Lock, progress: Listener) -> None:
+def _note_versions(first: Lock | None, lock: Lock, progress: Listener) -> None:
     """Say where a run that is repeated was made with other versions: its bytes may differ."""
-    if given is None or progress is not True:
+    if first is None or progress is not True:
         return
     now = lock.content["versions"]
     others = [
-        f"{name} {made} (now {now.get(name)})"
-        for name, made in given.content["versions"].items()
-        if made != now.get(name)
+        f"{name} {version} (now {now.get(name)})"
+        for name, version in first.content["versions"].items()
+        if version != now.get(name)
     ]
     if others:
         print(f"the lock file was made with {', '.join(others)}: bytes may differ", file=sys.stderr, flush=True)

@@ -48,15 +48,15 @@ def measure_options(
     figures: Mapping[str, Mapping[str, Any]] = probed.recipe[-1]["layers"]
     return [
         {
-            name: [Option(Choice(*choice), size, cost) for choice, size, cost in found["options"][place]]
-            for name, found in figures.items()
+            name: [Option(Choice(*choice), size, cost) for choice, size, cost in record["options"][place]]
+            for name, record in figures.items()
         }
         for place in range(len(smalls))
     ]
 
 
 class MixedQuantizer:
-    """A treatment that quantizes every layer by its own choice.
+    """This treatment quantizes every layer by its own choice.
 
     Args:
         reference: what weights are fitted to.
@@ -101,7 +101,7 @@ def keep_largest(weight: Tensor, mask: Tensor | None, amount: float) -> Tensor:
 
 @dataclass(frozen=True)
 class _Prober:
-    """A treatment that changes nothing, and notes what each choice would do to each of the networks."""
+    """This treatment changes nothing, and notes what each choice would do to each of the networks."""
 
     reference: Network
     smalls: Sequence[Compressed]
@@ -113,21 +113,25 @@ class _Prober:
     def __call__(self, layer: Layer, seen: LayerGrams | LayerRows, params: Mapping[str, Tensor]) -> LayerOutcome:
         # Summed up once for the layer; every choice below is made from them.
         grams = seen.grams()
-        options = [self._options(small, layer, grams, params) for small in self.smalls]
+        options = [self._list_options(small, layer, grams, params) for small in self.smalls]
         return LayerOutcome({}, figures={"options": options})
 
-    def _options(self, small: Compressed, layer: Layer, grams: LayerGrams, params: Mapping[str, Tensor]) -> list[Any]:
+    def _list_options(
+        self, small: Compressed, layer: Layer, grams: LayerGrams, params: Mapping[str, Tensor]
+    ) -> list[Any]:
         name = layer.weight
         # Where a bias can take up the mean of the error, only what varies around the mean counts.
         gram = (grams.all.centre() if layer.shift is not None else grams.all).inputs
         original = layer.layout.to_matrix(self.reference.params[name]).double()
-        found: list[Any] = []
+        options: list[Any] = []
         factor: float | None = None
         for choice in CHOICES:
-            mask = self._mask(small, name, choice)
+            mask = self._make_mask(small, name, choice)
             # As it is: no error, and the bytes of floats.
             if not choice.levels:
-                found.append([[choice.levels, choice.amount], _stored_size(name, small.params[name], mask, None), 0.0])
+                options.append(
+                    [[choice.levels, choice.amount], _measure_stored_size(name, small.params[name], mask, None), 0.0]
+                )
                 continue
             masks = {**small.masks, **({} if mask is None else {name: mask})}
             outcome = make_quantizer(self.reference, masks, choice.levels)(layer, grams, params)
@@ -139,15 +143,19 @@ class _Prober:
             # ‖(Q − W) X‖² is the error of the layer's own outputs; one run of the network, with the first choice, tells
             # how much of that arrives at the end, and the other choices are taken to pass through alike.
             if factor is None:
-                factor = self._output_change(small, {**outcome.params, name: value}) / error if error > 0 else 0.0
-            found.append([[choice.levels, choice.amount], _stored_size(name, value, mask, code), factor * error])
-        return found
+                factor = (
+                    self._measure_output_change(small, {**outcome.params, name: value}) / error if error > 0 else 0.0
+                )
+            options.append(
+                [[choice.levels, choice.amount], _measure_stored_size(name, value, mask, code), factor * error]
+            )
+        return options
 
-    def _mask(self, small: Compressed, name: str, choice: Choice) -> Tensor | None:
+    def _make_mask(self, small: Compressed, name: str, choice: Choice) -> Tensor | None:
         mask = small.masks.get(name)
         return keep_largest(self.reference.params[name], mask, choice.amount) if choice.amount else mask
 
-    def _output_change(self, small: Compressed, changes: Mapping[str, Tensor]) -> float:
+    def _measure_output_change(self, small: Compressed, changes: Mapping[str, Tensor]) -> float:
         """Return the mean squared change of the outputs when these parameters are put into a network as it is now."""
         # Only the weight of this layer changes; all others are those of the network as it is now.
         with torch.no_grad():
@@ -157,7 +165,7 @@ class _Prober:
         return float((before - after).square().sum(1).mean())
 
 
-def _stored_size(name: str, value: Tensor, mask: Tensor | None, code: Any) -> int:
+def _measure_stored_size(name: str, value: Tensor, mask: Tensor | None, code: Any) -> int:
     """Return how many bytes one tensor adds to a file."""
     masks = Masks({} if mask is None else {name: mask})
     if code is not None and mask is not None:

@@ -85,18 +85,18 @@ class Lock:
     @property
     def requirements(self) -> Mapping[str, float]:
         """Return what is required of the certificate, by argument; older lock files state nothing."""
-        found: Mapping[str, float] = self.content.get("requirements", {})
-        return found
+        requirements: Mapping[str, float] = self.content.get("requirements", {})
+        return requirements
 
     def with_requirements(self, requirements: Mapping[str, float | None]) -> Lock:
         """Return the lock with these requirements and no others; those that are None are left out."""
-        asked = {name: value for name, value in requirements.items() if value is not None}
-        return Lock({**self.content, "requirements": asked})
+        stated = {name: value for name, value in requirements.items() if value is not None}
+        return Lock({**self.content, "requirements": stated})
 
     def with_result(self, file: Path, notes: Mapping[str, Any]) -> Lock:
         """Return the lock with the file that the run made, and the notes of the search behind it."""
-        found = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file), **notes}
-        return Lock({**self.content, "result": found})
+        result = {"file": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file), **notes}
+        return Lock({**self.content, "result": result})
 
     def differs(self, other: Lock) -> str:
         """Say in words how two runs differ in what makes a network; versions and threads do not count.
@@ -109,19 +109,19 @@ class Lock:
         for each in (mine, theirs):
             # What a model is called makes no other network.
             each["model"] = {name: value for name, value in each["model"].items() if name != "name"}
-        return "; ".join(_differences(mine, theirs)[:3])
+        return "; ".join(_list_differences(mine, theirs)[:3])
 
     def check_made_for(self, net: Network, data: Splits, path: Path) -> None:
         """Raise InvalidInput unless the model and the data are those of the lock file."""
-        found = {"model": model_facts(net), **{f"data {name}": each for name, each in data.digests.items()}}
-        said = {"model": self.content["model"], **{f"data {name}": v for name, v in self.content["data"].items()}}
-        for what, facts in found.items():
+        current = {"model": model_facts(net), **{f"data {name}": each for name, each in data.digests.items()}}
+        recorded = {"model": self.content["model"], **{f"data {name}": v for name, v in self.content["data"].items()}}
+        for what, facts in current.items():
             for name, value in facts.items():
                 # Data may have another name or path now, as long as its samples are the same.
-                if name != "data" and said.get(what, {}).get(name) != value:
+                if name != "data" and recorded.get(what, {}).get(name) != value:
                     raise InvalidInput(
                         f"the {what} is not that of '{path}': its {name} is {value}, there it is "
-                        f"{said.get(what, {}).get(name)}"
+                        f"{recorded.get(what, {}).get(name)}"
                     )
 
 
@@ -151,12 +151,14 @@ def sha256_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _differences(mine: Any, theirs: Any, path: str = "") -> list[str]:
+def _list_differences(mine: Any, theirs: Any, path: str = "") -> list[str]:
     if isinstance(mine, Mapping) and isinstance(theirs, Mapping):
         names = dict.fromkeys([*mine, *theirs])
-        return [text for name in names for text in _differences(mine.get(name), theirs.get(name), f"{path}.{name}")]
+        return [
+            text for name in names for text in _list_differences(mine.get(name), theirs.get(name), f"{path}.{name}")
+        ]
     # Lists of the same length are compared item by item, so that a message names one key and not two whole lists.
     if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
         pairs = enumerate(zip(mine, theirs, strict=True))
-        return [text for place, pair in pairs for text in _differences(*pair, f"{path}[{place}]")]
+        return [text for place, pair in pairs for text in _list_differences(*pair, f"{path}[{place}]")]
     return [] if mine == theirs else [f"{path.removeprefix('.')} was {theirs!r:.80}, now it is {mine!r:.80}"]

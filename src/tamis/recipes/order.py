@@ -27,8 +27,8 @@ def check_order(chain: Sequence[tuple[KeyPath, Step]], document: Document) -> No
             raise document.error(path, f"{step.step} needs one of these before it: {', '.join(step.only_after)}")
         # Anywhere later in the chain, and not at once: steps in between may be useful.
         if step.followed_by is not None and step.followed_by[0] not in [each.step for _, each in chain[place + 1 :]]:
-            needed, reason = step.followed_by
-            raise document.error(path, f"{step.step} needs a {needed} step after it: {reason}")
+            kind, reason = step.followed_by
+            raise document.error(path, f"{step.step} needs a {kind} step after it: {reason}")
         _check_obs(step, before, path, document)
 
 

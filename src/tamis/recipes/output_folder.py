@@ -57,7 +57,7 @@ class Compression:
 
 @dataclass(frozen=True)
 class OutputFolder:
-    """The output folder of one run, with all that is needed to fill it.
+    """An output folder is where one run leaves its files, with all that is needed to write them.
 
     Attributes:
         path: the folder.
@@ -89,10 +89,12 @@ class OutputFolder:
             if differs := self.lock.differs(Lock.read(self.path / LOCK)):
                 raise InvalidInput(f"'{self.path}' holds the finished run of something else: {differs}. {ELSEWHERE}")
             return
-        there = [name for name in (SMALL, CERTIFICATE, REPORT) if (self.path / name).exists()]
+        present = [name for name in (SMALL, CERTIFICATE, REPORT) if (self.path / name).exists()]
         # Unless this very run was broken off here: the lock file is the last that it writes.
-        if there and not self.space.belongs_to(self.lock):
-            raise InvalidInput(f"'{self.path}' holds {', '.join(there)}, and no {LOCK} says what they are. {ELSEWHERE}")
+        if present and not self.space.belongs_to(self.lock):
+            raise InvalidInput(
+                f"'{self.path}' holds {', '.join(present)}, and no {LOCK} says what they are. {ELSEWHERE}"
+            )
 
     def read_finished(self) -> Compression | None:
         """Return what the same run, finished earlier, has left; None if its file is not there.
@@ -130,7 +132,7 @@ class OutputFolder:
         state.small.save(self.path / SMALL)
         # The architecture changes only by steps that rebuild layers; for all others the model's own reads the file.
         rebuilt = state.module if any(step.rebuilds for step in self.recipe.plan) else None
-        lock = lock.with_result(self.path / SMALL, self._search_notes())
+        lock = lock.with_result(self.path / SMALL, self._read_search_notes())
         certificate = self._certify(lock, rebuilt)
         # Last: whoever finds it may rely on everything else being there.
         lock.write(self.path / LOCK)
@@ -151,9 +153,9 @@ class OutputFolder:
             self.path / REPORT,
             original=net,
             rebuilt=rebuilt,
-            tried=_candidates(lock.content["result"]),
+            tried=_list_candidates(lock.content["result"]),
             tried_by="share of equal answers",
-            reproduce=[self._repeat_command(lock)],
+            reproduce=[self._format_repeat_command(lock)],
         )
         return certificate
 
@@ -163,26 +165,26 @@ class OutputFolder:
             certificate = Certificate.load(self.path / CERTIFICATE)
         except (FileNotFoundError, CorruptArtifact):
             return None
-        content, asked = certificate.content, self.certification
+        content, arguments = certificate.content, self.certification
         # Compared by what it says and not by its date: whatever would be written anew just the same is kept.
-        known = {**network_facts(self.model.net), "just_initialised": asked["just_initialised"]}
+        facts = {**network_facts(self.model.net), "just_initialised": arguments["just_initialised"]}
         same_file = content["file"]["sha256"] == sha256_of(self.path / SMALL)
-        same_network = known.items() <= content["network"].items()
+        same_network = facts.items() <= content["network"].items()
         required = {each["claim"]: each["at_most"] for each in content.get("requirements", ())}
-        same_requirements = required == required_bounds(**{name: asked[name] for name in REQUIRED})
+        same_requirements = required == required_bounds(**{name: arguments[name] for name in REQUIRED})
         return certificate if same_file and same_network and same_requirements else None
 
-    def _repeat_command(self, lock: Lock) -> str:
+    def _format_repeat_command(self, lock: Lock) -> str:
         """Return what makes the same file again: a command where a command made it, or else a call."""
         path, data = self.path / LOCK, DataSection.model_validate(lock.content["recipe"]["data"])
         if self.certification["command"] is not None:
             name = self.certification["called"]
             return f"tamis compress {name} --recipe {shlex.quote(str(path))}{code_options(data)} -o again"
-        given = (("data", data.train), ("test", data.test))
-        more = "".join(f", {name}={name}" for name, said in given if said == IN_PYTHON)
+        sources = (("data", data.train), ("test", data.test))
+        more = "".join(f", {name}={name}" for name, spec in sources if spec == IN_PYTHON)
         return f"tamis.compress(model, {str(path)!r}{more}, out='again')"
 
-    def _search_notes(self) -> dict[str, Any]:
+    def _read_search_notes(self) -> dict[str, Any]:
         """Return what the budget's search tried: every network, and on how many samples they were compared."""
         # A budget runs last, and is what leaves notes.
         path = self.space.notes(len(self.recipe.plan), self.recipe.plan[-1].step)
@@ -190,7 +192,7 @@ class OutputFolder:
         return notes
 
 
-def _candidates(result: Mapping[str, Any]) -> list[Candidate]:
+def _list_candidates(result: Mapping[str, Any]) -> list[Candidate]:
     """List the networks that a search tried, for the report."""
     return [
         Candidate(

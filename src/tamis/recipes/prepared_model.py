@@ -76,7 +76,7 @@ def prepare_model(
     if not net.params:
         raise InvalidInput(f"{name} has no parameters: there is nothing to make smaller")
     module = None if isinstance(model, Network) else model
-    return PreparedModel(net, module, name, _device_for(net, device))
+    return PreparedModel(net, module, name, _choose_device(net, device))
 
 
 def _trace(model: Any, example: Any, data: Splits, name: str) -> Network:
@@ -91,10 +91,10 @@ def _trace(model: Any, example: Any, data: Splits, name: str) -> Network:
         raise InvalidInput(f"{name} does not take inputs as those of '{data.train.name}': {error}") from error
 
 
-def _device_for(net: Network, asked: str | torch.device | None) -> torch.device:
-    if asked is None:
+def _choose_device(net: Network, device: str | torch.device | None) -> torch.device:
+    if device is None:
         return net.device
     try:
-        return torch.device(asked)
+        return torch.device(device)
     except (RuntimeError, TypeError):
-        raise InvalidInput(f"device must be cpu, cuda or another one of torch, got {asked!r:.60}") from None
+        raise InvalidInput(f"device must be cpu, cuda or another one of torch, got {device!r:.60}") from None

@@ -38,10 +38,10 @@ def as_fraction(value: Any) -> float:
         >>> as_fraction("1%"), as_fraction(0.05), as_fraction("0.05")
         (0.01, 0.05, 0.05)
     """
-    found = as_rate(value)
-    if found is None or not 0 < found < 1:
+    fraction = as_rate(value)
+    if fraction is None or not 0 < fraction < 1:
         raise ValueError(f"it must be a fraction above 0 and below 1, as 0.01 or 1%; got {value!r:.50}")
-    return found
+    return fraction
 
 
 def without_percent(value: Any) -> Any:

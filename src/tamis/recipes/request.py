@@ -36,7 +36,7 @@ class GivenData:
     @classmethod
     def of(cls, train: Any, test: Any) -> GivenData:
         """Take names as they are, and load the samples of anything else."""
-        return cls(_name_or_samples(train, "the training data"), _name_or_samples(test, "the test data"))
+        return cls(_resolve_data(train, "the training data"), _resolve_data(test, "the test data"))
 
     def load(self, section: DataSection) -> Splits:
         """Load what a resolved data section names, and take what was given in Python from here."""
@@ -81,26 +81,26 @@ def resolve_request(
     # A file may be a recipe or a lock file; what was given as data is a recipe in any case.
     if isinstance(recipe, (str, Path)):
         path = recipe_path(str(recipe))
-        found, document, lock = _read_recipe_or_lock(path)
+        resolved, document, lock = _read_recipe_or_lock(path)
     elif isinstance(recipe, Recipe):
-        found = recipe
+        resolved = recipe
     elif recipe is None and not budget:
         raise InvalidInput("compress needs a recipe or a budget: recipe=, target_bytes= or max_disagreement=")
     else:
-        found = recipe_of(recipe if recipe is not None else {"name": "budget", "budget": budget})
-    if lock is not None or any(step.step in Budget.not_after for step in found.steps):
+        resolved = recipe_of(recipe if recipe is not None else {"name": "budget", "budget": budget})
+    if lock is not None or any(step.step in Budget.not_after for step in resolved.steps):
         budget.pop("max_disagreement", None)  # nothing is left to search among: it is required, and no more
-    found = _with_budget(found, budget, has_recipe=recipe is not None, default_starts=lock is None)
+    resolved = _with_budget(resolved, budget, has_recipe=recipe is not None, default_starts=lock is None)
     # A search compares networks on data that the network was not trained on, on which it answers less surely: half of
     # the test data. Without a search nothing is compared, and nothing need be held out.
-    part, of = (None, "train") if found.budget is None else (0.5, "test")
-    named = _name_data(found.data, data, document).with_held_out(part, of)
+    part, of = (None, "train") if resolved.budget is None else (0.5, "test")
+    section = _name_data(resolved.data, data, document).with_held_out(part, of)
     # Naming the same data once more is no change.
-    if lock is not None and (budget or named != found.data):
+    if lock is not None and (budget or section != resolved.data):
         raise InvalidInput(
             f"'{path}' is a lock file, which already fixes the data and the budget: do not pass them as well"
         )
-    return Request(found.model_copy(update={"data": named}), lock, path)
+    return Request(resolved.model_copy(update={"data": section}), lock, path)
 
 
 def _read_recipe_or_lock(path: Path) -> tuple[Recipe, Document, Lock | None]:
@@ -132,29 +132,29 @@ def _with_budget(recipe: Recipe, budget: Mapping[str, Any], has_recipe: bool, de
     return recipe
 
 
-def _name_data(section: DataSection, given: GivenData, document: Document) -> DataSection:
+def _name_data(section: DataSection, data: GivenData, document: Document) -> DataSection:
     """Put the names of the data that was passed into the data section, and check that both splits have one."""
     names: dict[str, str] = {}
-    if given.train is not None:
-        names = parse_spec(given.train).splits() if isinstance(given.train, str) else {"train": IN_PYTHON}
-    if given.test is not None:
-        names["test"] = given.test if isinstance(given.test, str) else IN_PYTHON
-    named = section.model_copy(update=names)
+    if data.train is not None:
+        names = parse_spec(data.train).splits() if isinstance(data.train, str) else {"train": IN_PYTHON}
+    if data.test is not None:
+        names["test"] = data.test if isinstance(data.test, str) else IN_PYTHON
+    complete = section.model_copy(update=names)
     # Checked for both here, where a message can point at the line of the file.
     for name, words, option in (("train", "training data", "data"), ("test", "test data", "test")):
-        said = getattr(named, name)
-        if said is None:
+        spec = getattr(complete, name)
+        if spec is None:
             message = f"no {words} is named: write it here, or pass {option}=NAME"
             raise document.error(("data", name), message)
-        if name not in names and said == IN_PYTHON:
+        if name not in names and spec == IN_PYTHON:
             raise document.error(("data", name), f"the {words} was {IN_PYTHON}, and no file has it: pass {option}=")
-        if name not in names and document.is_file and parse_spec(said).in_module:
-            message = f"'{said}' is Python code, which a file may not run by itself: name it, too, as {option}={said}"
+        if name not in names and document.is_file and parse_spec(spec).in_module:
+            message = f"'{spec}' is Python code, which a file may not run by itself: name it, too, as {option}={spec}"
             raise document.error(("data", name), message)
-    return named
+    return complete
 
 
-def _name_or_samples(data: Any, name: str) -> str | Data | None:
+def _resolve_data(data: Any, name: str) -> str | Data | None:
     if data is None or isinstance(data, str):
         return data
     return str(data) if isinstance(data, Path) else as_data(data, name)
@@ -170,8 +170,8 @@ def parse_requirements(
     """
     if max_accuracy_drop is not None and not data.test_has_labels:
         raise InvalidInput(f"'{data.test.name}' has no labels, which {requirement_of_labels(max_accuracy_drop)} needs")
-    given = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
-    return {name: None if value is None else parse_rate(value, name) for name, value in given.items()}
+    requirements = {"max_accuracy_drop": max_accuracy_drop, "max_disagreement": max_disagreement}
+    return {name: None if value is None else parse_rate(value, name) for name, value in requirements.items()}
 
 
 def code_options(data: DataSection) -> str:
@@ -179,6 +179,6 @@ def code_options(data: DataSection) -> str:
 
     A file may not run code just because it names it, so a command that repeats a run must name it, too.
     """
-    given = (("--data", data.train), ("--test", data.test))
-    named = [(option, said) for option, said in given if said is not None and parse_spec(said).in_module]
-    return "".join(f" {option} {shlex.quote(said)}" for option, said in named)
+    options = (("--data", data.train), ("--test", data.test))
+    code = [(option, spec) for option, spec in options if spec is not None and parse_spec(spec).in_module]
+    return "".join(f" {option} {shlex.quote(spec)}" for option, spec in code)

@@ -1,4 +1,4 @@
-"""The schema of recipes: pydantic models, and the JSON Schema that editors use."""
+"""The schema of recipes is made of pydantic models, which also give the JSON Schema that editors use."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Recipe(Section):
     budget: Budget | None = Field(None, description="After the steps, prune and quantize until this is met.")
 
     @model_validator(mode="after")
-    def _does_something(self) -> Self:
+    def _check_not_empty(self) -> Self:
         if not self.steps and self.budget is None:
             raise ValueError("a recipe needs steps or a budget, or both")
         return self
@@ -106,8 +106,8 @@ def recipe_of(source: Document | Mapping[str, Any]) -> Recipe:
     """Validate a document, or plain data, as a recipe."""
     document = source if isinstance(source, Document) else Document.of_data(source)
     if not isinstance(document.data, Mapping):
-        found = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
-        raise document.error((), f"a recipe is a mapping with steps, {found}")
+        got = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
+        raise document.error((), f"a recipe is a mapping with steps, {got}")
     recipe = validate_section(Recipe, document, (), "a recipe")
     # Orders are checked once all steps are known to be sound, since a rule speaks of several of them.
     for chain in recipe.chains:

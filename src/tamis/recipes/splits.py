@@ -59,24 +59,26 @@ def load_splits(
         InvalidInput: the training data and the test data have samples in common, or too few to set any aside.
         DataNotFound: it is not there.
     """
-    everything, tested = as_data(train, "the training data"), as_data(test, "the test data")
+    everything, test_data = as_data(train, "the training data"), as_data(test, "the test data")
     # Of everything, before some of it is set aside: neither part may have seen a test sample.
-    refuse_overlap(everything, tested)
+    refuse_overlap(everything, test_data)
     from_test = held_out_from == "test"
-    source = tested if from_test else everything
+    source = test_data if from_test else everything
     # Equal samples go the same way, so that the two parts have none in common.
     aside, rest = (None, source) if held_out is None else source.set_aside(held_out, seed)
-    left = everything if from_test else rest
+    remaining = everything if from_test else rest
     # Calibration is drawn with a seed of its own, so that it does not repeat the draw of what was set aside.
     return Splits(
-        train=left,
+        train=remaining,
         held_out=aside,
-        calibration=left[torch.randperm(len(left), generator=torch.Generator().manual_seed(seed + 1))[:calibration]],
-        test=rest if from_test else tested,
+        calibration=remaining[
+            torch.randperm(len(remaining), generator=torch.Generator().manual_seed(seed + 1))[:calibration]
+        ],
+        test=rest if from_test else test_data,
         has_labels=everything.has_labels,
-        test_has_labels=tested.has_labels,
+        test_has_labels=test_data.has_labels,
         # Of all the data: the parts follow from it by the share and the seed, which the recipe has.
-        digests={"train": describe_data(everything), "test": describe_data(tested)},
+        digests={"train": describe_data(everything), "test": describe_data(test_data)},
     )
 
 
@@ -85,10 +87,10 @@ def refuse_overlap(train: Data, test: Data) -> None:
     if train.inputs.shape[1:] != test.inputs.shape[1:]:
         return  # of which a network takes one at most; whoever checks the inputs says which
     # As a network is fed with them, and as stored, where they are stored alike: another mean hides no equal one.
-    ways = [_as_fed, _as_stored] if train.inputs.dtype is test.inputs.dtype else [_as_fed]
+    ways = [_digest_as_fed, _digest_as_stored] if train.inputs.dtype is test.inputs.dtype else [_digest_as_fed]
     for digests in ways:
-        known = {digest: place for place, digest in enumerate(digests(train))}
-        shared = [(known[digest], place) for place, digest in enumerate(digests(test)) if digest in known]
+        places = {digest: place for place, digest in enumerate(digests(train))}
+        shared = [(places[digest], place) for place, digest in enumerate(digests(test)) if digest in places]
         if shared:
             first, second = shared[0]
             raise InvalidInput(
@@ -103,11 +105,11 @@ def describe_data(data: Data) -> dict[str, Any]:
     return {"data": data.name, "samples": len(data), "sha256": data.digest()}
 
 
-def _as_fed(data: Data) -> list[Any]:
+def _digest_as_fed(data: Data) -> list[Any]:
     """Return a digest of each input as a network sees it: inputs that it cannot tell apart have the same one."""
     return data.sample_digests.tolist()
 
 
-def _as_stored(data: Data) -> list[Any]:
+def _digest_as_stored(data: Data) -> list[Any]:
     """Compute a digest of each input's bytes."""
     return [hashlib.sha256(sample.tobytes()).digest() for sample in data.inputs.contiguous().numpy()]

@@ -41,7 +41,7 @@ def prepare_starts(starts: Sequence[Sequence[Step]], state: State, context: Cont
     Raises:
         UnsupportedOp: none of them can be made.
     """
-    begun: list[Start] = []
+    prepared: list[Start] = []
     refused: list[UnsupportedOp] = []
     for number, steps in enumerate(starts, 1):
         name, place = describe_steps(steps), f"{number}/{len(starts)}"
@@ -52,17 +52,17 @@ def prepare_starts(starts: Sequence[Sequence[Step]], state: State, context: Cont
         listener = with_prefix(context.progress, f"start {place}")
         try:
             space, at = Workspace(directory), f"budget.starts[{number - 1}]"
-            made = run_plan(steps, state, replace(context, progress=listener), space, at)
+            final = run_plan(steps, state, replace(context, progress=listener), space, at)
         # Of a network's operations, and so of this start alone; any other error is the user's to know.
         except UnsupportedOp as error:
             announce(context.progress, f"start {place} is left out: {error}")
             refused.append(error)
         else:
-            begun.append(Start(name, place, made, directory))
+            prepared.append(Start(name, place, final, directory))
     # The first reason, as good as any: the network is the same for all of them.
-    if not begun:
+    if not prepared:
         raise refused[0]
-    return begun
+    return prepared
 
 
 def describe_steps(steps: Sequence[Step]) -> str:
@@ -78,8 +78,8 @@ def describe_steps(steps: Sequence[Step]) -> str:
 
 def _describe_step(step: Step) -> str:
     fields = {name: field for name, field in type(step).model_fields.items() if name != "step"}
-    said = {name: getattr(step, name) for name, field in fields.items() if getattr(step, name) != field.default}
-    return " ".join([step.step, *(f"{name} {value}" for name, value in said.items())])
+    changes = {name: getattr(step, name) for name, field in fields.items() if getattr(step, name) != field.default}
+    return " ".join([step.step, *(f"{name} {value}" for name, value in changes.items())])
 
 
 def measure_starts(starts: Sequence[Start], context: Context) -> list[dict[str, list[Option]]]:
@@ -92,7 +92,7 @@ def measure_starts(starts: Sequence[Start], context: Context) -> list[dict[str, 
     groups: dict[str, list[int]] = {}  # by the weights that are fitted to, which pruning leaves as they are
     for place, start in enumerate(starts):
         groups.setdefault(fingerprint_of_values(start.state.reference.params), []).append(place)
-    found: dict[int, dict[str, list[Option]]] = {}
+    options_by_place: dict[int, dict[str, list[Option]]] = {}
     for places in groups.values():
         first = starts[places[0]]
         smalls = [starts[place].state.small for place in places]
@@ -100,10 +100,10 @@ def measure_starts(starts: Sequence[Start], context: Context) -> list[dict[str, 
         # In the folder of the first: the same starts have the same first one when a run goes on.
         probe = first.directory / "probe"
         options = measure_options(first.state.reference, smalls, context.data.calibration, probe, listener)
-        found |= dict(zip(places, options, strict=True))
-    return [found[place] for place in range(len(starts))]
+        options_by_place |= dict(zip(places, options, strict=True))
+    return [options_by_place[place] for place in range(len(starts))]
 
 
-def start_context(context: Context, start: Start) -> Context:
+def make_start_context(context: Context, start: Start) -> Context:
     """Return the context of the trials of one start."""
     return replace(context, directory=start.directory, progress=with_prefix(context.progress, f"start {start.place}"))

@@ -16,7 +16,7 @@ from tamis.layerwise import CalibrationRun, find_layers, transform_layers
 from tamis.recipes.allocation import UNCHANGED, Choice, Option, describe_options, list_allocations
 from tamis.recipes.layer_options import MixedQuantizer, keep_largest
 from tamis.recipes.plan import announce
-from tamis.recipes.starting_points import Start, start_context
+from tamis.recipes.starting_points import Start, make_start_context
 from tamis.recipes.state import Context, State
 from tamis.training import Data
 
@@ -55,11 +55,11 @@ class Trials:
 
     def __init__(self, start: Start, options: Mapping[str, Sequence[Option]], context: Context) -> None:
         self.name = start.name
-        self._state, self._context, self._place = start.state, start_context(context, start), start.place
+        self._state, self._context, self._place = start.state, make_start_context(context, start), start.place
         self.allocations = list_allocations(options)
         # As floats, each layer has the bytes that it has in the file of the start: the rest of that file is fixed.
-        whole = sum(each.bytes for layer in options.values() for each in layer if each.choice == UNCHANGED)
-        self.fixed_bytes = start.state.small.nbytes - whole  # in a file: biases, names, what no choice changes
+        as_floats = sum(each.bytes for layer in options.values() for each in layer if each.choice == UNCHANGED)
+        self.fixed_bytes = start.state.small.nbytes - as_floats  # in a file: biases, names, what no choice changes
         self.done: dict[int, Trial] = {}
         # Allocations were found by the one and are chosen on the other: no certificate may use either.
         looked_at = (context.data.calibration.sample_digests, context.data.searched.sample_digests)
@@ -68,18 +68,18 @@ class Trials:
     def __len__(self) -> int:
         return len(self.allocations)
 
-    def predicted_bytes(self, place: int) -> int:
+    def predict_bytes(self, place: int) -> int:
         """Return the bytes of the weights of an allocation."""
         return sum(option.bytes for option in self.allocations[place].values())
 
-    def overhead(self, place: int) -> int:
+    def measure_overhead(self, place: int) -> int:
         """Return how many bytes the file of an allocation has beside those that were predicted."""
-        return self.make(place).bytes - self.predicted_bytes(place)
+        return self.make(place).bytes - self.predict_bytes(place)
 
-    def largest_within(self, target: int) -> int:
+    def find_largest_within(self, target: int) -> int:
         """Return the last allocation whose weights have at most so many bytes, or the first where none have."""
         # Sizes grow along the allocations, so that the last that fits is the largest.
-        return max((place for place in range(len(self)) if self.predicted_bytes(place) <= target), default=0)
+        return max((place for place in range(len(self)) if self.predict_bytes(place) <= target), default=0)
 
     def make(self, place: int) -> Trial:
         """Make a network as an allocation says, or read it where it was made before."""
@@ -89,8 +89,8 @@ class Trials:
             figures = path.with_suffix(".json")
             if not figures.exists():
                 self._make(place, path, figures)
-            found = read_json_object(figures, "delete it to have it made again")
-            self.done[place] = Trial(self.name, describe_options(self.allocations[place].values()), path, **found)
+            record = read_json_object(figures, "delete it to have it made again")
+            self.done[place] = Trial(self.name, describe_options(self.allocations[place].values()), path, **record)
         return self.done[place]
 
     def read(self, trial: Trial) -> Compressed:
@@ -98,9 +98,7 @@ class Trials:
         return load(trial.path, self._state.small.network)
 
     def _make(self, place: int, path: Path, figures: Path) -> None:
-        announce(
-            self._context.progress, f"start {self._place}, {self.name}: about {self.predicted_bytes(place):,} bytes"
-        )
+        announce(self._context.progress, f"start {self._place}, {self.name}: about {self.predict_bytes(place):,} bytes")
         small = self._build(self.allocations[place], path.with_suffix("")).having_seen(self._searched)
         small.save(path)
         # Figures follow the file: where they exist, both are whole, and the trial is not made again.
@@ -141,5 +139,5 @@ def compare_on(data: Data, original: Network, small: Network) -> tuple[int, floa
     """Return how many inputs get another class, and the mean squared change of the outputs."""
     # Some at a time, since the outputs of two networks for all inputs may not fit into memory.
     places = torch.arange(len(data)).split(EVALUATED)
-    found = compare_outputs(original, small, ((data.batch(some)[0],) for some in places))
-    return found.different, found.squared_change / len(data)
+    comparison = compare_outputs(original, small, ((data.batch(some)[0],) for some in places))
+    return comparison.different, comparison.squared_change / len(data)

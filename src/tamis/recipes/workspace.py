@@ -33,8 +33,8 @@ class Workspace:
 
     def belongs_to(self, lock: Lock) -> bool:
         """Say whether the run that was broken off here is this one."""
-        begun = self.read_lock()
-        return begun is not None and not lock.differs(begun)
+        earlier = self.read_lock()
+        return earlier is not None and not lock.differs(earlier)
 
     def begin(self, lock: Lock, force: bool = False) -> Lock:
         """Go on with the run that was begun here, if it is this one, or begin a new one, and return its lock.
@@ -46,11 +46,11 @@ class Workspace:
         Raises:
             InvalidInput: another run was begun here, and is not finished.
         """
-        begun = self.read_lock()
+        earlier = self.read_lock()
         # Compared by what makes a network: another number of threads goes on with the old one.
-        differs = "" if begun is None else lock.differs(begun)
-        if begun is not None and not differs:
-            return begun
+        differs = "" if earlier is None else lock.differs(earlier)
+        if earlier is not None and not differs:
+            return earlier
         if differs and not force:
             raise InvalidInput(
                 f"'{self.folder}' holds another run that is not finished: {differs}. Repeat that one to go on; name "

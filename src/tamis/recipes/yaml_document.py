@@ -32,14 +32,14 @@ class RecipeError(InvalidInput):
 
 
 class _Loader(yaml.SafeLoader):
-    """Loads plain data only: no Python objects."""
+    """This loader makes plain data only, and no Python objects."""
 
 
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", FLOAT, list("-+0123456789."))
 
 
 class Document:
-    """A YAML text as plain data, with the place of each part.
+    """A document is a YAML text as plain data, with the place of each part.
 
     Args:
         text: the YAML.
@@ -59,7 +59,7 @@ class Document:
         try:
             loader = _Loader(text)
         except yaml.reader.ReaderError as error:
-            raise self._unreadable(text, error) from None
+            raise self._make_character_error(text, error) from None
         try:
             # The tree of nodes comes before the data that is made of it: nodes know their place, an alias is still one
             # node however often it stands there, and nothing that is too large has been built yet.
@@ -113,11 +113,11 @@ class Document:
         node: Any = self._root
         mark = node.start_mark if node is not None else None
         for part in path:
-            found = _child(node, part)
+            child = _find_child(node, part)
             # The last part that exists is the place: what is missing has none of its own.
-            if found is None:
+            if child is None:
                 break
-            name, node = found
+            name, node = child
             mark = name.start_mark if key and name is not None else node.start_mark
         return self._error_at(mark, format_path(path), message)
 
@@ -126,18 +126,18 @@ class Document:
         part = object.__new__(Document)
         part.name, part.data, part._root = self.name, self.data, self._root
         for key in path:
-            found = _child(part._root, key)
-            part.data, part._root = part.data[key], None if found is None else found[1]
+            child = _find_child(part._root, key)
+            part.data, part._root = part.data[key], None if child is None else child[1]
         return part
 
     def _error_at(self, mark: Any, path: str, message: str) -> RecipeError:
-        said = f"{path}: {message}" if path else message
+        text = f"{path}: {message}" if path else message
         if mark is None:
-            return RecipeError(f"{self.name}: {said}", None, None, path)
+            return RecipeError(f"{self.name}: {text}", None, None, path)
         line, column = mark.line + 1, mark.column + 1
-        return RecipeError(f"{self.name}:{line}:{column}: {said}", line, column, path)
+        return RecipeError(f"{self.name}:{line}:{column}: {text}", line, column, path)
 
-    def _unreadable(self, text: str, error: yaml.reader.ReaderError) -> RecipeError:
+    def _make_character_error(self, text: str, error: yaml.reader.ReaderError) -> RecipeError:
         """Make an error at a character that YAML does not allow."""
         before = text[: error.position].split("\n")
         line, column, code = len(before), len(before[-1]) + 1, ord(text[error.position])
@@ -168,15 +168,15 @@ class Document:
             for place, item in enumerate(node.value):
                 self._check(item, (*path, place), inside)
         if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
+            names: set[str] = set()
             for key, value in node.value:
                 self._refuse_nul(key, path)
                 name = str(key.value)
                 if not isinstance(key, yaml.ScalarNode) or not key.tag.endswith((":str", ":int", ":float", ":bool")):
                     raise self._error_at(key.start_mark, format_path(path), f"a key must be a word, not {name!r:.40}")
-                if name in seen:
+                if name in names:
                     raise self._error_at(key.start_mark, format_path((*path, name)), "this key is here twice")
-                seen.add(name)
+                names.add(name)
                 self._check(value, (*path, name), inside)
 
 
@@ -190,7 +190,7 @@ def format_path(path: KeyPath) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
-def _child(node: Any, part: str | int) -> tuple[Any, Any] | None:
+def _find_child(node: Any, part: str | int) -> tuple[Any, Any] | None:
     """Return the key, where there is one, and the value of a part of a node."""
     if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
         return None, node.value[part]

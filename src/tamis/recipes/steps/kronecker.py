@@ -61,7 +61,7 @@ class Kronecker(Step):
         from tamis.errors import InvalidInput
         from tamis.kronecker import replace, suggest
 
-        def patterns(rows: int, columns: int) -> Any:
+        def choose_patterns(rows: int, columns: int) -> Any:
             if rows * columns < self.smallest:
                 return None
             try:
@@ -69,4 +69,4 @@ class Kronecker(Step):
             except InvalidInput:  # no product is small enough: such a layer stays as it is
                 return None
 
-        return replace(module, patterns, self.keep, begin, self.convolutions, self.refine, self.seed, progress)
+        return replace(module, choose_patterns, self.keep, begin, self.convolutions, self.refine, self.seed, progress)

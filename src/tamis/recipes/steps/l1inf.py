@@ -56,20 +56,21 @@ class L1InfTraining(TrainingStep):
         step = {"step": "train", "data": context.data.train.name, **settings.in_effect, **constraint.in_effect}
         after = state.with_trained_weights(trained.model, step)
         # What was pruned before stays pruned, though the projection does not know of it.
-        network, masks = after.small.network, after.small.masks & _zeros(constraint, trained.model, after.reference)
+        masks = after.small.masks & _mask_zeros(constraint, trained.model, after.reference)
+        network = after.small.network
         network = network.replace(params=Masks(masks).zeroed(network.params))  # a zero may have been −0.0
         small = Compressed(network, masks, after.small.recipe)
         return replace(after, small=small, reference=small.network)
 
 
-def _zeros(constraint: L1InfConstraint, model: nn.Module, network: Network) -> Masks:
+def _mask_zeros(constraint: L1InfConstraint, model: nn.Module, network: Network) -> Masks:
     """Return masks, by the names of the network, that keep what the projection has not made zero."""
     from tamis.artifact import Masks
 
-    kept = {
+    masks = {
         # A network names a tied weight once.
         network.aliases.get(name, name): layer.weight.detach().cpu() != 0
         for layer in constraint.layers(model)
         for name in [f"{layer.name}.weight" if layer.name else "weight"]
     }
-    return Masks({name: mask for name, mask in kept.items() if not mask.all()})
+    return Masks({name: mask for name, mask in masks.items() if not mask.all()})

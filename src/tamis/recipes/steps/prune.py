@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from tamis.recipes.state import Context, State
 
 
-def _amount(value: Any) -> Any:
+def _read_amount(value: Any) -> Any:
     """Read how much to prune: one part of all weights, or one for each layer."""
     if isinstance(value, Mapping):
-        return {name: _part(each) for name, each in value.items()}
-    return _part(value)
+        return {name: _read_part(each) for name, each in value.items()}
+    return _read_part(value)
 
 
-def _part(value: Any) -> int | float:
-    found = without_percent(value)
+def _read_part(value: Any) -> int | float:
+    number = without_percent(value)
     # True is an integer in Python, and no amount.
-    whole = isinstance(found, int) and not isinstance(found, bool) and found >= 0
-    if not whole and not (isinstance(found, float) and 0 <= found <= 1):
+    is_count = isinstance(number, int) and not isinstance(number, bool) and number >= 0
+    if not is_count and not (isinstance(number, float) and 0 <= number <= 1):
         raise ValueError(f"it must be a fraction (0.8), a percentage (80%) or a count (1000), got {value!r:.50}")
-    return found
+    return number
 
 
 class Prune(Step):
@@ -39,7 +39,7 @@ class Prune(Step):
     step: Literal["prune"]
     amount: Annotated[
         int | float | dict[str, int | float],
-        BeforeValidator(_amount, json_schema_input_type=int | float | str | dict[str, int | float | str]),
+        BeforeValidator(_read_amount, json_schema_input_type=int | float | str | dict[str, int | float | str]),
     ] = key(Pruning, "amount")
     by: Literal["phi", "magnitude", "random", "obs"] = key(Pruning, "by")
     scope: Literal["global", "layer"] = key(Pruning, "scope")

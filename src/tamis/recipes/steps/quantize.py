@@ -42,7 +42,7 @@ class Quantize(Step):
     exclude: list[str] | None = key(Quantization, "exclude")
 
     @model_validator(mode="after")
-    def _one_of_the_two(self) -> Self:
+    def _check_one_of_two(self) -> Self:
         if self.levels is not None and self.bits is not None:
             raise ValueError(f"bits or levels, not both; got bits {self.bits} and levels {self.levels}")
         if self.biases and self.conv == "per_channel":

@@ -47,7 +47,7 @@ class Search(TrainingStep):
         names = ("t_l", "t_s", "gamma", "mask_rate", "spread", "include", "exclude")
         # What is not set has the method's own default, which a lock file need not repeat.
         how = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        found = search(
+        architecture = search(
             state.trainable(),
             context.data.train,
             self.sparsity,
@@ -59,7 +59,7 @@ class Search(TrainingStep):
         )
         aliases = state.small.aliases
         # The search names weights as the module does, and a network names a tied weight once.
-        masks = {aliases.get(name, name): mask for name, mask in found.masks.items()}
+        masks = {aliases.get(name, name): mask for name, mask in architecture.masks.items()}
         step = {"step": self.step, "data": context.data.train.name, "sparsity": self.sparsity, **how}
         pruned = state.small.pruned(masks, {**step, **self.settings().in_effect})
-        return replace(state, small=pruned.having_seen(found.seen))
+        return replace(state, small=pruned.having_seen(architecture.seen))

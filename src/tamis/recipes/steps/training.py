@@ -30,7 +30,7 @@ class TrainingStep(Step):
     amp: bool = key(Training, "amp")
 
     @model_validator(mode="after")
-    def _sound(self) -> Self:
+    def _check_settings(self) -> Self:
         # Now, as the recipe is read, and as a ValueError, for which pydantic notes the place in the file.
         try:
             self.settings()
@@ -40,5 +40,5 @@ class TrainingStep(Step):
 
     def settings(self) -> Training:
         """Return the settings as the training loop takes them."""
-        given = {name: getattr(self, name) for name in TrainingStep.model_fields if name != "step"}
-        return Training(**{**given, "milestones": tuple(self.milestones)})
+        values = {name: getattr(self, name) for name in TrainingStep.model_fields if name != "step"}
+        return Training(**{**values, "milestones": tuple(self.milestones)})
