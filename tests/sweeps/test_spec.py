@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tamis.recipes import RecipeError
-from tamis.sweeps.space import describe_point, next_untried, point_key
+from tamis.sweeps.space import describe_point, encode_point, find_next_untried
 from tamis.sweeps.spec import Sweep, read_sweep
 
 GOOD = """name: mine
@@ -50,7 +50,7 @@ def test_what_a_file_says() -> None:
 def test_every_point_is_a_recipe() -> None:
     space = read(GOOD).space
     points = [*space.points()]
-    assert len({point_key(point) for point in points}) == 18
+    assert len({encode_point(point) for point in points}) == 18
     settings = [space.recipe(point).as_plain_data()["steps"] for point in points]
     assert {(one["amount"], two["levels"], str(two.get("c_alpha"))) for one, two in settings} == {
         (amount, levels, c_alpha)
@@ -59,8 +59,10 @@ def test_every_point_is_a_recipe() -> None:
         for c_alpha in ("None", "2.0", "[1.0, 2.0]")
     }
     assert describe_point(points[0]) == "amount 50%, levels 3, c_alpha None"
-    tried = {point_key(point) for point in points[:5]}
-    assert next_untried(space, tried) == points[5] and next_untried(space, {*map(point_key, points)}) is None
+    tried = {encode_point(point) for point in points[:5]}
+    assert (
+        find_next_untried(space, tried) == points[5] and find_next_untried(space, {*map(encode_point, points)}) is None
+    )
     assert space.recipe(points[0]).data.test == "digits:test"
 
 

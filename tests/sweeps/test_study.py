@@ -11,8 +11,8 @@ import pytest
 
 import tamis.sweeps.workers
 from tamis.errors import InvalidInput
-from tamis.sweeps.database import database_url, hide_password
-from tamis.sweeps.space import Space, point_key
+from tamis.sweeps.database import hide_password, make_database_url
+from tamis.sweeps.space import Space, encode_point
 from tamis.sweeps.spec import read_sweep
 from tamis.sweeps.study import MOST_DEATHS, POINT, RETRY, Study
 from tamis.sweeps.workers import Workers
@@ -56,38 +56,38 @@ def test_what_a_dead_worker_was_at_is_done_again_and_nothing_else(
         assert kept is not None and lost is not None and kept[1] != lost[1]
         one.recover()
         (again,) = [trial for trial in one.trials() if RETRY in trial.user_attrs]
-        assert again.user_attrs[POINT] == point_key(lost[1])
+        assert again.user_attrs[POINT] == encode_point(lost[1])
         assert one.trials()[kept[0].number].state.name == "RUNNING"  # it holds its lock
         job = one.next(all_of_it, 4)
         assert job is not None and job[1] == lost[1]
         one.tell(job[0], {"bytes": 7})
         two.tell(lost[0], {"bytes": 9})  # it was not dead but slow: too late
-        assert one.census().finished[point_key(lost[1])].values == [7.0]
+        assert one.take_census().finished[encode_point(lost[1])].values == [7.0]
         one.recover()
         assert len(one.trials()) == 3
         assert two.next(all_of_it, 2) is None  # the other is at the rest
         one.tell(kept[0], {"bytes": 8})
-    assert len(one.census().finished) == 2
+    assert len(one.take_census().finished) == 2
 
 
 def test_a_candidate_that_kills_its_workers_fails(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tamis.sweeps.workers, "GRACE", -1.0)
     one, only = opened(Workers(Path("here"))), space("3")
     for _ in range(MOST_DEATHS):
-        assert one.census().finished == {}
+        assert one.take_census().finished == {}
         assert one.next(only, 1) is not None
         one.recover()
-    (failed,) = one.census().finished.values()
+    (failed,) = one.take_census().finished.values()
     assert failed.values is None and one.next(only, 1) is None
 
 
 def test_points_are_tried_once_and_as_many_as_are_wanted(opened: Opened) -> None:
     one, all_of_it = opened(Workers(Path("here"))), space("{low: 2, high: 6}")
     tried = []
-    while len(one.census().finished) < 4:
+    while len(one.take_census().finished) < 4:
         job = one.next(all_of_it, 4)
         if job is not None:
-            tried.append(point_key(job[1]))
+            tried.append(encode_point(job[1]))
             one.tell(job[0], {"bytes": len(tried)})
     assert len(tried) == len(set(tried)) == 4 and one.next(all_of_it, 4) is None
 
@@ -112,11 +112,11 @@ def test_another_sweep_is_refused(opened: Opened) -> None:
 )
 def test_databases_that_are_none(url: str, message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as raised:
-        Study(database_url(url, Path()), "s", ["bytes"], QUESTION, 0, Workers(Path("here")))
+        Study(make_database_url(url, Path()), "s", ["bytes"], QUESTION, 0, Workers(Path("here")))
     assert "secret" not in str(raised.value)
 
 
 def test_addresses() -> None:
-    assert database_url(None, Path("out")) == f"sqlite:///{Path('out/sweep.db').resolve()}"
+    assert make_database_url(None, Path("out")) == f"sqlite:///{Path('out/sweep.db').resolve()}"
     assert hide_password("postgresql://me:a@b@host/x") == "postgresql://me:***@host/x"
     assert hide_password("postgresql:///x?host=/tmp") == "postgresql:///x?host=/tmp"

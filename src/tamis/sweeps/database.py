@@ -35,8 +35,8 @@ def open_study(url: str, name: str, objectives: Sequence[str]) -> tuple[optuna.s
     imported = import_optuna()
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            storage = imported.storages.RDBStorage(url, engine_kwargs=_engine(url))
-            with _quiet(imported), close_on_error(storage):
+            storage = imported.storages.RDBStorage(url, engine_kwargs=_choose_engine_options(url))
+            with _silence(imported), close_on_error(storage):
                 directions = [DIRECTIONS[each] for each in objectives]
                 study = imported.create_study(
                     storage=storage, study_name=name, directions=directions, load_if_exists=True
@@ -83,12 +83,12 @@ def import_optuna() -> Any:
     return optuna
 
 
-def database_url(storage: str | None, out: Path) -> str:
+def make_database_url(storage: str | None, out: Path) -> str:
     """Return the address of the database that is asked for, or of an SQLite file in the folder.
 
     Example:
         >>> from pathlib import Path
-        >>> database_url("postgresql://me@server/sweeps", Path("out"))
+        >>> make_database_url("postgresql://me@server/sweeps", Path("out"))
         'postgresql+psycopg://me@server/sweeps'
     """
     if storage is None:
@@ -116,7 +116,7 @@ def hide_password(url: str) -> str:
     return f"{scheme}://{user.partition(':')[0]}{':***' if ':' in user else ''}{at}{host}"
 
 
-def _engine(url: str) -> dict[str, Any]:
+def _choose_engine_options(url: str) -> dict[str, Any]:
     """Wait for a file that others write to, and test connections to a server before they are used."""
     return {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
 
@@ -135,7 +135,7 @@ def _first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
+def _silence(optuna: Any) -> Iterator[None]:
     """Silence optuna's lines about what was made, and about what may change in later versions."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)

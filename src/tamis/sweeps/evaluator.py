@@ -110,7 +110,7 @@ class Evaluator:
         """
         # The lock names everything that makes the file: recipe, model, data and device.
         lock = Lock.of(recipe.as_plain_data(), self.model.net, self.model.name, self.data, self.model.device)
-        folder = self.folder / _key(lock)
+        folder = self.folder / _compute_key(lock)
         folder.mkdir(parents=True, exist_ok=True)
         with hold_lock(folder / BUSY):  # another worker may be at the same one
             # Under the lock: whoever had to wait finds the figures of the other, and makes nothing.
@@ -155,22 +155,22 @@ class Evaluator:
 
     def _measure(self, state: State, recipe: Recipe, folder: Path) -> dict[str, Any]:
         """Measure a network and its file, and write the figures beside it."""
-        found = {"bytes": (folder / SMALL).stat().st_size, "sha256": sha256_of(folder / SMALL)}
-        found |= self._compare(state) | self._time(state, recipe)
+        figures = {"bytes": (folder / SMALL).stat().st_size, "sha256": sha256_of(folder / SMALL)}
+        figures |= self._compare(state) | self._time(state, recipe)
         with replace_file(folder / FIGURES) as part:
-            part.write_text(json.dumps(found, indent=1), encoding="utf-8")
-        return found
+            part.write_text(json.dumps(figures, indent=1), encoding="utf-8")
+        return figures
 
     def _compare(self, state: State) -> dict[str, Any]:
         # Without labels, inputs alone: placeholders would be compared with answers.
         data = self.searched if self.has_labels else self.searched.normalised()
-        seen = gather_evidence(self.model.net, state.small.network, Samples(data))
-        different = seen.different(0)
+        evidence = gather_evidence(self.model.net, state.small.network, Samples(data))
+        different = evidence.different(0)
         # With all of δ, because comparing candidates issues nothing: certificates are made on other data, and share
         # their δ out.
-        bound = disagreement(different, seen.samples, DELTA).value
-        found: dict[str, Any] = {"samples": seen.samples, "different": different, "disagreement": bound}
-        return found | ({"accuracy": 1 - seen.errors(0) / seen.samples} if self.has_labels else {})
+        bound = disagreement(different, evidence.samples, DELTA).value
+        figures: dict[str, Any] = {"samples": evidence.samples, "different": different, "disagreement": bound}
+        return figures | ({"accuracy": 1 - evidence.errors(0) / evidence.samples} if self.has_labels else {})
 
     def _time(self, state: State, recipe: Recipe) -> dict[str, float]:
         """Measure the seconds for one input: of a binary network on packed bits, of others by torch in floats."""
@@ -196,11 +196,11 @@ def _read_figures(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _key(lock: Lock) -> str:
+def _compute_key(lock: Lock) -> str:
     """Return a key that is the same for the same candidate, whatever it is called."""
     # Without names, and without versions and threads: what was made stays one candidate.
     content = lock.content
     recipe = {name: value for name, value in content["recipe"].items() if name not in ("name", "description")}
     model = {name: value for name, value in content["model"].items() if name != "name"}
-    said = {"recipe": recipe, "model": model, "data": content["data"], "device": content["device"]}
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]
+    identity = {"recipe": recipe, "model": model, "data": content["data"], "device": content["device"]}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]

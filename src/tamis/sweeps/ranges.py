@@ -1,4 +1,4 @@
-"""Ranges in the place of values: `levels: {choices: [3, 4, 8]}`, `amount: {low: 50%, high: 90%}`."""
+"""Ranges stand in the place of values: `levels: {choices: [3, 4, 8]}`, `amount: {low: 50%, high: 90%}`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Choices(Section):
     @property
     def labels(self) -> list[Any]:
         """Return what stands for each of them in a study, which takes numbers and words only."""
-        return [_label(value) for value in self.choices]
+        return [_make_label(value) for value in self.choices]
 
     def value(self, label: Any) -> Any:
         """Return what a label stands for."""
@@ -107,9 +107,9 @@ class Between(Section):
     @property
     def labels(self) -> list[Any]:
         """List all numbers, where they can be counted."""
-        return [self._after(steps) for steps in range(self.size)]
+        return [self._number_after(steps) for steps in range(self.size)]
 
-    def _after(self, steps: int) -> int | float:
+    def _number_after(self, steps: int) -> int | float:
         """Return the number so many steps above low, in decimal: 0.1 + 2 · 0.1 is more than 0.3 in binary."""
         step = self.step if self.step is not None else 1
         if self.whole:
@@ -124,7 +124,7 @@ class Between(Section):
         if self.step is None:
             return trial.suggest_float(name, float(self.low), float(self.high), log=self.log)
         drawn = trial.suggest_float(name, float(self.low), float(self.high), step=float(self.step))
-        return self._after(round((drawn - self.low) / self.step))  # by the number that `labels` has for it
+        return self._number_after(round((drawn - self.low) / self.step))  # by the number that `labels` has for it
 
 
 Range = Choices | Between
@@ -169,7 +169,7 @@ def fill_ranges(data: Any, values: Mapping[Place, Any], place: Place = ()) -> An
     return data
 
 
-def _label(value: Any) -> Any:
+def _make_label(value: Any) -> Any:
     # True == 1 in Python, so that a study would take `choices: [1, true]` for one value: as text they differ.
     plain = value is None or (isinstance(value, str | int | float) and not isinstance(value, bool))
     return value if plain else json.dumps(value, sort_keys=True, default=str)

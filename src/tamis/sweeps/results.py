@@ -84,16 +84,16 @@ def list_candidates(rows: Sequence[Row], place: int) -> list[Candidate]:
     ]
 
 
-def as_plain_data(found: SweepResult) -> dict[str, Any]:
+def as_plain_data(result: SweepResult) -> dict[str, Any]:
     """Return a result as JSON takes it."""
     return {
-        "folder": str(found.folder),
-        "storage": found.storage,
-        "objectives": list(found.objectives),
-        "compared_on_test_data": found.compared,
-        "passed": found.passed,
-        "candidates": [_as_plain_row(row) for row in found.rows],
-        "failed": [{"point": point, "error": why} for point, why in found.failed],
+        "folder": str(result.folder),
+        "storage": result.storage,
+        "objectives": list(result.objectives),
+        "compared_on_test_data": result.compared,
+        "passed": result.passed,
+        "candidates": [_as_plain_row(row) for row in result.rows],
+        "failed": [{"point": point, "error": why} for point, why in result.failed],
     }
 
 

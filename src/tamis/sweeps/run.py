@@ -31,7 +31,7 @@ from tamis.recipes import (
     prepare_model,
 )
 from tamis.reports import report
-from tamis.sweeps.database import database_url, hide_password
+from tamis.sweeps.database import hide_password, make_database_url
 from tamis.sweeps.evaluator import RECIPE_FILE, EvaluatedCandidate, Evaluator
 from tamis.sweeps.pareto_front import choose_candidate, cost, find_front
 from tamis.sweeps.results import RESULTS, Row, SweepResult, as_plain_data, list_candidates
@@ -102,9 +102,9 @@ def sweep(
     """
     options = WorkerOptions(storage=storage, example=example, device=device, called=called, progress=progress)
     with _open_session(model, spec, out, options) as session:
-        asked = parse_requirements(max_accuracy_drop, max_disagreement, session.evaluator.data)
+        requirements = parse_requirements(max_accuracy_drop, max_disagreement, session.evaluator.data)
         session.work()
-        return session.finish(asked, command, just_initialised)
+        return session.finish(requirements, command, just_initialised)
 
 
 def work(
@@ -141,21 +141,21 @@ def _open_session(
     # Workers are processes that know each other by the database alone; torchrun's would train together instead.
     if os.environ.get("WORLD_SIZE", "1") != "1":
         raise InvalidInput("each worker of a sweep is one process: start it without torchrun")
-    found = spec if isinstance(spec, Sweep) else read_sweep(spec)
-    said, folder = found.spec, Path(out)
-    url = database_url(options.get("storage"), folder)
-    data = load_splits(**said.data.model_dump())
+    parsed = spec if isinstance(spec, Sweep) else read_sweep(spec)
+    keys, folder = parsed.spec, Path(out)
+    url = make_database_url(options.get("storage"), folder)
+    data = load_splits(**keys.data.model_dump())
     prepared = prepare_model(model, data, options.get("example"), options.get("device"), options.get("called"))
-    evaluator = Evaluator(prepared, data, said.data, said.measured, folder / CANDIDATES)
-    evaluator.check([alternative.recipe(alternative.first) for alternative in found.space.alternatives])
+    evaluator = Evaluator(prepared, data, keys.data, keys.measured, folder / CANDIDATES)
+    evaluator.check([alternative.recipe(alternative.first) for alternative in parsed.space.alternatives])
     folder.mkdir(parents=True, exist_ok=True)
     workers = Workers(folder / WORKERS)
-    recipes = [alternative.document.data for alternative in found.space.alternatives]
-    question = {"recipe": recipes, "objectives": said.objectives, "seed": said.seed, **evaluator.facts()}
+    recipes = [alternative.document.data for alternative in parsed.space.alternatives]
+    question = {"recipe": recipes, "objectives": keys.objectives, "seed": keys.seed, **evaluator.facts()}
     # As the database gives it back, in which a tuple is a list: only so can the two be compared.
     plain = json.loads(json.dumps(question, default=str))
-    with closing(Study(url, said.name, said.objectives, plain, said.seed, workers)) as study:
-        yield _Session(found, folder, evaluator, workers, study, options.get("progress", True))
+    with closing(Study(url, keys.name, keys.objectives, plain, keys.seed, workers)) as study:
+        yield _Session(parsed, folder, evaluator, workers, study, options.get("progress", True))
 
 
 @dataclass(frozen=True)
@@ -173,31 +173,31 @@ class _Session:
 
     def work(self) -> list[Point]:
         """Make candidates until all are made, by whichever worker, and return the points that were tried here."""
-        wanted, space, tried = self.sweep.candidates, self.sweep.space, []
+        target, space, points = self.sweep.candidates, self.sweep.space, []
         if self.progress is True:
             print(f"a live page: optuna-dashboard {hide_password(self.study.url)}", file=sys.stderr, flush=True)
-        with self.workers.enlist(), reporting(self.progress, "candidates", wanted) as tell:
+        with self.workers.enlist(), reporting(self.progress, "candidates", target) as tell:
             # Others may finish, die or fail at any moment: every turn begins with what the database says now.
-            while (done := len(self.study.census().finished)) < wanted:
-                tell(done)
+            while (count := len(self.study.take_census().finished)) < target:
+                tell(count)
                 # Before drawing anything new, so that what a dead worker left is done first.
                 self.study.recover()
-                job = self.study.next(space, wanted)
+                job = self.study.next(space, target)
                 # Others are at all that is left, and one of them may die.
                 if job is None:
                     time.sleep(PAUSE)
                     continue
                 trial, point = job
-                tried.append(point)
+                points.append(point)
                 with self.study.heartbeats(trial):
                     self._try(trial, point)
-            tell(wanted)
-        return tried
+            tell(target)
+        return points
 
     def _try(self, trial: Any, point: Point) -> None:
         """Make one candidate: its file first, then its figures, and then the study is told."""
         try:
-            made = self.evaluator.make(self.sweep.space.recipe(point))
+            candidate = self.evaluator.make(self.sweep.space.recipe(point))
         except TamisError as error:
             # That a recipe cannot be made is a result, too: the sweep goes on with others.
             self.study.tell_failure(trial, error)
@@ -205,18 +205,20 @@ class _Session:
             self.study.tell_failure(trial, error)
             raise
         else:
-            self.study.tell(trial, made.figures)
+            self.study.tell(trial, candidate.figures)
 
     # -- certifying ----------------------------------------------------------------------------------------------------
 
-    def finish(self, asked: Mapping[str, float | None], command: str | None, just_initialised: bool) -> SweepResult:
+    def finish(
+        self, requirements: Mapping[str, float | None], command: str | None, just_initialised: bool
+    ) -> SweepResult:
         """Compare all candidates, certify the best with what is asked of it, and write what is known."""
         # By number, which all workers see alike: of equal candidates the same one is listed first.
-        settled = sorted(self.study.census().finished.values(), key=lambda trial: trial.number)
-        good = [trial for trial in settled if trial.values is not None]
+        trials = sorted(self.study.take_census().finished.values(), key=lambda trial: trial.number)
+        good = [trial for trial in trials if trial.values is not None]
         failed = [
             (json.loads(trial.user_attrs[POINT]), trial.user_attrs.get(ERROR, "its worker died each time"))
-            for trial in settled
+            for trial in trials
             if trial.values is None
         ]
         if not good:
@@ -224,47 +226,47 @@ class _Session:
             raise InvalidInput(
                 f"none of {len(failed)} candidates could be made; the first, {describe_point(point)}: {why}"
             )
-        said = self.sweep.spec
-        figures = [self._figures(trial) for trial in good]
-        front = find_front(figures, said.objectives)
+        spec = self.sweep.spec
+        figures = [self._read_figures(trial) for trial in good]
+        front = find_front(figures, spec.objectives)
         rows = [
-            Row(trial.number, json.loads(trial.user_attrs[POINT]), found, best)
-            for trial, found, best in zip(good, figures, front, strict=True)
+            Row(trial.number, json.loads(trial.user_attrs[POINT]), each, best)
+            for trial, each, best in zip(good, figures, front, strict=True)
         ]
-        if said.choose is None:
-            picked = [place for place, best in enumerate(front) if best]
+        if spec.choose is None:
+            places = [place for place, best in enumerate(front) if best]
         else:
-            one = choose_candidate(figures, said.choose)
-            picked = [] if one is None else [one]
+            one = choose_candidate(figures, spec.choose)
+            places = [] if one is None else [one]
         facts = {"called": self.evaluator.model.name, "command": command, "just_initialised": just_initialised}
-        compared = self._certify(rows, picked, {**asked, **facts})
+        compared = self._certify(rows, places, {**requirements, **facts})
         # By number where two are equally good, so that results do not depend on who finished first.
-        rows.sort(key=lambda row: (cost(row.figures, said.objectives[0]), row.trial))
-        required = any(rate is not None for rate in asked.values())
-        found = SweepResult(
-            self.out, hide_password(self.study.url), tuple(said.objectives), rows, failed, compared, required
+        rows.sort(key=lambda row: (cost(row.figures, spec.objectives[0]), row.trial))
+        required = any(rate is not None for rate in requirements.values())
+        result = SweepResult(
+            self.out, hide_password(self.study.url), tuple(spec.objectives), rows, failed, compared, required
         )
         with replace_file(self.out / RESULTS) as part:
             # Other programs read it, and NaN is no JSON.
-            part.write_text(json.dumps(as_plain_data(found), indent=1, allow_nan=False), encoding="utf-8")
-        return found
+            part.write_text(json.dumps(as_plain_data(result), indent=1, allow_nan=False), encoding="utf-8")
+        return result
 
-    def _figures(self, trial: Any) -> Mapping[str, Any]:
+    def _read_figures(self, trial: Any) -> Mapping[str, Any]:
         """Return the figures of a candidate; what `choose` did not ask for when it was made is measured now."""
-        known: Mapping[str, Any] = trial.user_attrs[FIGURES]
-        if set(self.sweep.spec.measured) <= set(known):
-            return known
+        figures: Mapping[str, Any] = trial.user_attrs[FIGURES]
+        if set(self.sweep.spec.measured) <= set(figures):
+            return figures
         return self.evaluator.make(self.sweep.space.recipe(json.loads(trial.user_attrs[POINT]))).figures
 
-    def _certify(self, rows: list[Row], picked: Sequence[int], asked: Mapping[str, Any]) -> int:
+    def _certify(self, rows: list[Row], places: Sequence[int], arguments: Mapping[str, Any]) -> int:
         """Certify and report on each that is picked; return how many networks the certificates pay for."""
-        recipes = {place: self.sweep.space.recipe(rows[place].point) for place in picked}
+        recipes = {place: self.sweep.space.recipe(rows[place].point) for place in places}
         # What another machine made is made again here, where its file is to be certified.
-        made = {place: self.evaluator.make(recipe) for place, recipe in recipes.items()}
+        candidates = {place: self.evaluator.make(recipe) for place, recipe in recipes.items()}
         # Before any of them sees the test data: a kill in between must not hide a comparison that was made.
-        compared = self.study.note_certified([each.figures["sha256"] for each in made.values()])
-        with reporting(self.progress, "certify", len(made)) as tell:
-            for count, (place, each) in enumerate(made.items(), 1):
+        compared = self.study.note_certified([each.figures["sha256"] for each in candidates.values()])
+        with reporting(self.progress, "certify", len(candidates)) as tell:
+            for count, (place, each) in enumerate(candidates.items(), 1):
                 rebuilt = self.evaluator.model.rebuilt_module(recipes[place])
                 certificate = certify(
                     self.evaluator.model.net,
@@ -274,38 +276,40 @@ class _Session:
                     rebuilt=rebuilt,
                     # Each certificate pays for all of them: the best of many looks better on the test data than it is.
                     candidates=compared,
-                    **asked,
+                    **arguments,
                 )
                 certificate.save(each.folder / CERTIFICATE)
                 row = rows[place]
                 rows[place] = Row(row.trial, row.point, each.figures, row.front, each.folder, certificate)
                 tell(count)
-        for place, each in made.items():
+        for place, each in candidates.items():
             report(
                 each.folder / CERTIFICATE,
                 each.folder / REPORT,
                 original=self.evaluator.model.net,
                 rebuilt=self.evaluator.model.rebuilt_module(recipes[place]),
                 tried=list_candidates(rows, place),
-                reproduce=[self._repeat_command(each, asked)],
+                reproduce=[self._format_repeat_command(each, arguments)],
             )
-        if made:
-            self._copy_best_report(rows, made)
+        if candidates:
+            self._copy_best_report(rows, candidates)
         return compared
 
-    def _repeat_command(self, made: EvaluatedCandidate, asked: Mapping[str, Any]) -> str:
+    def _format_repeat_command(self, candidate: EvaluatedCandidate, arguments: Mapping[str, Any]) -> str:
         """Return what makes a candidate again: a command where a command made it, or else a call."""
-        recipe = str(made.folder / RECIPE_FILE)
-        if asked["command"] is None:
+        recipe = str(candidate.folder / RECIPE_FILE)
+        if arguments["command"] is None:
             return f"tamis.compress(model, {recipe!r}, out='again')"
-        rate = asked["max_accuracy_drop"]
+        rate = arguments["max_accuracy_drop"]
         more = code_options(self.evaluator.section) + ("" if rate is None else f" --max-accuracy-drop {rate!r}")
         return f"tamis compress {self.evaluator.model.name} --recipe {shlex.quote(recipe)}{more} -o again"
 
-    def _copy_best_report(self, rows: Sequence[Row], made: Mapping[int, EvaluatedCandidate]) -> None:
+    def _copy_best_report(self, rows: Sequence[Row], candidates: Mapping[int, EvaluatedCandidate]) -> None:
         """Copy the report of the best candidate in the first objective, of those that pass, beside the results."""
         # Where nothing is required, nothing has failed.
-        passed = [place for place in made if rows[place].passed is not False]
-        first = min(passed or made, key=lambda place: cost(made[place].figures, self.sweep.spec.objectives[0]))
+        suitable = [place for place in candidates if rows[place].passed is not False]
+        first = min(
+            suitable or candidates, key=lambda place: cost(candidates[place].figures, self.sweep.spec.objectives[0])
+        )
         with replace_file(self.out / REPORT) as part:
-            part.write_bytes((made[first].folder / REPORT).read_bytes())
+            part.write_bytes((candidates[first].folder / REPORT).read_bytes())

@@ -23,7 +23,7 @@ Point = dict[str, Any]  # the name of each range that applies → a label of it,
 
 @dataclass(frozen=True)
 class Alternative:
-    """One recipe with its ranges.
+    """An alternative is one recipe with its ranges.
 
     Attributes:
         name: of the recipe.
@@ -76,7 +76,7 @@ class Alternative:
 
 @dataclass(frozen=True)
 class Space:
-    """Everything that a sweep may try.
+    """A space is everything that a sweep may try.
 
     Attributes:
         alternatives: the recipes.
@@ -89,24 +89,24 @@ class Space:
     @classmethod
     def of(cls, document: Document, path: Place, data: DataSection) -> Space:
         """Read the space of a document that has one recipe at a path, or choices of several."""
-        whole = document.below(path).data
+        content = document.below(path).data
         # By this key alone: a recipe has others.
-        several = isinstance(whole, Mapping) and [*whole] == ["choices"]
-        if several and not (isinstance(whole["choices"], list) and whole["choices"]):
-            raise document.error((*path, "choices"), f"choices are a list of recipes, got {whole['choices']!r:.60}")
-        places: list[Place] = [(*path, "choices", i) for i in range(len(whole["choices"]))] if several else [path]
-        found: dict[str, Alternative] = {}
+        several = isinstance(content, Mapping) and [*content] == ["choices"]
+        if several and not (isinstance(content["choices"], list) and content["choices"]):
+            raise document.error((*path, "choices"), f"choices are a list of recipes, got {content['choices']!r:.60}")
+        places: list[Place] = [(*path, "choices", i) for i in range(len(content["choices"]))] if several else [path]
+        alternatives: dict[str, Alternative] = {}
         for number, place in enumerate(places):
             # Each is read and checked now, and not when its turn comes hours later.
-            part = _recipe_document(document, place)
+            part = _read_recipe_document(document, place)
             name = part.data.get("name") or document.below(place).data
             name = name if isinstance(name, str) else f"recipe {number}"
-            if name in found:
+            if name in alternatives:
                 raise document.error(place, f"there are two recipes '{name}'; give one of them another name")
             prefix = f"{name}: " if several else ""
-            found[name] = Alternative(name, part, find_ranges(part), prefix)
-            found[name].check()
-        return cls(tuple(found.values()), data)
+            alternatives[name] = Alternative(name, part, find_ranges(part), prefix)
+            alternatives[name].check()
+        return cls(tuple(alternatives.values()), data)
 
     @property
     def size(self) -> int:
@@ -116,29 +116,29 @@ class Space:
     def suggest(self, trial: optuna.Trial) -> Point:
         """Draw a point by the study's sampler."""
         names = [each.name for each in self.alternatives]
-        chosen: Point = {RECIPE: trial.suggest_categorical(RECIPE, names)} if len(names) > 1 else {}
-        ranges = self._at(chosen).ranges_by_name()
-        return chosen | {name: each.suggest(trial, name) for name, each in ranges.items()}
+        choice: Point = {RECIPE: trial.suggest_categorical(RECIPE, names)} if len(names) > 1 else {}
+        ranges = self._find_alternative(choice).ranges_by_name()
+        return choice | {name: each.suggest(trial, name) for name, each in ranges.items()}
 
     def points(self) -> Iterator[Point]:
         """Yield all points in the order of the file, where they can be counted."""
         for each in self.alternatives:
-            chosen = {RECIPE: each.name} if len(self.alternatives) > 1 else {}
+            choice = {RECIPE: each.name} if len(self.alternatives) > 1 else {}
             ranges = each.ranges_by_name()
             for labels in product(*(one.labels for one in ranges.values())):
-                yield chosen | dict(zip(ranges, labels, strict=True))
+                yield choice | dict(zip(ranges, labels, strict=True))
 
     def recipe(self, point: Point) -> Recipe:
         """Return the recipe at a point, with the sweep's data."""
-        return self._at(point).recipe(point).model_copy(update={"data": self.data})
+        return self._find_alternative(point).recipe(point).model_copy(update={"data": self.data})
 
-    def _at(self, point: Point) -> Alternative:
+    def _find_alternative(self, point: Point) -> Alternative:
         if len(self.alternatives) == 1:
             return self.alternatives[0]
         return next(each for each in self.alternatives if each.name == point[RECIPE])
 
 
-def point_key(point: Point) -> str:
+def encode_point(point: Point) -> str:
     """Write a point as text, the same for the same point."""
     return json.dumps(point, sort_keys=True)
 
@@ -155,14 +155,14 @@ def describe_point(point: Point) -> str:
     names = {name: name.partition(": ")[2] or name for name in point if name != RECIPE}
     last = [name.rpartition(".")[2] for name in names.values()]
     short = {name: key if last.count(key) == 1 else names[name] for name, key in zip(names, last, strict=True)}
-    return ", ".join([*recipe, *(f"{key} {_short_value(point[name])}" for name, key in short.items())]) or "as it is"
+    return ", ".join([*recipe, *(f"{key} {_format_value(point[name])}" for name, key in short.items())]) or "as it is"
 
 
-def _short_value(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _recipe_document(document: Document, place: Place) -> Document:
+def _read_recipe_document(document: Document, place: Place) -> Document:
     """Read the recipe at a place: a mapping there, or the file that is named there."""
     part = document.below(place)
     if isinstance(part.data, str):
@@ -180,9 +180,9 @@ def _recipe_document(document: Document, place: Place) -> Document:
     return part
 
 
-def next_untried(space: Space, tried: set[str]) -> Point | None:
+def find_next_untried(space: Space, tried: set[str]) -> Point | None:
     """Return the first point that was not tried; None if there is none, or if there are too many to count."""
     # Nobody counts real numbers: there the sampler draws, and repetitions hardly happen.
     if space.size >= CONTINUOUS:
         return None
-    return next((point for point in space.points() if point_key(point) not in tried), None)
+    return next((point for point in space.points() if encode_point(point) not in tried), None)

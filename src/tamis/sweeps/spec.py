@@ -34,7 +34,7 @@ def _as_seconds(value: Any) -> float:
 LIMITS = {"bytes": as_bytes, "accuracy": as_fraction, "disagreement": as_fraction, "latency": _as_seconds}
 
 
-def _limits(value: Any) -> Any:
+def _read_limits(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     limits: dict[str, float] = {}
@@ -49,7 +49,7 @@ def _limits(value: Any) -> Any:
     return limits
 
 
-def _both_splits(value: Any) -> Any:
+def _name_both_splits(value: Any) -> Any:
     """Replace the name of a dataset by its two splits."""
     return parse_spec(value).splits() if isinstance(value, str) else value
 
@@ -63,7 +63,7 @@ class Choose(Section):
     """The choice of what to certify: the network that is best in one thing, of those good enough in others."""
 
     best: Objective = Field(description="In what it is to be the best.")
-    within: Annotated[dict[Objective, float], BeforeValidator(_limits)] = Field(
+    within: Annotated[dict[Objective, float], BeforeValidator(_read_limits)] = Field(
         {}, description="At most so many bytes, so much disagreement, so many seconds; at least so much accuracy."
     )
 
@@ -75,7 +75,7 @@ class Spec(Section):
     model: str | None = Field(None, description="A .pt2 file, or package.module:factory.")
     weights: str | None = Field(None, description="A .safetensors file.")
     shape: str | None = Field(None, description="Of one input without the batch, where it is not known otherwise.")
-    data: Annotated[DataSection, BeforeValidator(_both_splits), AfterValidator(_hold_some_out)] = Field(
+    data: Annotated[DataSection, BeforeValidator(_name_both_splits), AfterValidator(_hold_some_out)] = Field(
         description="As recipes have it; or the name of a dataset, for its two splits."
     )
     recipe: Any = Field(description="A recipe with ranges in place of values, its name or file, or choices of these.")
@@ -85,7 +85,7 @@ class Spec(Section):
     seed: int = Field(0, ge=0, description="Of what is tried.")
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_complete(self) -> Self:
         if len(set(self.objectives)) < len(self.objectives):
             raise ValueError(f"objectives name one twice: {', '.join(self.objectives)}")
         for name in ("train", "test"):
@@ -103,7 +103,7 @@ class Spec(Section):
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep: what its file says, and what can be tried."""
+    """A sweep is what its file says, with what can be tried."""
 
     spec: Spec
     space: Space
@@ -131,7 +131,7 @@ def read_sweep(source: str | Path | Mapping[str, Any]) -> Sweep:
     else:
         document = Document.read(source)
     if not isinstance(document.data, Mapping):
-        found = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
-        raise document.error((), f"a sweep is a mapping with a recipe, {found}")
+        got = "and this is empty" if document.data is None else f"not {type(document.data).__name__}"
+        raise document.error((), f"a sweep is a mapping with a recipe, {got}")
     spec = validate_section(Spec, document, (), "a sweep")
     return Sweep(spec, Space.of(document, ("recipe",), spec.data))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tamis.errors import InvalidInput
 from tamis.sweeps.database import close_on_error, close_storage, hide_password, import_optuna, open_study
-from tamis.sweeps.space import Point, Space, next_untried, point_key
+from tamis.sweeps.space import Point, Space, encode_point, find_next_untried
 from tamis.sweeps.workers import Heartbeats, Workers, send_heartbeats
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Census:
 
 
 class Study:
-    """A sweep's study.
+    """A study holds the trials of a sweep, in a database that its workers share.
 
     Args:
         url: of the database.
@@ -75,7 +75,7 @@ class Study:
         # Not copied, since they are only read, and there may be thousands of them.
         return self._study.get_trials(deepcopy=False)
 
-    def census(self) -> Census:
+    def take_census(self) -> Census:
         """Say which points are finished, and which are being tried."""
         states = self._optuna.trial.TrialState
         finished: dict[str, FrozenTrial] = {}
@@ -127,44 +127,44 @@ class Study:
             if trial.state is states.RUNNING and self._is_dead(trial):
                 # Its worker may have finished it a moment ago; then that result stands.
                 self._study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
-        now = self.census()
+        now = self.take_census()
         for trial in self.trials():
             if trial.state is not states.FAIL or POINT not in trial.user_attrs or SURPLUS in trial.user_attrs:
                 continue
             point = trial.user_attrs[POINT]
             if point not in now.finished and point not in now.live:
                 self._study.enqueue_trial(json.loads(point), user_attrs={POINT: point, RETRY: trial.number})
-                now = self.census()
+                now = self.take_census()
 
-    def next(self, space: Space, wanted: int) -> tuple[optuna.Trial, Point] | None:
+    def next(self, space: Space, target: int) -> tuple[optuna.Trial, Point] | None:
         """Return a trial to do now; None where others are at all that is left, or were quicker."""
-        now = self.census()
+        now = self.take_census()
         # What is queued goes first, even where enough is under way: it may be what a worker died at.
         if not now.waiting:
-            if len(now.finished) + len(now.live) >= wanted:
+            if len(now.finished) + len(now.live) >= target:
                 return None
-            if space.size <= wanted:  # nothing to search: all of it is tried
+            if space.size <= target:  # nothing to search: all of it is tried
                 self._queue(space, now)
         trial = self._study.ask()
         # At once, so that other workers can find out whether this one lives.
         trial.set_user_attr(WORKER, self._workers.own)
         # After `ask`, which gives the number, and before `suggest`, which draws: the draw then depends on earlier
         # trials and the seed alone, not on how often this worker was started.
-        self._study.sampler = self._sampler(trial.number)
+        self._study.sampler = self._make_sampler(trial.number)
         point = space.suggest(trial)
-        trial.set_user_attr(POINT, point_key(point))
-        if self._is_surplus(trial.number, point_key(point), wanted):
+        trial.set_user_attr(POINT, encode_point(point))
+        if self._is_surplus(trial.number, encode_point(point), target):
             trial.set_user_attr(SURPLUS, True)
             # Failed without an error and marked, so that it counts neither as a result nor as a death.
             self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL, skip_if_finished=True)
             return None
-        settled = self.census().finished.get(point_key(point))
-        if settled is None:
+        earlier = self.take_census().finished.get(encode_point(point))
+        if earlier is None:
             return trial, point
         # The sampler drew a point that is done, as happens in small spaces. It is told the known result, or it would
         # draw the same again, and the next untried point is queued instead.
-        self._repeat(trial, settled)
-        self._queue(space, self.census())
+        self._repeat(trial, earlier)
+        self._queue(space, self.take_census())
         return None
 
     @contextmanager
@@ -197,25 +197,25 @@ class Study:
 
     def _check_question(self, question: Mapping[str, Any], name: str) -> None:
         """Note what the sweep is about, or raise InvalidInput if the study is about something else."""
-        known = self._study.user_attrs.get(QUESTION)
-        if known is None:
+        earlier = self._study.user_attrs.get(QUESTION)
+        if earlier is None:
             self._study.set_user_attr(QUESTION, dict(question))
-        elif known != question:
-            differ = [part for part in question if known.get(part) != question[part]]
+        elif earlier != question:
+            differ = [part for part in question if earlier.get(part) != question[part]]
             raise InvalidInput(
                 f"'{name}' in {hide_password(self.url)} is another sweep, with another "
                 f"{' and '.join(differ) or 'form'}: give this one another name, or another folder"
             )
 
-    def _sampler(self, number: int) -> Any:
+    def _make_sampler(self, number: int) -> Any:
         """Make a new sampler for each trial, so that one worker tries the same points, broken off or not."""
         # Retries and surplus trials draw nothing new, and must not shift the seeds of those that follow.
-        drawn = sum(
+        draws = sum(
             trial.number < number and POINT in trial.user_attrs and not {RETRY, SURPLUS} & set(trial.user_attrs)
             for trial in self.trials()
         )
         # Neighbouring seeds have similar first draws; their digests do not.
-        digest = hashlib.sha256(f"{self._seed} {drawn}".encode()).digest()
+        digest = hashlib.sha256(f"{self._seed} {draws}".encode()).digest()
         return self._optuna.samplers.TPESampler(seed=int.from_bytes(digest[:4], "big"))
 
     def _is_dead(self, trial: FrozenTrial) -> bool:
@@ -226,31 +226,31 @@ class Study:
         silent = self._heartbeats.is_silent(trial.number, trial.user_attrs.get(BEAT))
         return not alive if alive is not None else silent
 
-    def _is_surplus(self, number: int, point: str, wanted: int) -> bool:
+    def _is_surplus(self, number: int, point: str, target: int) -> bool:
         """Say whether others, who came earlier, are at this point, or at as many as are wanted."""
         # Databases that workers share have no lock that spans asking and drawing. So everyone looks again after having
         # said what it is at: of those who chose the same, the one with the smallest number goes on, and the others
         # see its number and withdraw. Should two look before either has spoken, both go on: that costs time, and what
         # comes out is the same.
-        now = self.census()
+        now = self.take_census()
         earlier = {name for name, each in now.live.items() if each.number < number}
         if point in earlier:
             return True
-        return point not in now.finished and len(earlier | set(now.finished)) >= wanted
+        return point not in now.finished and len(earlier | set(now.finished)) >= target
 
     def _queue(self, space: Space, now: Census) -> None:
-        point = next_untried(space, {*now.finished, *now.live})
+        point = find_next_untried(space, {*now.finished, *now.live})
         if point is not None:
-            self._study.enqueue_trial(point, user_attrs={POINT: point_key(point)})
+            self._study.enqueue_trial(point, user_attrs={POINT: encode_point(point)})
 
-    def _repeat(self, trial: optuna.Trial, settled: FrozenTrial) -> None:
+    def _repeat(self, trial: optuna.Trial, earlier: FrozenTrial) -> None:
         """Record the result of an earlier trial of the same point."""
         # A point that failed fails again, for the same reason.
-        if settled.values is None:
-            self.tell_failure(trial, RuntimeError(settled.user_attrs.get(ERROR, f"as trial {settled.number}")))
+        if earlier.values is None:
+            self.tell_failure(trial, RuntimeError(earlier.user_attrs.get(ERROR, f"as trial {earlier.number}")))
         else:
-            self._set(trial, FIGURES, settled.user_attrs[FIGURES])
-            self._study.tell(trial, settled.values, skip_if_finished=True)
+            self._set(trial, FIGURES, earlier.user_attrs[FIGURES])
+            self._study.tell(trial, earlier.values, skip_if_finished=True)
 
     def _set(self, trial: optuna.Trial, name: str, value: Any) -> None:
         # Where somebody took this one for dead, it is done again; the file is there.

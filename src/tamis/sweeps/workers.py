@@ -50,23 +50,23 @@ class Workers:
     def enlist(self) -> Iterator[None]:
         """Hold this worker's lock meanwhile, by which others see that it lives."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with hold_lock(self._lock(self.own)):
+        with hold_lock(self._find_lock(self.own)):
             yield
-        self._lock(self.own).unlink(missing_ok=True)  # not after an error: what was begun is to be found dead
+        self._find_lock(self.own).unlink(missing_ok=True)  # not after an error: what was begun is to be found dead
 
     def is_alive(self, worker: str) -> bool | None:
         """Say whether a worker lives; None where only heartbeats can tell: on another machine, or in another folder."""
         # Locks are trusted on one machine only: many network file systems do not pass them on.
         same_machine = worker.split(SEPARATOR)[0] == socket.gethostname()
-        if not same_machine or not self._lock(worker).exists():
+        if not same_machine or not self._find_lock(worker).exists():
             return None
-        if worker == self.own or is_held(self._lock(worker)):
+        if worker == self.own or is_held(self._find_lock(worker)):
             return True
         # Where the file system has no locks, nobody's is held, not even this worker's own, and that says nothing.
-        own = self._lock(self.own)
+        own = self._find_lock(self.own)
         return None if own.exists() and not is_held(own) else False
 
-    def _lock(self, worker: str) -> Path:
+    def _find_lock(self, worker: str) -> Path:
         return self.folder / f"{worker}.lock"
 
 
