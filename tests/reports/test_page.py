@@ -21,7 +21,7 @@ from tamis.binary import binarize, pack_network
 from tamis.citations import CITATIONS
 from tamis.cli.main import app
 from tamis.errors import CorruptArtifact, InvalidInput
-from tamis.reports.comparison import counted_rows
+from tamis.reports.comparison import make_counted_rows
 from tamis.reports.page import Candidate, report
 from tamis.training import Settings, load_data, train
 from tamis.training.models import MODELS, digits_cnn, example_input
@@ -169,7 +169,7 @@ def test_counts_by_hand() -> None:
     layer = torch.nn.Linear(6, 4)
     net = tamis.trace(layer, torch.zeros(1, 6))
     small = tamis.prune(net, 0.5, by="magnitude")
-    parameters, macs, moved = counted_rows(net, small, file_bytes=100)
+    parameters, macs, moved = make_counted_rows(net, small, file_bytes=100)
     assert (parameters.before, parameters.after) == ("28", "16")
     assert (macs.before, macs.after) == ("24", "12")
     # 28 floats of weights; 6 floats read and 4 written.

@@ -29,7 +29,7 @@ class Row:
     how: str
 
 
-def certified_rows(content: Mapping[str, Any]) -> list[Row]:
+def make_certified_rows(content: Mapping[str, Any]) -> list[Row]:
     """Make the rows that follow from a certificate alone: bytes, and accuracies where labels were known."""
     sizes = content["network"]["bytes"], content["file"]["bytes"]
     how = "before: all parameters as they lie in memory; after: the file"
@@ -40,11 +40,14 @@ def certified_rows(content: Mapping[str, Any]) -> list[Row]:
     return rows
 
 
-def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[Row]:
+def make_counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[Row]:
     """Make the rows that follow from the two networks: parameters, multiply-accumulates and bytes moved."""
     # Zeros count before: the original is what was shipped, whether or not some of its weights happen to be zero.
-    numbers, left = _numbers(original), _numbers(small.network, but_zeros=True)
-    macs, useful = _multiplications(original, but_zeros=False), _multiplications(small.network, but_zeros=True)
+    numbers, left = _count_numbers(original), _count_numbers(small.network, but_zeros=True)
+    macs, useful = (
+        _count_multiplications(original, but_zeros=False),
+        _count_multiplications(small.network, but_zeros=True),
+    )
     weights = sum(value.nbytes for value in original.params.values())
     return [
         Row("parameters", f"{numbers:,}", f"{left:,}", "after: those that are not zero"),
@@ -52,19 +55,19 @@ def counted_rows(original: Network, small: Compressed, file_bytes: int) -> list[
             "multiply-accumulates",
             f"{macs:,}",
             f"{useful:,}",
-            f"for one input; after: by weights that are not zero{_left_out(small.network)}",
+            f"for one input; after: by weights that are not zero{_name_uncounted(small.network)}",
         ),
         Row(
             "bytes moved",
-            f"{weights + _activation_bytes(original):,}",
-            f"{file_bytes + _activation_bytes(small.network):,}",
+            f"{weights + _count_activation_bytes(original):,}",
+            f"{file_bytes + _count_activation_bytes(small.network):,}",
             "for one input, if each operation reads its inputs and writes its result: weights as floats before, and "
             "as they lie in the file after",
         ),
     ]
 
 
-def measured_rows(original: Network, small: Compressed, batch: int) -> list[Row]:
+def measure_rows(original: Network, small: Compressed, batch: int) -> list[Row]:
     """Measure seconds and joules of both networks on this machine, run by torch in floats."""
     networks = (original, small.network)
     # Three digits: measured again, the next ones would be others.
@@ -72,10 +75,10 @@ def measured_rows(original: Network, small: Compressed, batch: int) -> list[Row]
     threads = torch.get_num_threads()
     how = f"batch {batch}, {threads} thread{'s' * (threads > 1)}, run by torch in floats: the best of several runs"
     latency = Row("latency", before, after, how)
-    inputs = example_inputs(original, batch)
-    spent = [measure_energy(partial(net, *inputs)) for net in networks]
-    joules = [NOT_MEASURED if each.joules is None else f"{each.joules / batch:.3g} J" for each in spent]
-    return [latency, Row("energy", joules[0], joules[1], f"for one input, at batch {batch}: {spent[0].reason}")]
+    inputs = draw_example_inputs(original, batch)
+    energies = [measure_energy(partial(net, *inputs)) for net in networks]
+    joules = [NOT_MEASURED if each.joules is None else f"{each.joules / batch:.3g} J" for each in energies]
+    return [latency, Row("energy", joules[0], joules[1], f"for one input, at batch {batch}: {energies[0].reason}")]
 
 
 def latencies(networks: tuple[Network, ...], batch: int) -> list[float]:
@@ -83,7 +86,7 @@ def latencies(networks: tuple[Network, ...], batch: int) -> list[float]:
 
     The networks take turns, since a machine is not equally fast from one second to the next.
     """
-    inputs = example_inputs(networks[0], batch)
+    inputs = draw_example_inputs(networks[0], batch)
     best = [math.inf] * len(networks)
     # Without the bookkeeping of gradients, as a network runs where it is deployed.
     with torch.inference_mode():
@@ -101,26 +104,28 @@ def latencies(networks: tuple[Network, ...], batch: int) -> list[float]:
     return best
 
 
-def example_inputs(net: Network, batch: int) -> tuple[torch.Tensor, ...]:
+def draw_example_inputs(net: Network, batch: int) -> tuple[torch.Tensor, ...]:
     """Draw seeded inputs of the right shapes: noise, or zeros where they are no floats."""
     draw = torch.Generator().manual_seed(0)
-    made = []
+    inputs = []
     for shape, dtype in zip(net.input_shapes, net.input_dtypes, strict=True):
         # Inputs without a batch axis are run as they are.
-        whole = (batch, *shape[1:]) if net.batched else shape
+        full_shape = (batch, *shape[1:]) if net.batched else shape
         # A whole number is mostly the number of a word or a class, of which 0 always exists.
         real = dtype.is_floating_point
-        made.append(torch.randn(whole, generator=draw).to(dtype) if real else torch.zeros(whole, dtype=dtype))
-    return tuple(made)
+        inputs.append(
+            torch.randn(full_shape, generator=draw).to(dtype) if real else torch.zeros(full_shape, dtype=dtype)
+        )
+    return tuple(inputs)
 
 
-def _numbers(net: Network, but_zeros: bool = False) -> int:
+def _count_numbers(net: Network, but_zeros: bool = False) -> int:
     # Running statistics are no parameters, though they lie in the file.
     values = [net.params[name] for name in net.trainable]
     return sum(int(value.count_nonzero()) if but_zeros else value.numel() for value in values)
 
 
-def _multiplications(net: Network, but_zeros: bool) -> int:
+def _count_multiplications(net: Network, but_zeros: bool) -> int:
     """Count the multiply-accumulates for one input, or only those whose weight is not zero.
 
     A layer uses each of its weights equally often, so zeros save their share of its multiply-accumulates.
@@ -135,18 +140,18 @@ def _multiplications(net: Network, but_zeros: bool) -> int:
     return round(total)
 
 
-def _left_out(net: Network) -> str:
+def _name_uncounted(net: Network) -> str:
     """Name the operations whose multiply-accumulates are not counted; return an empty text if there are none."""
     unknown = dict.fromkeys(operation.op for operation in operations_of(net) if operation.macs is None)
     return f"; not counted: {', '.join(unknown)}" if unknown else ""
 
 
-def _activation_bytes(net: Network) -> int:
+def _count_activation_bytes(net: Network) -> int:
     """Count the bytes that operations read and write for one input, without their parameters."""
     shapes = {node.name: node.shape for node in net.data_nodes if node.shape is not None}
     shapes |= dict(zip(net.inputs, net.input_shapes, strict=True))
     size = {name: math.prod(shape) * net.input_dtypes[0].itemsize for name, shape in shapes.items()}
     # A value whose shape is not known counts as nothing, before and after alike.
-    written = sum(size.get(node.name, 0) for node in net.data_nodes)
+    written_bytes = sum(size.get(node.name, 0) for node in net.data_nodes)
     # Read once by each operation that uses it, as no cache is counted on.
-    return written + sum(size.get(name, 0) for node in net.data_nodes for name in node.references)
+    return written_bytes + sum(size.get(name, 0) for node in net.data_nodes for name in node.references)

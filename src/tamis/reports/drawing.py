@@ -51,17 +51,17 @@ class Axis:
 
     def ticks(self) -> list[tuple[float, str]]:
         """List round numbers on the axis, each with its label."""
-        step = _round_step((self.high - self.low) / MOST_TICKS, whole=self.logarithmic)
+        step = _choose_round_step((self.high - self.low) / MOST_TICKS, whole=self.logarithmic)
         # 1e-9 forgives the rounding of the division, which could lose a tick at an end.
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
         steps = [number * step for number in range(first, last + 1)]
         if self.logarithmic:
-            return [(10.0**power, _power_of_ten(round(power))) for power in steps]
+            return [(10.0**power, _format_power_of_ten(round(power))) for power in steps]
         # Rounded, so that three steps of 0.1 read 0.3, and what should be 0 does not read 1e-17.
         return [(value, f"{round(value, 12):,g}") for value in steps]
 
 
-def _round_step(least: float, whole: bool) -> float:
+def _choose_round_step(least: float, whole: bool) -> float:
     """Return the smallest 1, 2 or 5 times a power of ten that is at least this large; at least 1 if `whole`."""
     # For a span of 37 and six ticks: at least 6.2 apart, so a power of 1, and the step 10.
     power = 10.0 ** math.floor(math.log10(least))
@@ -69,7 +69,7 @@ def _round_step(least: float, whole: bool) -> float:
     return max(step, 1.0) if whole else step
 
 
-def _power_of_ten(power: int) -> str:
+def _format_power_of_ten(power: int) -> str:
     raised = str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
     return {0: "1", 1: "10", 2: "100", 3: "1,000"}.get(power, f"10{raised}")
 
@@ -101,90 +101,92 @@ class Bars:
     ghosts: Sequence[float] = ()
 
 
-def bar_strips(names: Sequence[str], strips: Sequence[Bars], title: str, description: str) -> str:
+def draw_bar_strips(names: Sequence[str], strips: Sequence[Bars], title: str, description: str) -> str:
     """Draw strips of bars, one below the other, which share one place for each name."""
     each, gap = 84, 30
     height = len(strips) * (each + gap) + 20
     parts = []
     for number, strip in enumerate(strips):
         top = number * (each + gap) + gap
-        parts.append(_strip(names, strip, top, top + each))
-    parts.append(_text(LEFT, height - 4, f"layers, from {names[0]} to {names[-1]}" if names else "", "start"))
-    return _svg(height, title, description, parts)
+        parts.append(_draw_strip(names, strip, top, top + each))
+    parts.append(_draw_text(LEFT, height - 4, f"layers, from {names[0]} to {names[-1]}" if names else "", "start"))
+    return _wrap_svg(height, title, description, parts)
 
 
-def _strip(names: Sequence[str], strip: Bars, top: float, bottom: float) -> str:
+def _draw_strip(names: Sequence[str], strip: Bars, top: float, bottom: float) -> str:
     # Those before are part of the scale: a bar is to be compared with the one behind it.
-    there = [value for value in [*strip.values, *strip.ghosts] if value is not None]
-    axis = Axis.around(there or [0.0], bottom, top, from_zero=True)
+    heights = [value for value in [*strip.values, *strip.ghosts] if value is not None]
+    axis = Axis.around(heights or [0.0], bottom, top, from_zero=True)
     width = (WIDTH - LEFT - RIGHT) / max(len(names), 1)
-    parts = [_text(LEFT, top - 8, strip.title, "start", "heading")]
+    parts = [_draw_text(LEFT, top - 8, strip.title, "start", "heading")]
     # Two lines are enough: the bars themselves say their numbers under the pointer.
-    for level in (0.0, max(there, default=0.0)):
-        parts.append(_text(LEFT - 6, axis.at(level) + 4, _short(level), "end"))
-        parts.append(_line(LEFT, axis.at(level), WIDTH - RIGHT, axis.at(level)))
+    for level in (0.0, max(heights, default=0.0)):
+        parts.append(_draw_text(LEFT - 6, axis.at(level) + 4, _shorten(level), "end"))
+        parts.append(_draw_line(LEFT, axis.at(level), WIDTH - RIGHT, axis.at(level)))
     for place, name in enumerate(names):
         # A little room on both sides of a bar, also where there are hundreds of them.
         x, wide = LEFT + (place + 0.12) * width, 0.76 * width
         if strip.ghosts:
-            parts.append(_rectangle(x, axis.at(strip.ghosts[place]), wide, bottom, "ghost"))
+            parts.append(_draw_rectangle(x, axis.at(strip.ghosts[place]), wide, bottom, "ghost"))
         value = strip.values[place]
         if value is not None:
             label = f"{name}: {strip.written[place]}"
-            parts.append(_rectangle(x, axis.at(value), wide, bottom, "bar", label))
+            parts.append(_draw_rectangle(x, axis.at(value), wide, bottom, "bar", label))
     return "".join(parts)
 
 
-def cloud(x: Sequence[float], y: Sequence[float], xlabel: str, ylabel: str, title: str, description: str) -> str:
+def draw_cloud(x: Sequence[float], y: Sequence[float], xlabel: str, ylabel: str, title: str, description: str) -> str:
     """Draw many points without names, on logarithmic axes."""
     height = 360
-    across, up = _axes(x, y, height, True, True)
+    across, up = _make_axes(x, y, height, True, True)
     # Lines without length, which round ends make dots: far fewer bytes than a circle for each.
     dots = "".join(f"M{across.at(a):.1f} {up.at(b):.1f}h0" for a, b in zip(x, y, strict=True))
-    return _svg(height, title, description, [_frame(across, up, xlabel, ylabel), f'<path class="cloud" d="{dots}"/>'])
+    return _wrap_svg(
+        height, title, description, [_draw_frame(across, up, xlabel, ylabel), f'<path class="cloud" d="{dots}"/>']
+    )
 
 
-def named_points(
+def draw_named_points(
     points: Sequence[Point], xlabel: str, ylabel: str, title: str, description: str, logarithmic_x: bool = False
 ) -> str:
     """Draw points with names, and a line through those of the kind "front", from left to right."""
     height = 360
-    across, up = _axes([p.x for p in points], [p.y for p in points], height, logarithmic_x, False)
+    across, up = _make_axes([p.x for p in points], [p.y for p in points], height, logarithmic_x, False)
     # From left to right, or the line would go to and fro.
     front = sorted((p.x, p.y) for p in points if "front" in p.kind)
     way = "L".join(f"{across.at(x):.1f} {up.at(y):.1f}" for x, y in front)
-    parts = [_frame(across, up, xlabel, ylabel), f'<path class="front" d="M{way}"/>' if len(front) > 1 else ""]
+    parts = [_draw_frame(across, up, xlabel, ylabel), f'<path class="front" d="M{way}"/>' if len(front) > 1 else ""]
     for point in points:
         # A tenth of a unit is less than a pixel; more digits would only make the page larger.
         place = f'cx="{across.at(point.x):.1f}" cy="{up.at(point.y):.1f}"'
         parts.append(f'<circle class="{point.kind}" {place} r="4"><title>{escape(point.name)}</title></circle>')
-    return _svg(height, title, description, parts)
+    return _wrap_svg(height, title, description, parts)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
 
 
-def _axes(x: Sequence[float], y: Sequence[float], height: float, log_x: bool, log_y: bool) -> tuple[Axis, Axis]:
+def _make_axes(x: Sequence[float], y: Sequence[float], height: float, log_x: bool, log_y: bool) -> tuple[Axis, Axis]:
     return (
         Axis.around(x, LEFT, WIDTH - RIGHT, logarithmic=log_x),
         Axis.around(y, height - BOTTOM, TOP, logarithmic=log_y),
     )
 
 
-def _frame(across: Axis, up: Axis, xlabel: str, ylabel: str) -> str:
-    parts = [_text((across.start + across.end) / 2, up.start + 34, xlabel, "middle")]
+def _draw_frame(across: Axis, up: Axis, xlabel: str, ylabel: str) -> str:
+    parts = [_draw_text((across.start + across.end) / 2, up.start + 34, xlabel, "middle")]
     # Above the axis and not turned by 90°, where people read it more easily.
-    parts.append(_text(LEFT - 58, TOP - 8, ylabel, "start"))
+    parts.append(_draw_text(LEFT - 58, TOP - 8, ylabel, "start"))
     for value, written in across.ticks():
-        parts.append(_line(across.at(value), up.start, across.at(value), up.end))
-        parts.append(_text(across.at(value), up.start + 16, written, "middle"))
+        parts.append(_draw_line(across.at(value), up.start, across.at(value), up.end))
+        parts.append(_draw_text(across.at(value), up.start + 16, written, "middle"))
     for value, written in up.ticks():
-        parts.append(_line(across.start, up.at(value), across.end, up.at(value)))
-        parts.append(_text(across.start - 6, up.at(value) + 4, written, "end"))
+        parts.append(_draw_line(across.start, up.at(value), across.end, up.at(value)))
+        parts.append(_draw_text(across.start - 6, up.at(value) + 4, written, "end"))
     return "".join(parts)
 
 
-def _svg(height: float, title: str, description: str, parts: Sequence[str]) -> str:
+def _wrap_svg(height: float, title: str, description: str, parts: Sequence[str]) -> str:
     """Wrap the parts into one drawing; a screen reader reads its title and description, not the numbers at the axes."""
     return (
         f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(f"{title}. {description}")}">'
@@ -192,22 +194,22 @@ def _svg(height: float, title: str, description: str, parts: Sequence[str]) -> s
     )
 
 
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "label") -> str:
+def _draw_text(x: float, y: float, text: str, anchor: str, kind: str = "label") -> str:
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
 
 
-def _line(x1: float, y1: float, x2: float, y2: float) -> str:
+def _draw_line(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<path class="grid" d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}"/>'
 
 
-def _rectangle(x: float, top: float, width: float, bottom: float, kind: str, name: str = "") -> str:
+def _draw_rectangle(x: float, top: float, width: float, bottom: float, kind: str, name: str = "") -> str:
     title = f"<title>{escape(name)}</title>" if name else ""
     # A bar of height 0 still has a line to point at, which shows its number.
     size = f'x="{x:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(bottom - top, 0.5):.1f}"'
     return f'<rect class="{kind}" {size}>{title}</rect>'
 
 
-def _short(value: float) -> str:
+def _shorten(value: float) -> str:
     """Write a number at an axis with three digits, and a letter for thousands and more."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:

@@ -42,7 +42,7 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
     """
     if not networks:
         raise InvalidInput("there is nothing to draw: no networks were given")
-    figure, axes = _panels(len(networks))
+    figure, axes = _make_panels(len(networks))
     correlations = {}
     for axis, (title, net) in zip(axes, networks.items(), strict=True):
         names = candidates(net).names
@@ -50,7 +50,7 @@ def magnitude_against_cost(networks: Mapping[str, Network], path: str | Path) ->
         magnitudes = {name: net.params[name].abs() for name in names}
         # Of all weights, though only some of them are drawn.
         correlations[title] = rank_correlation(magnitudes, costs.values)
-        x, y = some_points(magnitudes, costs.values, MOST_POINTS)
+        x, y = choose_points(magnitudes, costs.values, MOST_POINTS)
         # In logarithms, with the scale added: Φ-costs of deep networks are beyond the range of floats.
         log_costs = (y.log() + costs.log_scale) / math.log(10)
         # As pixels within the drawing: thousands of dots in vectors are slow to show.
@@ -110,7 +110,7 @@ def line_panels(panels: Sequence[Panel], path: str | Path) -> None:
     for panel in panels:
         if not panel.curves or not all(panel.curves.values()):
             raise InvalidInput(f"there is nothing to draw: every curve needs a point, got {dict(panel.curves)!r:.80}")
-    figure, axes = _panels(len(panels))
+    figure, axes = _make_panels(len(panels))
     for axis, panel in zip(axes, panels, strict=True):
         for name, curve in panel.curves.items():
             x, y = zip(*curve, strict=True)
@@ -125,7 +125,7 @@ def line_panels(panels: Sequence[Panel], path: str | Path) -> None:
     _write(figure, path)
 
 
-def some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor], most: int) -> tuple[Tensor, Tensor]:
+def choose_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor], most: int) -> tuple[Tensor, Tensor]:
     """Choose evenly among the weights whose magnitude and cost are above zero; return both for at most `most`."""
     x = torch.cat([magnitudes[name].double().flatten() for name in magnitudes])
     y = torch.cat([costs[name].flatten() for name in magnitudes])
@@ -136,7 +136,7 @@ def some_points(magnitudes: Mapping[str, Tensor], costs: Mapping[str, Tensor], m
     return x[chosen].cpu(), y[chosen].cpu()
 
 
-def _panels(count: int) -> tuple[Any, Any]:
+def _make_panels(count: int) -> tuple[Any, Any]:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:

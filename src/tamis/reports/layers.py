@@ -38,17 +38,17 @@ class Layer:
         return self.zeros / max(self.weights, 1)
 
 
-def layers_of(small: Compressed, file: str | Path | File) -> tuple[Layer, ...]:
+def list_layers(small: Compressed, file: str | Path | File) -> tuple[Layer, ...]:
     """List the layers of a small network that was read from a file, in their order.
 
     Example:
         >>> net = tamis.trace(nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 2)), torch.zeros(1, 64))
         >>> tamis.prune(net, 0.5).save("small.tamis")
-        >>> first, last = layers_of(tamis.load("small.tamis", net), "small.tamis")
+        >>> first, last = list_layers(tamis.load("small.tamis", net), "small.tamis")
         >>> first.name, last.name, first.bits < 32
         ('0.weight', '2.weight', True)
     """
-    taken, errors = stored_bytes(file, small.params), errors_of(small.recipe)
+    sizes, errors = stored_bytes(file, small.params), errors_of(small.recipe)
     # Matrices and kernels; biases and norms take too few bytes to have a bar of their own.
     matrices = {name: value for name, value in small.params.items() if value.dim() > 1}
     return tuple(
@@ -57,7 +57,7 @@ def layers_of(small: Compressed, file: str | Path | File) -> tuple[Layer, ...]:
             value.numel(),
             value.numel() - int(value.count_nonzero()),
             value.nbytes,
-            taken[name],
+            sizes[name],
             errors.get(name),
         )
         for name, value in matrices.items()

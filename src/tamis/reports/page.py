@@ -19,10 +19,10 @@ from tamis.errors import InvalidInput, UnsupportedOp
 from tamis.graph import Network
 from tamis.paths import path_costs
 from tamis.pruning import candidates, rank_correlation
-from tamis.reports.comparison import certified_rows, counted_rows, measured_rows
-from tamis.reports.drawing import Bars, Point, bar_strips, cloud, named_points
-from tamis.reports.figures import some_points
-from tamis.reports.layers import Layer, layers_of
+from tamis.reports.comparison import make_certified_rows, make_counted_rows, measure_rows
+from tamis.reports.drawing import Bars, Point, draw_bar_strips, draw_cloud, draw_named_points
+from tamis.reports.figures import choose_points
+from tamis.reports.layers import Layer, list_layers
 from tamis.reports.pareto import on_pareto_front
 from tamis.verification import (
     Certificate,
@@ -101,19 +101,19 @@ def report(
     cert.check()
     content = cert.content
     # Every name that the template knows, so that a page without the networks only lacks parts.
-    parts: dict[str, Any] = {"rows": certified_rows(content), "more_rows": [], "figures": []}
+    parts: dict[str, Any] = {"rows": make_certified_rows(content), "more_rows": [], "figures": []}
     parts |= {"layers": (), "steps": (), "stayed_float": ()}
-    parts["check"] = _check_command(content, certificate, file)
+    parts["check"] = _format_check_command(content, certificate, file)
     if original is not None:
         net = as_network(original, example, None, "report")
         # Before anything is drawn or measured, which takes long.
-        _same_network(content, net)
-        stored = _file_of(certificate, content, file)
-        parts |= _about_networks(net, load_small(stored, net, original, rebuilt), stored, batch)
+        _check_same_network(content, net)
+        small_file = _read_file(certificate, content, file)
+        parts |= _describe_networks(net, load_small(small_file, net, original, rebuilt), small_file, batch)
     if tried:
-        parts["figures"].append(_front(tried, tried_by))
+        parts["figures"].append(_draw_front(tried, tried_by))
     # All of it is made before the file is touched.
-    text = _rendered(content, parts, reproduce)
+    text = _render(content, parts, reproduce)
     with replace_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
 
@@ -130,7 +130,7 @@ class Figure:
     caption: str
 
 
-def _same_network(content: Mapping[str, Any], net: Network) -> None:
+def _check_same_network(content: Mapping[str, Any], net: Network) -> None:
     # By what identifies a network: what it is called may differ.
     if not network_facts(net).items() <= content["network"].items():
         raise InvalidInput(
@@ -139,7 +139,7 @@ def _same_network(content: Mapping[str, Any], net: Network) -> None:
         )
 
 
-def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], file: str | Path | None) -> File:
+def _read_file(certificate: str | Path | Certificate, content: Mapping[str, Any], file: str | Path | None) -> File:
     """Read the small network's file, or raise InvalidInput if it is not the one that was certified."""
     name = content["file"]["name"]
     if file is None:
@@ -148,24 +148,24 @@ def _file_of(certificate: str | Path | Certificate, content: Mapping[str, Any], 
         file = Path(certificate).with_name(name)
     if not Path(file).exists():
         raise InvalidInput(f"there is no '{file}', which the certificate is about: pass file=, where it is")
-    if (stored := File.read(file)).sha256 != content["file"]["sha256"]:
+    if (small_file := File.read(file)).sha256 != content["file"]["sha256"]:
         raise InvalidInput(f"'{file}' is not the file that the certificate is about: its sha256 differs")
-    return stored
+    return small_file
 
 
-def _about_networks(net: Network, small: Compressed, file: File, batch: int) -> dict[str, Any]:
+def _describe_networks(net: Network, small: Compressed, file: File, batch: int) -> dict[str, Any]:
     """Collect everything that the page says only where the networks themselves are given."""
-    layers = layers_of(small, file)
+    layers = list_layers(small, file)
     return {
-        "more_rows": [*counted_rows(net, small, file.nbytes), *measured_rows(net, small, batch)],
+        "more_rows": [*make_counted_rows(net, small, file.nbytes), *measure_rows(net, small, batch)],
         "layers": layers,
-        "figures": [*([_layer_figure(layers)] if layers else []), *_cost_figure(net)],
-        "steps": [_as_line(step) for step in small.recipe],
+        "figures": [*([_draw_layer_figure(layers)] if layers else []), *_draw_cost_figure(net)],
+        "steps": [_format_step(step) for step in small.recipe],
         "stayed_float": sentences(small.untouched),
     }
 
 
-def _layer_figure(layers: Sequence[Layer]) -> Figure:
+def _draw_layer_figure(layers: Sequence[Layer]) -> Figure:
     names = [layer.name for layer in layers]
     strips = [
         Bars(
@@ -185,11 +185,11 @@ def _layer_figure(layers: Sequence[Layer]) -> Figure:
         written = ["" if layer.error is None else f"error {layer.error:.3g}" for layer in layers]
         strips.append(Bars("relative error of the outputs", [layer.error for layer in layers], written))
     largest = max(layers, key=lambda layer: layer.after)
-    said = f"{len(layers)} layers; the largest in the file is {largest.name} with {largest.after:,} bytes"
-    return Figure("Layer by layer", bar_strips(names, strips, "Layer by layer", said), f"{said}.")
+    summary = f"{len(layers)} layers; the largest in the file is {largest.name} with {largest.after:,} bytes"
+    return Figure("Layer by layer", draw_bar_strips(names, strips, "Layer by layer", summary), f"{summary}.")
 
 
-def _cost_figure(net: Network) -> list[Figure]:
+def _draw_cost_figure(net: Network) -> list[Figure]:
     """Draw magnitudes against Φ-costs, where the network has path-norms and prunable weights."""
     title = "Magnitude against Φ-cost"
     try:
@@ -199,23 +199,23 @@ def _cost_figure(net: Network) -> list[Figure]:
     except UnsupportedOp:
         return []
     magnitudes = {name: net.params[name].abs() for name in names}
-    x, y = some_points(magnitudes, costs.values, MOST_POINTS)
+    x, y = choose_points(magnitudes, costs.values, MOST_POINTS)
     # A correlation needs two points.
     if len(x) < 2:
         return []
     # As parts of the largest, which float64 holds: only where points lie beside each other matters.
     relative = torch.exp(y.log() - y.log().max())
-    said = f"Spearman's rank correlation of those shown is {rank_correlation({'': x}, {'': y}):.2f}"
-    drawn = cloud(x.tolist(), relative.tolist(), "magnitude", "Φ-cost, of the largest", title, said)
+    summary = f"Spearman's rank correlation of those shown is {rank_correlation({'': x}, {'': y}):.2f}"
+    svg = draw_cloud(x.tolist(), relative.tolist(), "magnitude", "Φ-cost, of the largest", title, summary)
     weights = sum(value.numel() for value in magnitudes.values())
     caption = (
-        f"Every point is a weight of the network before, {len(x):,} of {weights:,} shown. {said}. What pruning by "
+        f"Every point is a weight of the network before, {len(x):,} of {weights:,} shown. {summary}. What pruning by "
         "Φ-cost removes first lies at the bottom, what pruning by magnitude removes first at the left."
     )
-    return [Figure(title, drawn, caption)]
+    return [Figure(title, svg, caption)]
 
 
-def _front(tried: Sequence[Candidate], by: str) -> Figure:
+def _draw_front(tried: Sequence[Candidate], by: str) -> Figure:
     """Draw bytes against quality of all candidates that were tried."""
     title = "What was tried"
     # Less is better in all costs, and so quality is negative here.
@@ -229,19 +229,19 @@ def _front(tried: Sequence[Candidate], by: str) -> Figure:
         )
         for each, front in zip(tried, best, strict=True)
     ]
-    said = f"{len(tried):,} networks, of which {sum(best):,} are on the front"
-    drawn = named_points(points, "bytes", f"{by}, %", title, said, logarithmic_x=True)
-    return Figure(title, drawn, f"{said}: no other one has fewer bytes and a higher {by} there.")
+    summary = f"{len(tried):,} networks, of which {sum(best):,} are on the front"
+    svg = draw_named_points(points, "bytes", f"{by}, %", title, summary, logarithmic_x=True)
+    return Figure(title, svg, f"{summary}: no other one has fewer bytes and a higher {by} there.")
 
 
-def _as_line(step: Mapping[str, Any]) -> str:
+def _format_step(step: Mapping[str, Any]) -> str:
     """Write a step of the recipe in one line, without what it says of each layer: that is in the chart."""
     # Tables of layers would fill pages, and the chart shows them.
     settings = {name: value for name, value in step.items() if name not in ("step", "layers")}
-    return ", ".join([str(step.get("step")), *(f"{name} {_plain(value)}" for name, value in settings.items())])
+    return ", ".join([str(step.get("step")), *(f"{name} {_format_value(value)}" for name, value in settings.items())])
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     text = f"{value:g}" if isinstance(value, float) else str(value)
     # One line each: a list of levels, say, may have thousands of characters.
     return text if len(text) <= 80 else text[:77] + "…"
@@ -255,7 +255,9 @@ def headline(content: Mapping[str, Any]) -> str:
     return f"{after:,} bytes: {before / after:.1f} times fewer than before"
 
 
-def _check_command(content: Mapping[str, Any], certificate: str | Path | Certificate, file: str | Path | None) -> str:
+def _format_check_command(
+    content: Mapping[str, Any], certificate: str | Path | Certificate, file: str | Path | None
+) -> str:
     """Write the command that checks the certificate, with the names of the issuing command, if there was one."""
     stated, small = Path("CERTIFICATE.json"), Path(content["file"]["name"])
     if not isinstance(certificate, Certificate):
@@ -270,7 +272,7 @@ def _check_command(content: Mapping[str, Any], certificate: str | Path | Certifi
     return f"tamis verify {files} {model} --data {data}{trained}"
 
 
-def _rendered(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: Sequence[str]) -> str:
+def _render(content: Mapping[str, Any], parts: Mapping[str, Any], reproduce: Sequence[str]) -> str:
     from jinja2 import Environment  # only a page needs it
 
     source = resources.files("tamis.reports").joinpath("templates", "report.html").read_text(encoding="utf-8")
