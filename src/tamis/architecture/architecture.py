@@ -121,8 +121,9 @@ class Architecture:
             line, _, packed = content[len(MAGIC) :].partition(b"\n")
             header = json.loads(line)
             return cls(_unpack(header["layers"], packed), seen_filter.read(path, header.get("seen")))
-        # The sha256 is right, so that the file was written like this: whatever fails in reading it is the file's fault.
         except (ValueError, TypeError, KeyError, RuntimeError, OverflowError, InvalidInput) as error:
+            # The sha256 is right, so that the file was written like this: whatever fails in reading it is the file's
+            # fault.
             raise CorruptArtifact(f"{path} has the sha256 that it says, but holds no architecture ({error})") from error
 
     def _encode(self, more: Mapping[str, str] | None = None) -> bytes:

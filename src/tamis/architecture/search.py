@@ -114,8 +114,8 @@ def search(
         trained = train(
             relaxed, data, settings, masks=search_masks, directory=directory, device=device, progress=progress
         )
-    # Raised in a hook within the optimizer's step: training has no other way to end in the middle of an epoch.
     except _Found as found:
+        # Raised in a hook within the optimizer's step: training has no other way to end in the middle of an epoch.
         architecture = found.architecture
     else:
         assert isinstance(trained.model, TwoTemperature)

@@ -80,6 +80,7 @@ def reinitialise(model: nn.Module, seed: int) -> nn.Module:
     the caller has made after `torch.manual_seed` of the same number would begin with the weights of the search.
     """
     fresh = copy.deepcopy(model).cpu()
+    # Of the CPU alone, where everything is drawn: other devices keep their state anyway.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int.from_bytes(hashlib.sha256(f"transfer {seed}".encode()).digest()[:7]))
         for place, module in fresh.named_modules():

@@ -74,6 +74,7 @@ def _read(path: Path, step: Step, before: State) -> State:
 def announce(progress: Listener, text: str) -> None:
     """Print a line about what comes next, where progress is printed and not passed to a function."""
     if progress is True:
+        # Not to stdout, which may be what a program reads.
         print(text, file=sys.stderr, flush=True)
 
 

@@ -49,6 +49,7 @@ class PreparedModel:
                 self.net.check_inputs((part.example,))
             except InvalidInput as error:
                 raise InvalidInput(f"{self.name} does not take '{part.name}': {error}") from error
+        # Scores for each class matter only to steps that train; a network without classes can still be pruned.
         if self.module is not None and trains:
             check_fits(self.module, data.train, called=self.name)
         # A NaN among the weights would turn every later comparison into nonsense.

@@ -41,6 +41,7 @@ class GivenData:
     def load(self, section: DataSection) -> Splits:
         """Load what a resolved data section names, and take what was given in Python from here."""
         samples = {name: each for name, each in (("train", self.train), ("test", self.test)) if isinstance(each, Data)}
+        # Samples take the place of their name, which only says that they came from Python.
         return load_splits(**{**section.model_dump(), **samples})
 
 

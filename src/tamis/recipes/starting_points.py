@@ -47,14 +47,15 @@ def prepare_starts(starts: Sequence[Sequence[Step]], state: State, context: Cont
         name, place = describe_steps(steps), f"{number}/{len(starts)}"
         directory = context.directory / f"start_{number:02d}"
         directory.mkdir(parents=True, exist_ok=True)
+        # The network as it is takes no time to make, and needs no line about it.
         if steps:
             announce(context.progress, f"start {place}: {name}")
         listener = with_prefix(context.progress, f"start {place}")
         try:
             space, at = Workspace(directory), f"budget.starts[{number - 1}]"
             final = run_plan(steps, state, replace(context, progress=listener), space, at)
-        # Of a network's operations, and so of this start alone; any other error is the user's to know.
         except UnsupportedOp as error:
+            # Of a network's operations, and so of this start alone; any other error is the user's to know.
             announce(context.progress, f"start {place} is left out: {error}")
             refused.append(error)
         else:

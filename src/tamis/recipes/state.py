@@ -37,6 +37,7 @@ class State:
         """Return a copy of the module with the current weights."""
         if self.module is None:
             raise InvalidInput("a program cannot be trained: give the model as a module")
+        # The module's own weights may be those of the beginning: the state's are what the last step made.
         return self.small.apply_to(self.module)
 
     def with_trained_weights(self, module: nn.Module, step: Mapping[str, Any]) -> State:

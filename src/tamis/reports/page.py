@@ -195,8 +195,8 @@ def _draw_cost_figure(net: Network) -> list[Figure]:
     try:
         names = candidates(net).names
         costs = path_costs(net)
-    # Without path-norms, as with attention, the page is still worth having.
     except UnsupportedOp:
+        # Without path-norms, as with attention, the page is still worth having.
         return []
     magnitudes = {name: net.params[name].abs() for name in names}
     x, y = choose_points(magnitudes, costs.values, MOST_POINTS)

@@ -44,8 +44,8 @@ def open_study(url: str, name: str, objectives: Sequence[str]) -> tuple[optuna.s
                 # For the dashboard, which would call them "Objective 0" and so on.
                 study.set_metric_names(list(objectives))
             return storage, study
-        # A driver that is not installed, or an address that is none: waiting does not help.
         except (ImportError, ArgumentError) as error:
+            # A driver that is not installed, or an address that is none: waiting does not help.
             raise InvalidInput(f"--storage: '{hide_password(url)}' cannot be used: {_first_line(error)}") from error
         except (SQLAlchemyError, imported.exceptions.StorageInternalError) as error:
             # Two workers that make the tables at the same moment get in each other's way, once.
@@ -68,8 +68,8 @@ def close_on_error(storage: Any) -> Iterator[None]:
     """Give up the connections to a database where an error goes through."""
     try:
         yield
-    # After an interruption by the user, too: no connection may stay open.
     except BaseException:
+        # After an interruption by the user, too: no connection may stay open.
         close_storage(storage)
         raise
 

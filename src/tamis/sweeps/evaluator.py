@@ -117,8 +117,8 @@ class Evaluator:
             figures = _read_figures(folder)
             if not figures:
                 figures = self._make(recipe, lock, folder)
-            # A sweep that goes on may ask for more than was measured then; the file itself stays.
             elif not set(self.measured) <= set(figures):
+                # A sweep that goes on may ask for more than was measured then; the file itself stays.
                 figures = self._measure(self._read(recipe, folder), recipe, folder)
         return EvaluatedCandidate(folder, figures)
 

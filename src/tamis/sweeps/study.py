@@ -88,8 +88,8 @@ class Study:
             point = trial.user_attrs.get(POINT)
             if trial.state in (states.RUNNING, states.WAITING):
                 live.setdefault(point or str(trial.number), trial)
-            # An error was said: trying again would give the same one.
             elif point is not None and (trial.state is states.COMPLETE or ERROR in trial.user_attrs):
+                # An error was said: trying again would give the same one.
                 finished.setdefault(point, trial)
             elif point is not None and SURPLUS not in trial.user_attrs:
                 # It failed without an error, so that its worker died. Once may be bad luck; three times the candidate
