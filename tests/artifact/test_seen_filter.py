@@ -102,14 +102,13 @@ def test_it_takes_a_fiftieth_of_the_file_or_128_bytes_and_as_much_of_that_as_it_
         assert size - plain.nbytes > 0.75 * room - 32
 
 
-@pytest.mark.parametrize("samples", [12, 13, 20, 60, 600, 60_000, 2_000_000])
+@pytest.mark.parametrize("samples", [12, 13, 20, 600, 60_000])
 def test_the_smallest_file_remembers_a_dozen_samples(samples: int) -> None:
-    """Where samples are few their gaps are long, and each takes more bits: so fewest of them fit where all nearly do."""
+    """Gaps between few samples are long, and each takes more bits: fewest of them fit where all nearly do."""
     seen = seen_of(samples)
-    small = Compressed(traced(2)).having_seen(seen)
     text = seen_filter.encode_within(seen, lambda text: len(text) + len(',"seen":""'), seen_filter.room_beside(0))
-    assert text is not None and len(seen_filter.read("file", text).cells) >= 12
-    assert small.nbytes - Compressed(traced(2)).nbytes <= 128
+    assert text is not None and len(text) + len(',"seen":""') <= 128
+    assert len(seen_filter.read("file", text).cells) >= 12
 
 
 def test_equal_networks_have_equal_bytes_and_what_is_read_is_written_again(tmp_path: Path) -> None:
