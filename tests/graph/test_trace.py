@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -13,13 +14,14 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.nn.utils import prune
 from torch.nn.utils.parametrizations import weight_norm
+from torch.utils import _pytree as pytree
 from zoo import assert_unchanged, snapshot, traced_from_the_zoo
 
 import tamis
 from tamis.errors import AssumptionViolated, InvalidInput, InvalidParameters, TraceError, UnsupportedOp
 from tamis.graph import graph_lines
 from tamis.graph.ops import Capability, capability
-from tamis.graph.trace import network_from_program
+from tamis.graph.trace import network_from_program, trace_with_batch
 from tamis.training.models import MODELS, example_input
 
 HUGE = ("resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vgg11", "vgg13", "vgg16", "vgg19", "vit_s16")
@@ -384,18 +386,64 @@ def test_samples_whose_outputs_overflow_are_not_taken_for_mixed_ones():
     assert tamis.trace(model, torch.tensor([[-1.3e-142, -9.7e269, 6.5e291]], dtype=torch.float64)).batched
 
 
-@pytest.mark.parametrize(
-    "layers",
-    [
-        (nn.Linear(4, 4), nn.ReLU(), nn.BatchNorm1d(4)),
-        (nn.Linear(4, 4), nn.ReLU(inplace=True)),
-        (nn.Unflatten(1, (2, 2)), nn.Conv1d(2, 2, 2), nn.Flatten()),
-        (nn.Linear(4, 4), nn.Dropout(), nn.LayerNorm(4), nn.Softmax(1)),
-    ],
-    ids=["as it is", "in place", "taken apart", "dropout"],
-)
-def test_the_graph_is_that_of_torchs_functional_pass(layers: tuple[nn.Module, ...]) -> None:
+class Computed(nn.Module):
+    """A function of an input of shape (batch, 4, 6), and of a layer that takes 24 features."""
+
+    def __init__(self, function: Callable[[Tensor, nn.Module], Any]) -> None:
+        super().__init__()
+        self.function, self.layer = function, nn.Linear(24, 24)
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(x, self.layer)
+
+
+# Each as one expression, and whether torch's pass is needed for it.
+WRITTEN = {
+    "flatten": (lambda x, layer: layer(x.flatten(1)), False),
+    "flatten and unflatten": (lambda x, layer: layer(x.flatten(1)).unflatten(1, (-1, 8)).flatten(2), False),
+    "flatten what is flat": (lambda x, layer: layer(x.flatten(1).flatten(1)), False),
+    "flatten out of order": (lambda x, layer: layer(x.transpose(1, 2).flatten(1)), False),
+    "flatten the batch": (lambda x, layer: layer(x.flatten(1)) + x.flatten(0, 1).sum(), True),
+    "view": (lambda x, layer: layer(x.view(x.size(0), -1)), False),
+    "reshape": (lambda x, layer: layer(x.reshape(x.shape[0], 24)) + layer(x.reshape(-1, 24)), False),
+    "reshape out of order": (lambda x, layer: layer(x.transpose(1, 2).reshape(x.shape[0], -1)), True),
+    "arithmetic of sizes": (lambda x, layer: layer(x.reshape(x.shape[0] * 2, 12).reshape(-1, 24)), True),
+    "size of the batch": (lambda x, layer: torch.cat([layer.bias.expand(x.shape[0], 24), x.flatten(1)], 1), False),
+    "dropout": (lambda x, layer: layer(nn.functional.dropout1d(x, training=False).flatten(1)), False),
+    "dropout that drops": (lambda x, layer: layer(nn.functional.dropout(x.flatten(1))), True),
+    "batch-norm": (lambda x, layer: nn.functional.batch_norm(x, torch.zeros(4), torch.ones(4)), False),
+    "in place": (lambda x, layer: layer(x.flatten(1)).relu_(), True),
+    "two outputs": (lambda x, layer: (layer(x.flatten(1)), x.flatten(1), x.softmax(1)), False),
+}
+PASSED_OVER = [name for name, (_, needed) in WRITTEN.items() if not needed]
+IN_DETAIL = ["flatten and unflatten", "reshape"]  # the pass takes long, so that the others are slow tests
+
+
+@pytest.mark.parametrize("name", [n if n in IN_DETAIL else pytest.param(n, marks=pytest.mark.slow) for n in WRITTEN])
+@pytest.mark.parametrize("batched", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_the_graph_is_that_of_torchs_functional_pass(name: str, batched: bool) -> None:
     """Stored files are recognised by their graph, so leaving the pass out may not change a line of it."""
-    model, x = nn.Sequential(*layers).eval(), torch.randn(2, 4)
-    program = torch.export.export(model, (x,), dynamic_shapes=({0: Dim.AUTO},))
-    assert graph_lines(tamis.trace(model, x)) == graph_lines(network_from_program(program))
+    model, x = Computed(WRITTEN[name][0]).eval(), torch.randn(2, 4, 6)
+    with torch.no_grad():
+        program = torch.export.export(model, (x,), dynamic_shapes=({0: Dim.AUTO},) if batched else None)
+    assert graph_lines(trace_with_batch(model, x, batched)) == graph_lines(network_from_program(program))
+
+
+@pytest.mark.parametrize("name", PASSED_OVER)
+def test_the_pass_is_left_out_where_its_outcome_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pass takes twice as long as exporting does."""
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", None)
+    model, x = Computed(WRITTEN[name][0]).eval(), torch.randn(3, 4, 6)
+    net = tamis.trace(model, x)
+    for found, expected in zip(pytree.tree_leaves(net(x)), pytree.tree_leaves(model(x)), strict=True):
+        assert torch.equal(found, expected)
+    assert net.batched
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*(name for name in MODELS if name not in HUGE), "resnet18", "vgg11"])
+def test_graphs_of_the_zoo_are_those_of_torchs_functional_pass(name: str) -> None:
+    model, _, net = traced_from_the_zoo(name)
+    with torch.no_grad():
+        program = torch.export.export(model.eval(), (example_input(name, 2),), dynamic_shapes=({0: Dim.AUTO},))
+    assert graph_lines(net) == graph_lines(network_from_program(program))

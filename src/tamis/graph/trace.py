@@ -30,18 +30,22 @@ from tamis.graph.seen_samples import seen_by
 
 aten = torch.ops.aten
 
-# In evaluation mode these hand their first argument on unchanged.
-IDENTITIES = {
-    aten.clone.default,
-    aten.alias.default,
-    aten.detach.default,
-    aten.contiguous.default,
-    aten.lift_fresh_copy.default,
+# In evaluation mode these hand their first argument on unchanged: their third argument says that nothing is dropped.
+DROPOUTS = {
     aten.dropout.default,
     aten.feature_dropout.default,
     aten.alpha_dropout.default,
     aten.feature_alpha_dropout.default,
 }
+IDENTITIES = DROPOUTS | {
+    aten.clone.default,
+    aten.alias.default,
+    aten.detach.default,
+    aten.contiguous.default,
+    aten.lift_fresh_copy.default,
+}
+# These give their argument another shape, which export has computed.
+RESHAPES = {aten.flatten.using_ints, aten.unflatten.int}
 # While torch.export runs, parameters of a module and parts of torch itself are placeholders: another thread in the
 # middle of it would take them for tensors, and leave them behind.
 LOCK = RLock()
@@ -203,10 +207,42 @@ def _make_functional(program: ExportedProgram) -> ExportedProgram:
     """Return the program without operations that change their arguments.
 
     Torch's own pass first prepares itself for all of its operations, which takes several times as long as exporting a
-    small network does. Where there is nothing to rewrite, the pass would return the same graph, and is left out.
+    small network does. Where it would change nothing, or only what `_Builder` knows, it is left out.
     """
     calls = [node for node in program.graph.nodes if node.op not in ("placeholder", "output")]
-    return program if all(_stays_whole(node) for node in calls) else program.run_decompositions({})
+    batch = _batch_symbol(program)
+    known = all(_stays_whole(node) or _is_rewritten(node, batch) for node in calls)
+    return program if known else program.run_decompositions({})
+
+
+def _batch_symbol(program: ExportedProgram) -> str | None:
+    """Return the size of the batch as torch writes it, where the program has one input and no other free size."""
+    inputs = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    value = inputs[0].meta["val"] if len(inputs) == 1 else None
+    return str(value.shape[0]) if isinstance(value, Tensor) and _free_sizes(value) == [0] else None
+
+
+def _free_sizes(value: Tensor) -> list[int]:
+    return [axis for axis, size in enumerate(value.shape) if not isinstance(size, int)]
+
+
+def _is_rewritten(node: torch.fx.Node, batch: str | None) -> bool:
+    """Return whether `_Builder` turns a node into what torch's pass would make of it.
+
+    The pass takes sizes of the batch from the input, at the top of the graph, and gives reshapes the shape that they
+    lead to. Where a size is computed from that of the batch, it leaves the computation in the graph: not known here.
+    """
+    target, value = node.target, node.meta.get("val")
+    if target in DROPOUTS:
+        return node.args[2] is False
+    if target is aten.reshape.default:  # a view of what lies in order, and a view is a reshape to us
+        source = node.args[0].meta["val"]  # type: ignore[union-attr]
+        return bool(source.is_contiguous())
+    if target is aten.sym_size.int:
+        return str(value) == batch
+    if target not in RESHAPES or not isinstance(value, Tensor):
+        return False
+    return all(str(value.shape[axis]) == batch for axis in _free_sizes(value))
 
 
 def _stays_whole(node: torch.fx.Node) -> bool:
@@ -323,6 +359,8 @@ class _Builder:
         self.input_shapes: list[tuple[int, ...]] = []
         self.input_dtypes: list[torch.dtype] = []
         self.known: dict[str, Any] = {}  # a graph node's name → what stands for it in our arguments
+        self.batch_symbol = _batch_symbol(program)
+        self.batch_size: Ref | None = None  # the node that reads it, once it is needed
 
     def build(self) -> Network:
         outputs: tuple[Any, ...] = ()
@@ -392,6 +430,17 @@ class _Builder:
         if target is operator.getitem and args[1] == 0 and _is_batch_norm(source):
             self.known[node.name] = args[0]  # in evaluation mode the other two results are empty
             return
+        if target is aten.sym_size.int and str(node.meta["val"]) == self.batch_symbol:
+            self.known[node.name] = self._read_batch_size()
+            return
+        if target in RESHAPES:
+            shape = node.meta["val"].shape
+            # As texts: comparing sizes that are free would have torch settle them.
+            if str(source.meta["val"].shape) == str(shape):  # type: ignore[union-attr]
+                self.known[node.name] = args[0]
+                return
+            sizes = [size if isinstance(size, int) else self._read_batch_size() for size in shape]
+            target, args = aten.reshape.default, (args[0], sizes)
         if target in (aten.view.default, aten._unsafe_view.default):  # without the copies left out, views may not do
             target = aten.reshape.default
         if target is aten.squeeze.default:  # by name, so that a batch of one is not squeezed away
@@ -413,9 +462,17 @@ class _Builder:
         self.nodes.append(Node(fresh, target, args, kwargs, _module_path(node), self._shape(value)))  # type: ignore[arg-type]
         self.known[node.name] = Ref(fresh)
 
+    def _read_batch_size(self) -> Ref:
+        """Return what stands for the size of the batch: one node before all others, which reads it off the input."""
+        if self.batch_size is None:
+            self.batch_size = Ref(self._find_free_name("batch_size"))
+            node = Node(self.batch_size.name, aten.sym_size.int, (Ref(self.inputs[0]), 0), {}, "", None)
+            self.nodes.insert(0, node)
+        return self.batch_size
+
     def _find_free_name(self, name: str) -> str:
         """Return a name for a node or an input that no parameter of the user's has."""
-        while name in self.params or name in self.constants or name in self.tied:
+        while name in self.params or name in self.constants or name in self.tied or name in self.inputs:
             name += "_"
         return name
 
