@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
 import struct
@@ -13,6 +14,12 @@ from collections.abc import Sequence
 
 def group_of(base: int) -> int:
     return max(1, next(size for size in itertools.count() if base ** (size + 1) > 256))
+
+
+@functools.cache
+def digits_of_symbols(base: int) -> list[list[int]]:
+    group = group_of(base)
+    return [[symbol // base**place % base for place in range(group)] for symbol in range(base**group)]
 
 
 def frequencies_of(weights: Sequence[int]) -> list[int]:
@@ -33,8 +40,7 @@ def read_row(row: bytes, count: int, base: int) -> list[int]:
     rest = row[3 + length * width :]
     assert len(rest) % 4 == 0
     words = list(struct.unpack(f"<{len(rest) // 4}I", rest))
-    group = group_of(base)
-    symbols = [[symbol // base**place % base for place in range(group)] for symbol in range(base**group)]
+    group, symbols = group_of(base), digits_of_symbols(base)
     freqs = frequencies_of([math.prod(table[digit] for digit in digits) for digits in symbols])
     found: list[int] = []
     for symbol in _read_symbols(words, freqs, -(-count // group)):

@@ -85,7 +85,7 @@ def long_rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 both = pytest.mark.usefixtures("long_rows")
-many = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+many = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @both

@@ -19,7 +19,7 @@ from tamis.artifact.encodings.levels import Levels
 from tamis.errors import InvalidInput
 
 FLOORS = {torch.float16: 2.0**-24, torch.bfloat16: 2.0**-125, torch.float32: 2.0**-125, torch.float64: 2.0**-1021}
-many = settings(max_examples=50, deadline=None)
+many = settings(max_examples=25, deadline=None)
 TERNARY = torch.tensor([-1.0, 0.0, 1.0])
 
 

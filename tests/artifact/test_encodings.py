@@ -24,7 +24,7 @@ from tamis.errors import CorruptArtifact
 # -- naturals ------------------------------------------------------------------------------------------------------
 
 edges = st.sampled_from([0, 1, 254, 255, 256, 509, 510, 511, 65535])
-in_blocks = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_blocks = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 sequences = st.lists(edges | st.integers(0, 5000), max_size=60)
 
 

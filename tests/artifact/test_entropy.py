@@ -107,7 +107,7 @@ def test_more_symbols_than_a_block() -> None:
 
 
 @pytest.mark.usefixtures("coder")
-@with_coders
+@settings(with_coders, max_examples=20)
 @given(bases, st.integers(1, 120), st.integers(0, 2**32), st.sampled_from([1.0, 3.0, 40.0]))
 def test_rows_are_what_the_specification_reads(base: int, count: int, seed: int, power: float) -> None:
     digits = skewed(base, count, seed, power)

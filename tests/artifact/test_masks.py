@@ -85,7 +85,7 @@ def test_pruned_weights_stay_zero_and_the_others_train(name: str, dense_steps: i
     hold = masks.hold(model, optimizer)
     assert_plus_zero(model, masks)
     assert all(torch.equal(model.get_parameter(n)[mask], before[n][mask]) for n, mask in masks.items())
-    for _ in range(20 if name == "lbfgs" else 50):  # each step of which is several
+    for _ in range(8 if name == "lbfgs" else 20):  # each step of which is several
         task.step(model, optimizer, lambda: assert_gradients_zero(model, masks))
         assert_plus_zero(model, masks)
     for n, mask in masks.items():

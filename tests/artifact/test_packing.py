@@ -18,7 +18,7 @@ from tamis.artifact.encodings.base import Array
 from tamis.artifact.encodings.packing import pack, packed_size, unpack
 from tamis.errors import CorruptArtifact
 
-in_blocks = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+in_blocks = settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 numbers_of_levels = st.sampled_from([*NUMBERS_OF_LEVELS, 4096, 32768, 32769, 65536])
 
 

@@ -64,7 +64,11 @@ def save_factors(net: tamis.Network, path: Path, layers: object) -> File:
     return File.read(path)
 
 
-SCALES = [("rank_one", "clipped"), ("channel", "rsign"), ("analytic", "approx_sign")]
+SCALES = [
+    ("rank_one", "clipped"),
+    ("channel", "rsign"),
+    pytest.param("analytic", "approx_sign", marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(("scale", "estimator"), SCALES)
