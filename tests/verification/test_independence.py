@@ -2,6 +2,7 @@
 
 import ast
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -41,11 +42,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A certificate of each kind, with the files, the weights of the original and the data."""
     folder = tmp_path_factory.mktemp("certificates")
     torch.manual_seed(0)
-    layers = [nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 10)]
+    layers = [nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)]
     model, data = nn.Sequential(nn.Flatten(), *layers).eval(), load_data("digits:test[:40]")
     training: Data = load_data("digits:train[:60]")
     x, net = data.example, tamis.trace(model, data.example)
     torch.save(model, folder / "model.pt")
+    (folder / "network.pickle").write_bytes(pickle.dumps(net))
     pairs = [(each.normalised(), each.labels) for each in (data, training)]
     torch.save(pairs, folder / "data.pt")
     inputs, labels = pairs[0]
@@ -62,12 +64,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for kind, given in kinds.items():
         tamis.certify(net, folder / "small.tamis", **{"inputs": inputs, **given}).save(folder / f"{kind}.json")
 
-    pack_network(binarize(model, example=x, scale="channel").eval(), x).save(folder / "binary.tamis")
-    factored = replace(model, {"5": monarch(10, 8, 2)}).eval()
+    binary = pack_network(binarize(model, ("first",), x, scale="channel").eval(), x)
+    factored = replace(model, {"3": monarch(10, 8, 2)}).eval()
     recipe = [{"step": "kronecker", "layers": patterns_of(factored)}]
-    tamis.Compressed(tamis.trace(factored, x), recipe=recipe).save(folder / "kronecker.tamis")
-    for kind in ("binary", "kronecker"):
-        cert = tamis.certify(net, folder / f"{kind}.tamis", inputs, labels, rebuilt=model)
+    kronecker = tamis.Compressed(tamis.trace(factored, x), recipe=recipe)
+    for kind, small in (("binary", binary), ("kronecker", kronecker)):
+        small.save(folder / f"{kind}.tamis")
+        cert = tamis.certify(net, folder / f"{kind}.tamis", inputs, labels, rebuilt=small.network)
         cert.save(folder / f"{kind}.json")
     return folder
 
