@@ -51,9 +51,8 @@ def assert_invariant(net: tamis.Network, seed: int, scope: Any, amount: float) -
     assert overlap(mine, theirs) < (1 + amount) / 2
 
 
-@pytest.mark.parametrize("scope", SCOPES)
-def test_phi_masks_do_not_see_a_rescaling(scope: Any) -> None:
-    assert_invariant(traced("resnet20"), 0, scope, 0.4)
+def test_phi_masks_do_not_see_a_rescaling() -> None:
+    assert_invariant(traced("resnet20"), 0, "global", 0.4)
 
 
 @pytest.mark.slow
@@ -92,9 +91,8 @@ def assert_bounded(net: tamis.Network, amount: float, by: Any, scope: Any, x: Te
     assert isinstance(bound, Tensor) and (change <= bound).all() and (change > 0).all()
 
 
-@pytest.mark.parametrize("by", ["phi", "magnitude", "random"])
-def test_the_change_of_real_outputs_is_below_the_path_metric(by: Any) -> None:
-    assert_bounded(traced("resnet20"), 0.4, by, "global", images(1000)[0][:4])
+def test_the_change_of_real_outputs_is_below_the_path_metric() -> None:
+    assert_bounded(traced("resnet20"), 0.4, "phi", "global", images(1000)[0][:4])
 
 
 @pytest.mark.slow
