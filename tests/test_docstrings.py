@@ -23,6 +23,8 @@ from tamis.graph.ops import REGISTRY
 
 SOURCE = Path(tamis.__file__).parent
 RUN = sorted(each.stem for each in SOURCE.iterdir() if not each.stem.startswith("_") and each.suffix in ("", ".py"))
+# The checks of tamis.testing take a second each; tests/contracts/ runs them on everything that is registered.
+SLOW = {"testing"}
 GIVEN = {"tamis": tamis, "torch": torch, "np": numpy, "nn": torch.nn}
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -61,7 +63,9 @@ def missing_names(example: doctest.DocTest) -> set[str]:
     return used - defined - set(example.globs) - set(dir(builtins))
 
 
-@pytest.mark.parametrize("package", RUN)
+@pytest.mark.parametrize(
+    "package", [pytest.param(each, marks=[pytest.mark.slow] if each in SLOW else []) for each in RUN]
+)
 def test_examples_run_as_they_are_printed(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # latencies are not what is tested

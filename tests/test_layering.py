@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,13 +34,20 @@ RANK = {package: rank for rank, packages in enumerate(ORDER) for package in pack
 FILES = [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """Return the imports of a file, inside functions too, and its conditions, under which it may import types alone."""
+    tree = ast.walk(ast.parse(path.read_text()))
+    return tuple(node for node in tree if isinstance(node, (ast.Import, ast.ImportFrom, ast.If)))
+
+
 def own_package(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> Iterator[tuple[str, str]]:
     """Yield (module, name) for everything of tamis that a file imports, inside functions too."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names if alias.name.startswith("tamis."))
         elif isinstance(node, ast.ImportFrom):
@@ -48,6 +56,7 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
                 yield from ((node.module or "", alias.name) for alias in node.names)
 
 
+@cache
 def exports(package: str) -> set[str]:
     """Return the names in a package's `__all__`, read from its source."""
     spec = find_spec(package)
@@ -64,15 +73,15 @@ def module_name(path: Path) -> str:
 
 def imported_modules(path: Path, modules: Collection[str]) -> set[str]:
     """Return the modules that a file imports when it runs, inside functions too; not for the types alone."""
-    tree, found = ast.parse(path.read_text()), set()
+    found: set[str] = set()
     for_types = {
         id(inner)
-        for node in ast.walk(tree)
+        for node in nodes_of(path)
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
         for statement in node.body
         for inner in ast.walk(statement)
     }
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if id(node) in for_types:
             continue
         if isinstance(node, ast.Import):

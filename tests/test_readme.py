@@ -28,9 +28,28 @@ def python_blocks(page: Path) -> list[str]:
     return ["\n" * text.count("\n", 0, match.start(1)) + match[1] for match in PYTHON.finditer(text)]
 
 
+# Examples that train much, by words in them; what makes the same calls more quickly.
+SLOW = {
+    "sparsity=0.95": "architecture.md",  # the other examples of the page, and those of `search` and `transfer`
+    "train_binary(binary, data": "binary.md",  # the examples of `train_binary` and `pack_network`, and the page's other
+    "select_c(score, len(data)": "l1inf.md",  # the example of `select_c`
+    "OnlineLearner(space, Prior(tau=0.3)": "online.md",  # the examples of `OnlineLearner`
+    "small = tamis.quantize(net, data, levels=3)": "quantization.md",  # quickstart.md
+}
+
+
+def is_slow(page: Path, block: str) -> bool:
+    return any(words in block and page.name == name for words, name in SLOW.items())
+
+
 # Blocks that assert nothing are pieces of code to read.
 EXAMPLES = [
-    pytest.param(page, block, id=f"{page.name}, line {len(block) - len(block.lstrip())}")
+    pytest.param(
+        page,
+        block,
+        id=f"{page.name}, line {len(block) - len(block.lstrip())}",
+        marks=[pytest.mark.slow] if is_slow(page, block) else [],
+    )
     for page in PAGES
     if page.name != "your_model.md"  # whose blocks go together: test_your_model.py runs them
     for block in python_blocks(page)
@@ -53,6 +72,10 @@ def relative_files(page: Path) -> list[str]:
 def test_the_readme_has_examples_that_can_fail() -> None:
     assert any("tamis.trace" in block for block in python_blocks(README))
     assert all("assert " in block for block in python_blocks(README))
+
+
+def test_every_slow_example_is_on_its_page() -> None:
+    assert sum(bool(example.marks) for example in EXAMPLES) == len(SLOW)
 
 
 @pytest.mark.parametrize(("page", "block"), EXAMPLES)

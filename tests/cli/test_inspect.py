@@ -1,10 +1,12 @@
 import json
 import math
 import os
+import sys
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 from torch.nn.utils import prune
 from typer.testing import CliRunner
@@ -57,17 +59,58 @@ def resnet20(weights) -> dict:
     return json.loads(run_inspect(RESNET20, "--weights", weights, "--json"))
 
 
-def test_a_factory_with_weights(weights):
+@pytest.mark.slow
+def test_a_published_network(weights):
     text = run_inspect(RESNET20, "--weights", weights)
     for part in ("(batch, 3, 32, 32)", "(batch, 10)", "269,722", "40.7 M per sample", "homogeneous", "10^"):
         assert part in text
     assert "layer2.0.conv1" not in text and "… 37 more" in text
     assert max(map(len, text.splitlines())) <= 100
-
-
-def test_all_rows(weights):
     text = run_inspect(RESNET20, "--weights", weights, "--all")
     assert "layer2.0.conv1" in text and "--all" not in text
+
+
+# Three convolutions, and so many steps between them that not all rows are shown.
+LONG = """
+from collections import OrderedDict
+from torch import nn
+
+example_shape = (3, 8, 8)
+
+
+def net():
+    steps = [("first", nn.Conv2d(3, 4, 3, bias=False)), ("norm", nn.BatchNorm2d(4))]
+    steps += [(f"early{number}", nn.ReLU()) for number in range(24)]
+    steps += [("middle", nn.Conv2d(4, 4, 1))]
+    steps += [(f"late{number}", nn.ReLU()) for number in range(17)]
+    return nn.Sequential(OrderedDict([*steps, ("last", nn.Conv2d(4, 2, 1))]))
+"""
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory):
+    """Arguments that name a network of 45 operations in a module of the user's, and a file with its weights."""
+    folder = tmp_path_factory.mktemp("long")
+    (folder / "long_net.py").write_text(LONG)
+    made = {}
+    exec(LONG, made)
+    torch.manual_seed(7)
+    save_file(made["net"]().state_dict(), folder / "long.safetensors")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [*sys.path])
+        patch.chdir(folder)
+        yield ["long_net:net", "--weights", str(folder / "long.safetensors")]
+    sys.modules.pop("long_net", None)
+
+
+def test_a_factory_with_weights(long):
+    text = run_inspect(*long)
+    for part in ("(batch, 3, 8, 8)", "(batch, 2, 6, 6)", "4.90 k per sample", "homogeneous", "long.safetensors"):
+        assert part in text
+    assert "middle" not in text and "early21" in text and "late4" in text and "… 7 more" in text
+    assert max(map(len, text.splitlines())) <= 100
+    text = run_inspect(*long, "--all")
+    assert all(each in text for each in ("middle", "early23", "late3")) and "--all" not in text
 
 
 def test_json_holds_the_path_norms():
@@ -87,7 +130,28 @@ def test_json_holds_the_path_norms():
             assert norm["log"][part] == pytest.approx(math.log(expected), rel=1e-12)
 
 
-def test_json_holds_the_operations(resnet20):
+def test_json_holds_the_operations(long):
+    found = json.loads(run_inspect(*long, "--json"))
+    assert found["parameters"] == 108 + 8 + 20 + 10 == sum(row["parameter_count"] for row in found["operations"])
+    # Three convolutions, and a multiplication for each number that is normalised.
+    assert found["macs"] == (108 + 4 + 16 + 8) * 6 * 6 == sum(row["macs"] for row in found["operations"])
+    assert found["nodes"] == len(found["operations"]) == 45
+    assert (found["capability"], found["limited_by"], found["refusal"]) == ("homogeneous", None, None)
+    assert [each["shape"] for each in found["inputs"]] == [[1, 3, 8, 8]]
+    assert found["operations"][0] | {"name": ""} == {
+        "name": "",
+        "module": "first",
+        "op": "aten.conv2d.default",
+        "shape": [1, 4, 6, 6],
+        "parameters": ["first.weight"],
+        "parameter_count": 108,
+        "macs": 108 * 6 * 6,
+        "capability": "homogeneous",
+    }
+
+
+@pytest.mark.slow
+def test_json_holds_the_operations_of_a_published_network(resnet20):
     found = resnet20
     assert found["parameters"] == 269_722 == sum(row["parameter_count"] for row in found["operations"])
     assert found["macs"] == sum(row["macs"] for row in found["operations"])

@@ -56,8 +56,9 @@ def test_the_shape_may_stand_beside_the_factory(write_module, source):
     assert load_network("mine_shaped:model").network.input_shapes == ((1, 3),)
 
 
-def test_the_option_goes_before_the_default_shape():
-    assert load_network("tamis.training.models:resnet20", shape="3,16,16").network.input_shapes == ((1, 3, 16, 16),)
+def test_the_option_goes_before_the_default_shape(write_module):
+    write_module("mine_sized", "example_shape = (3, 9, 9)\ndef model():\n    return nn.Conv2d(3, 2, 3)")
+    assert load_network("mine_sized:model", shape="3,5,4").network.input_shapes == ((1, 3, 5, 4),)
 
 
 def test_untrained_weights_are_the_same_each_time_and_leave_the_generator_alone():
@@ -186,13 +187,18 @@ def test_the_seed_of_a_module_is_that_of_its_weights():
 # -- .tamis files ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small(tmp_path):
-    """A pruned network of other weights than the factory's, in small.tamis."""
+@pytest.fixture(scope="module")
+def half():
+    """A pruned network of other weights than the factory's."""
     torch.manual_seed(7)
-    small = tamis.prune(MODELS["mlp"](), 0.5, example=torch.zeros(1, 1, 8, 8))
-    small.save(tmp_path / "small.tamis")
-    return small
+    return tamis.prune(MODELS["mlp"](), 0.5, example=torch.zeros(1, 1, 8, 8))
+
+
+@pytest.fixture
+def small(half, tmp_path):
+    """The same, in small.tamis."""
+    half.save(tmp_path / "small.tamis")
+    return half
 
 
 def test_weights_of_a_tamis_file(small, tmp_path):
@@ -246,23 +252,31 @@ class Attack:
         self.mark = mark
 
     def __reduce__(self):
-        return os.mkdir, (str(self.mark),)
+        return os.mkdir, (self.mark,)
 
 
-@pytest.fixture
-def forged(tmp_path):
-    """A `.pt2` file with a pickled weight that makes the folder `mark`, in a folder of its own."""
-    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.zeros(1, 3),)), tmp_path / "m.pt2")
-    with zipfile.ZipFile(tmp_path / "m.pt2") as stored, zipfile.ZipFile(tmp_path / "forged.pt2", "w") as made:
+@pytest.fixture(scope="module")
+def forgery(tmp_path_factory):
+    """The content of a `.pt2` file with a pickled weight that makes the folder `mark` where it is loaded."""
+    folder = tmp_path_factory.mktemp("forgery")
+    torch.export.save(torch.export.export(nn.Linear(3, 2), (torch.zeros(1, 3),)), folder / "m.pt2")
+    with zipfile.ZipFile(folder / "m.pt2") as stored, zipfile.ZipFile(folder / "forged.pt2", "w") as made:
         for name in stored.namelist():
             content = stored.read(name)
             if name.endswith("model_weights_config.json"):
                 content = content.replace(b'"use_pickle": false', b'"use_pickle": true')
             elif "/data/weights/weight_" in name:
                 attack = io.BytesIO()
-                torch.save(Attack(tmp_path / "mark"), attack)
+                torch.save(Attack("mark"), attack)
                 content = attack.getvalue()
             made.writestr(name, content)
+    return (folder / "forged.pt2").read_bytes()
+
+
+@pytest.fixture
+def forged(forgery, tmp_path):
+    """The file, in a folder of its own."""
+    (tmp_path / "forged.pt2").write_bytes(forgery)
     return tmp_path / "forged.pt2"
 
 
@@ -367,8 +381,8 @@ def test_an_example_shape_that_is_none(write_module):
 
 
 def test_a_shape_the_model_does_not_take():
-    with pytest.raises(TraceError, match=r"CifarResNet with an example of shape \(1, 1, 32, 32\)"):
-        load_network("tamis.training.models:resnet20", shape="1,32,32")
+    with pytest.raises(TraceError, match=r"DigitsCNN with an example of shape \(1, 3, 8, 8\)"):
+        load_network("tamis.training.models:digits_cnn", shape="3,8,8")
 
 
 def test_files_that_are_not_there(tmp_path):

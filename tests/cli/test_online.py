@@ -217,7 +217,10 @@ def test_another_run_in_the_directory_is_refused() -> None:
     [
         ({}, ["jumps", "Langevin steps"]),
         ({"layers": (2,)}, ["Langevin steps"]),
-        ({"data": "digits:test[:40]", "space": "xnor", "layers": (3,), "sizes": (3,)}, ["Langevin steps", "flips"]),
+        (
+            {"data": "digits:test[:40]", "space": "xnor", "layers": (3,), "sizes": (3,), "rounds": 2},
+            ["Langevin steps", "flips"],
+        ),
     ],
     ids=["several structures", "one", "xnor"],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,9 +10,18 @@ import torch
 from small_runs import in_an_empty_directory  # noqa: F401 (a fixture)
 from torch import nn
 
+import tamis.reports.comparison
 from tamis.training.models import mlp
 
 DATA, TEST = "digits:train[:200]", "digits:test[:100]"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def latencies_take_no_more_time_than_they_must() -> Iterator[None]:
+    """Also in what is made once for all tests of a file, before the folder of the first of them is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tamis.reports.comparison, "SECONDS", 0.0)  # how long is not what is tested
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tamis.recipes import Document, RecipeError
@@ -62,6 +62,7 @@ def test_how_many_values_there_are() -> None:
     assert Between(low=1, high=2.5).extremes() == [1.0, 2.5]
 
 
+@settings(max_examples=40)
 @given(st.lists(st.one_of(st.none(), st.booleans(), st.integers(), st.text(), st.lists(st.integers())), min_size=1))
 def test_every_label_stands_for_its_value(values: list[Any]) -> None:
     distinct = [v for i, v in enumerate(values) if repr(v) not in map(repr, values[:i])]
