@@ -35,6 +35,7 @@ SLOW = {
     "select_c(score, len(data)": "l1inf.md",  # the example of `select_c`
     "OnlineLearner(space, Prior(tau=0.3)": "online.md",  # the examples of `OnlineLearner`
     "small = tamis.quantize(net, data, levels=3)": "quantization.md",  # quickstart.md
+    '"levels": {"choices": [3, 16]}': "sweeps.md",  # the example of `sweep`
 }
 
 

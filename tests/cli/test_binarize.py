@@ -91,10 +91,13 @@ def test_every_choice_reaches_the_library() -> None:
     assert files() == ["kept", "small.tamis"] and [path.name for path in Path("kept").iterdir()] == ["both"]
 
 
-def test_it_begins_with_given_weights() -> None:
+def test_it_begins_with_given_weights_and_leaves_what_is_not_ours_where_it_is() -> None:
     run(MLP, "--data", DATA, "--epochs", 1, "--directory", "dense", "-o", "dense.safetensors", command="train")
+    Path("small.tamis.partial/both").mkdir(parents=True)
+    Path("small.tamis.partial/both/notes.txt").write_text("mine")
     text = run(MLP, *QUICK, "--weights", "dense.safetensors", "-o", "small.tamis")
     assert "weights    dense.safetensors" in text
+    assert [path.name for path in Path("small.tamis.partial").rglob("*")] == ["both", "notes.txt"]
 
 
 def test_layers_to_keep() -> None:
@@ -132,13 +135,6 @@ def test_it_goes_on_where_it_was_broken_off(
     assert words in run(MLP, *QUICK, "-o", "broken.tamis")
     assert files() == ["broken.tamis"]
     assert Path("broken.tamis").read_bytes() == whole
-
-
-def test_what_is_not_ours_stays_where_it_is() -> None:
-    Path("small.tamis.partial/both").mkdir(parents=True)
-    Path("small.tamis.partial/both/notes.txt").write_text("mine")
-    run(MLP, *QUICK, "-o", "small.tamis")
-    assert [path.name for path in Path("small.tamis.partial").rglob("*")] == ["both", "notes.txt"]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import shlex
 from pathlib import Path
@@ -139,14 +138,3 @@ def test_of_a_sweep() -> None:
     assert result.exit_code == 3, result.stderr
     verified("swept/report.html")
     assert pasted(printed("swept/report.html", "compress")).exit_code == 3
-
-
-def test_sweeps_say_so_where_weights_were_just_drawn() -> None:
-    data = {"train": "digits:train[:100]", "test": "digits:test[:50]"}
-    Path("s.yaml").write_text(
-        yaml.safe_dump({"model": MLP, "data": data, "recipe": yaml.safe_load(RECIPE), "trials": 1})
-    )
-    result = invoke("sweep", "s.yaml", "-o", "swept")
-    assert f"warning: the weights of '{MLP}' were just initialised at random" in result.stderr
-    (path,) = Path("swept/candidates").glob("*/certificate.json")
-    assert json.loads(path.read_text())["network"]["just_initialised"]

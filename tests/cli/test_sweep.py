@@ -63,6 +63,9 @@ def test_a_sweep_shows_what_it_tried() -> None:
     assert result.exit_code == 0, result.stderr
     assert "optuna-dashboard sqlite:///" in result.stderr and "candidates 2/2" in result.stderr
     assert "levels 3" in result.stdout and "each certificate pays for" in result.stdout
+    assert "warning: the weights of 'tamis.training.models:mlp' were just initialised at random" in result.stderr
+    certificates = [json.loads(path.read_text()) for path in Path("out/candidates").glob("*/certificate.json")]
+    assert certificates and all(each["network"]["just_initialised"] for each in certificates)
     for rate, code, word in (("100%", 0, "PASS: a network"), ("0.01pt", 3, "FAIL: no network")):
         required = invoke("sweep", "s.yaml", "-o", "out", "--max-disagreement", rate)
         assert required.exit_code == code and required.stdout.startswith(f"{word} is certified to be as good as")
