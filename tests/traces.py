@@ -51,14 +51,16 @@ class TraceMemory:
         values |= model.named_buffers(remove_duplicate=False)
         first = {value.data_ptr(): name for name, value in reversed(values.items())}  # tied values have one graph
         shapes = [(name, value.shape, value.dtype, first[value.data_ptr()]) for name, value in values.items()]
-        described = str((shapes, plain_attributes(model), alone.shape[1:], alone.dtype, batched))
-        key = hashlib.sha256(described.encode()).hexdigest()
+        described = str((shapes, plain_attributes(model), alone.shape[1:], alone.dtype))
+        key = hashlib.sha256(f"{described}{batched}".encode()).hexdigest()
         net = self._recall(key)
         if net is None:
             net = make()
             # A network that is not batched was traced for as many samples as the example has.
             if net.batched and {*net.params, *net.constants} <= set(values):
                 self._keep(key, net)
+                # Where samples are found to be independent, that is what `trace_with_batch` is told to take them for.
+                self._keep(hashlib.sha256(f"{described}{True}".encode()).hexdigest(), net)
             return net
         params, constants = ({name: values[name].clone() for name in each} for each in (net.params, net.constants))
         return net.replace(params=params, constants=constants, seen=seen_by(model))
