@@ -29,13 +29,33 @@ LIPSCHITZ_ONLY = {
     aten.asinh.default,
     aten.elu.default,
 }
+# Spellings, and numbers of dimensions, that the description of another operation here does not tell from it.
+ALIKE = {
+    *(aten.transpose.int, aten.t.default, aten.unsqueeze.default, aten.squeeze.dim, aten.repeat.default),
+    *(aten.select.int, aten.index_select.default, aten.flip.default, aten.roll.default),
+    *(aten.split_with_sizes.default, aten.unbind.int),
+    *(aten.pixel_shuffle.default, aten.pixel_unshuffle.default, aten.channel_shuffle.default),
+    *(aten.reflection_pad1d.default, aten.reflection_pad3d.default),
+    *(aten.replication_pad1d.default, aten.replication_pad2d.default, aten.replication_pad3d.default),
+    *(aten.upsample_nearest1d.default, aten.upsample_nearest2d.default, aten.upsample_nearest3d.default),
+    *(aten.upsample_nearest1d.vec, aten.upsample_nearest3d.vec),
+    *(aten._upsample_nearest_exact1d.default, aten._upsample_nearest_exact2d.default),
+    *(aten._upsample_nearest_exact3d.default, aten._upsample_nearest_exact1d.vec),
+    *(aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact3d.vec),
+    *(aten.conv3d.padding, aten.conv_transpose1d.default, aten.conv_transpose3d.input),
+    *(aten.clamp_max.default, aten.sub.Scalar, aten.div.Scalar),
+    *(aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default),
+    *(aten.amin.default, aten.min.default, aten.sort.stable),
+    *(aten.upsample_trilinear3d.default, aten.upsample_trilinear3d.vec),
+}
+TARGETS = [pytest.param(target, marks=pytest.mark.slow) if target in ALIKE else target for target in SPECIMENS]
 
 
 def test_every_registered_operation_has_a_specimen() -> None:
     assert {target for target, op in REGISTRY.items() if not isinstance(op, Opaque)} == set(SPECIMENS)
 
 
-@pytest.mark.parametrize("target", [*SPECIMENS], ids=op_name)
+@pytest.mark.parametrize("target", TARGETS, ids=op_name)
 def test_every_operation_is_what_it_says_it_is(target: Any) -> None:
     net, x = network(target), SPECIMENS[target].example()
     assert any(node.target is target for node in net.nodes)

@@ -61,17 +61,14 @@ def assert_same(one: Compressed, other: Compressed) -> None:
         assert torch.equal(value, other.params[name]), name
 
 
-# One method on networks of each kind of layer, the others on two; those that differ in size and wiring alone are slow.
-KINDS = ("mlp", "cnn1d", "unet", "gcn")
-WHOLE = [
-    pytest.param(method, name, marks=() if method == "gpfq" or i % 2 == j % 2 else pytest.mark.slow)
-    for i, method in enumerate(METHODS)
-    for j, name in enumerate(KINDS)
-]
+# Those that differ in size and wiring alone are slow; `traced` above has the layers that these three do not.
+KINDS = ("mlp", "cnn1d", "gcn")
+WHOLE = [(method, name) for method in METHODS for name in KINDS]
 LARGER = [pytest.param("gpfq", name, marks=pytest.mark.slow) for name in NETWORKS if name not in KINDS]
 
 
-@every_method
+# That of msq is checked as the example of `check_quantizer`.
+@pytest.mark.parametrize("method", [pytest.param(m, marks=pytest.mark.slow) if m == "msq" else m for m in METHODS])
 def test_it_keeps_the_contract(method: Any) -> None:
     check_quantizer(method)
 

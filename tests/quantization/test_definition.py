@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import tamis
 from tamis.artifact import Compressed
-from tamis.kernels import Grid
+from tamis.kernels import BLOCK, Grid
 from tamis.layerwise import Gram
 from tamis.quantization.alphabet import equispaced
 from tamis.quantization.feedback import choose_levels
@@ -54,6 +54,11 @@ GEOMETRIES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "transposed, cut": (lambda: _hidden(nn.ConvTranspose2d(3, 2, 2, padding=2), nn.Conv2d(2, 3, 1)), (2, 5, 6)),
 }
+# Of these, `layerwise/test_layer_matrices.py` tests the patches, which are all that differs.
+OTHER_PATCHES = ("conv3d", "1 × 1", "dilated", "strided", "asymmetric", "same, dilated", "transposed1d", "transposed3d")
+every_geometry = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in OTHER_PATCHES else n for n in GEOMETRIES]
+)
 ALPHABETS: dict[str, Any] = {str(count): count for count in (2, 3, 4, 5, 8, 16)} | {
     "asymmetric": [-0.7, 0.0, 0.05, 0.3],
     "without zero": [-0.25, 0.1, 0.35],
@@ -107,7 +112,7 @@ def assert_defined(module: nn.Module, small: Compressed, data: Tensor, levels: A
         assert step.wrong <= (0.02 * step.total if single else 0)
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@every_geometry
 def test_every_kind_of_layer_first_and_hidden(name: str) -> None:
     module, shape = made(name)
     data = gaussian(7, *shape)
@@ -115,7 +120,7 @@ def test_every_kind_of_layer_first_and_hidden(name: str) -> None:
     assert_defined(module, small, data, 4, 2.0)
 
 
-@pytest.mark.parametrize("name", GEOMETRIES)
+@every_geometry
 def test_one_kernel_at_a_time_with_one_scale_a_layer_and_correlated_data(name: str) -> None:
     module, shape = made(name)
     data = correlated(7, *shape)
@@ -163,9 +168,9 @@ def test_float32_networks(name: str, data: Callable[..., Tensor]) -> None:
 
 def test_more_features_than_a_block_and_than_samples() -> None:
     torch.manual_seed(0)
-    module = nn.Sequential(nn.Linear(200, 150), nn.ReLU(), nn.Linear(150, 3)).double()
-    for samples in (3, 300):
-        data = gaussian(samples, 200)
+    module = nn.Sequential(nn.Linear(2 * BLOCK + 10, BLOCK + 6), nn.ReLU(), nn.Linear(BLOCK + 6, 3)).double()
+    for samples in (3, 2 * BLOCK + 20):
+        data = gaussian(samples, 2 * BLOCK + 10)
         small = quantized(module, data, levels=3, c_alpha=2.0)
         assert_defined(module, small, data, 3, 2.0)
 
@@ -232,8 +237,13 @@ def test_the_columns_of_the_oracle_give_the_layers_outputs() -> None:
             assert torch.allclose(outputs, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("samples", [5, 40])
-@pytest.mark.parametrize("how", [{}, {"order": "norm"}, {"per": "layer"}])
+@pytest.mark.parametrize(
+    ("samples", "how"),
+    [
+        *((5, {}), (40, {}), (40, {"order": "norm"}), (5, {"per": "layer"})),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((5, {"order": "norm"}), (40, {"per": "layer"}))),
+    ],
+)
 def test_wide_layers_along_the_data(samples: int, how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a layer has many features, GPFQ carries u along instead of summing Gram matrices: the same choices."""
     monkeypatch.setattr("tamis.quantization.layer_quantizer.MANY_FEATURES", 1)

@@ -94,7 +94,7 @@ def test_a_weight_that_two_layers_share_is_chosen_where_data_meets_it_first() ->
 
 
 @pytest.mark.parametrize("settings", [{"method": "gpfq"}, {"method": "optq"}, {"method": "optq", "biases": True}])
-@pytest.mark.parametrize("name", ["perceptron", "resnet", "unet"])
+@pytest.mark.parametrize("name", ["perceptron", "resnet", pytest.param("unet", marks=pytest.mark.slow)])
 def test_the_errors_in_the_recipe_are_those_of_the_network_that_comes_out(name: str, settings: dict[str, Any]) -> None:
     """‖Yw − Ỹq‖ / ‖Yw‖ by hooks on the user's module; where a batch-norm follows, it takes up the mean."""
     net, module, data = perceptron() if name == "perceptron" else network(name)
@@ -129,11 +129,11 @@ def test_the_errors_in_the_recipe_are_those_of_the_network_that_comes_out(name: 
 @pytest.mark.parametrize(
     ("method", "name"),
     [
-        *(("gpfq", name) for name in ("resnet", "mobilenet", "unet", "cnn1d")),
+        *(("gpfq", name) for name in ("resnet", "cnn1d")),
         *(("optq", name) for name in ("perceptron", "resnet")),
         ("msq", "perceptron"),
         pytest.param("gpfq", "perceptron", marks=pytest.mark.slow),
-        pytest.param("gpfq", "densenet", marks=pytest.mark.slow),
+        *(pytest.param("gpfq", n, marks=pytest.mark.slow) for n in ("densenet", "mobilenet", "unet")),
         pytest.param("optq", "mobilenet", marks=pytest.mark.slow),
         pytest.param("optq", "unet", marks=pytest.mark.slow),
         pytest.param("msq", "resnet", marks=pytest.mark.slow),
@@ -239,7 +239,9 @@ def test_given_levels_and_alphabets() -> None:
 
 
 @pytest.mark.parametrize(("per", "conv"), [("layer", "joint"), ("channel", "joint"), ("channel", "per_channel")])
-@pytest.mark.parametrize("name", ["resnet", "unet", "mobilenet", "vit"])
+@pytest.mark.parametrize(
+    "name", ["resnet", "gcn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("unet", "mobilenet", "vit"))]
+)
 def test_msq_is_the_nearest_level_of_every_weight(name: str, per: Any, conv: Any) -> None:
     net, _, data = network(name)
     small = quantized(net, data[:2], levels=4, method="msq", per=per, conv=conv, c_alpha=2.0)
