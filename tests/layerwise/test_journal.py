@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +84,22 @@ def assert_same(found: tamis.Compressed, expected: tamis.Compressed) -> None:
 # -- broken off ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("after", range(1, LAYERS + 1))
+@pytest.fixture(scope="module")
+def whole(net: Network, x: Tensor) -> Callable[[str], tamis.Compressed]:
+    """What each kind of run gives that is not broken off."""
+    return cache(lambda kind: run_of(kind)(net, x, progress=False))
+
+
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [
+        *(("repair", after) for after in range(1, LAYERS + 1)),
+        *(("prune", 2), ("quantize", 2)),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in product(("prune", "quantize"), (1, LAYERS))),
+    ],
+)
 def test_a_run_broken_off_after_any_layer_goes_on_to_the_bit(
-    net: Network, x: Tensor, kind: str, after: int, tmp_path: Path
+    net: Network, x: Tensor, whole: Any, kind: str, after: int, tmp_path: Path
 ) -> None:
     run = run_of(kind)
 
@@ -98,7 +112,7 @@ def test_a_run_broken_off_after_any_layer_goes_on_to_the_bit(
         run(net, x, directory=tmp_path, progress=stop)
     finished = {path: path.read_bytes() for path in tmp_path.glob("layer_*.pt")}
     assert min(after + 1, LAYERS) >= len(finished) >= after
-    assert_same(run(net, x, directory=tmp_path, progress=False), run(net, x, progress=False))
+    assert_same(run(net, x, directory=tmp_path, progress=False), whole(kind))
     assert all(path.read_bytes() == content for path, content in finished.items())
 
 

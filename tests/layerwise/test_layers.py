@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from draws import normal
 from hypothesis import HealthCheck, given, settings
+from quantization.networks import network
 from random_dags import Dag, dags
 from torch import Tensor, nn
 
@@ -20,27 +21,19 @@ from tamis.graph import Network, Node
 from tamis.layerwise.layer_matrices import ConvolutionLayout, DenseLayout, TransposedConvolutionLayout
 from tamis.layerwise.layers import Layer, Shift, find_layers
 from tamis.training.models import MODELS, example_input
-from tamis.training.models.cifar_resnet import CifarResNet
 
-SMALL = (
-    "mlp",
-    "digits_cnn",
-    "vgg_small",
-    "resnet20",
-    "unet_small",
-    "mobilenet_small",
-    "vit_tiny_test",
-    "cnn1d",
-    "gcn",
-)
+SMALL = ("mlp", "cnn1d", "resnet", "gcn")  # what quantizers are tested on: linear layers and convolutions, wired in turn
+LARGER = ("digits_cnn", "vgg_small", "unet_small", "mobilenet_small", "vit_tiny_test", "densenet_small")
 slow_tracing = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @cache
 def traced(name: str) -> tuple[nn.Module, Network]:
-    # Of resnet20, one block of each width instead of three.
-    model, example = CifarResNet(8, 10) if name == "resnet20" else MODELS[name](), example_input(name)
-    return model, tamis.trace(model, example[0] if name == "gcn" else example)
+    if name in SMALL:
+        net, model, _ = network(name)
+        return model, net
+    model = MODELS[name]()
+    return model, tamis.trace(model, example_input(name))
 
 
 def found(model: nn.Module, example: Any, **choices: Any) -> tuple[Layer, ...]:
@@ -73,7 +66,7 @@ class Of(nn.Module):
 # -- networks ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [*SMALL, pytest.param("densenet_small", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [*SMALL, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGER)])
 def test_every_weight_of_the_models_is_found(name: str) -> None:
     """Once, in the order in which data comes by, with the module's own bias or the batch-norm after it."""
     model, net = traced(name)
@@ -88,22 +81,32 @@ def test_every_weight_of_the_models_is_found(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*SMALL, "densenet_small")])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in (*SMALL, *LARGER)])
 def test_every_weight_of_large_models_is_found(name: str) -> None:
     model, net = traced(name)
     assert {layer.weight for layer in layers_of(net)} == set(modules_with_weights(model))
 
 
 def test_kinds_of_layers() -> None:
-    kinds = {layer.weight: type(layer.layout) for layer in layers_of(traced("unet_small")[1])}
-    assert set(kinds.values()) == {ConvolutionLayout, TransposedConvolutionLayout}
-    depthwise = [layer.layout for layer in layers_of(traced("mobilenet_small")[1])]
-    assert any(form.groups > 1 and form.shape[1] == 1 for form in depthwise)
+    """And every weight is found, in the order in which data comes by, with the bias of its own module."""
+    model = nn.Sequential(
+        nn.Conv2d(2, 4, 3),
+        nn.Conv2d(4, 4, 3, groups=4, bias=False),
+        nn.ReLU(),
+        nn.ConvTranspose2d(4, 2, 2, stride=2),
+        nn.Linear(4, 3),
+    )
+    layers = found(model, torch.zeros(2, 2, 6, 6))
+    assert [layer.weight for layer in layers] == [f"{i}.weight" for i in (0, 1, 3, 4)]
+    assert [layer.bias for layer in layers] == ["0.bias", None, "3.bias", "4.bias"]
+    kinds = [type(layer.layout) for layer in layers]
+    assert kinds == [ConvolutionLayout, ConvolutionLayout, TransposedConvolutionLayout, DenseLayout]
+    assert [layer.layout.groups for layer in layers] == [1, 4, 1, 1] and layers[1].layout.shape == (4, 1, 3, 3)
 
 
 def test_shifts_of_a_resnet() -> None:
     """Of every convolution the batch-norm that follows, of the last layer its bias."""
-    layers = layers_of(traced("resnet20")[1])
+    layers = layers_of(traced("resnet")[1])
     assert all(layer.shift is not None for layer in layers)
     *convolutions, last = layers
     for layer in convolutions:
@@ -113,7 +116,7 @@ def test_shifts_of_a_resnet() -> None:
 
 
 def test_per_channel_changes_convolutions_only() -> None:
-    _, net = traced("digits_cnn")
+    _, net = traced("cnn1d")
     for joint, apart in zip(layers_of(net), layers_of(net, conv="per_channel"), strict=True):
         assert (joint.weight, joint.shift) == (apart.weight, apart.shift)
         shape = joint.layout.shape
@@ -364,17 +367,34 @@ def test_where_nothing_can_take_up_a_shift() -> None:
             y = self.conv(x)
             return self.norm(y), y
 
-    image = torch.zeros(2, 2, 4, 4)
-    for model, example in (
-        (TwoReaders(), image),
-        (TwoLayers(), image),
-        (Returned(), image),
-        (nn.Sequential(nn.Conv2d(2, 3, 1, bias=False), nn.ReLU(), nn.BatchNorm2d(3)), image),
-        (nn.Sequential(nn.Conv2d(2, 3, 1, bias=False), nn.BatchNorm2d(3, track_running_stats=False)), image),
-        (nn.Sequential(nn.Linear(4, 5, bias=False), nn.BatchNorm1d(3)), torch.zeros(2, 3, 4)),
-        (nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3)), torch.zeros(2, 3, 4)),  # of the axis before
+    class SideBySide(nn.Module):
+        """One trace for all of them."""
+
+        def __init__(self, *parts: nn.Module) -> None:
+            super().__init__()
+            self.parts = nn.ModuleList(parts)
+
+        def forward(self, x: Tensor) -> list[Any]:
+            return [part(x) for part in self.parts]
+
+    images = SideBySide(
+        TwoReaders(),
+        TwoLayers(),
+        Returned(),
+        nn.Sequential(nn.Conv2d(2, 3, 1, bias=False), nn.ReLU(), nn.BatchNorm2d(3)),
+    )
+    lines = SideBySide(
+        nn.Sequential(nn.Linear(4, 5, bias=False), nn.BatchNorm1d(3)),
+        nn.Sequential(nn.Linear(4, 3, bias=False), nn.BatchNorm1d(3)),  # of the axis before
+    )
+    of_the_batch = nn.Sequential(nn.Conv2d(2, 3, 1, bias=False), nn.BatchNorm2d(3, track_running_stats=False))
+    for model, example, count in (
+        (images, torch.zeros(2, 2, 4, 4), 5),
+        (of_the_batch, torch.zeros(2, 2, 4, 4), 1),
+        (lines, torch.zeros(2, 3, 4), 2),
     ):
-        assert all(layer.shift is None for layer in found(model, example)), model
+        layers = found(model, example)
+        assert len(layers) == count and not [layer.weight for layer in layers if layer.shift is not None]
 
 
 def test_without_a_batch_the_batch_norm_has_another_axis() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -138,13 +139,26 @@ def smalls(net: Network, x: Tensor) -> dict[str, tamis.Compressed]:
     return small_networks(net, x)
 
 
-@pytest.mark.parametrize("bias_correction", [True, False], ids=["corrected", "plain"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.fixture(scope="module")
+def results(net: Network, x: Tensor, smalls: dict[str, tamis.Compressed]) -> Callable[[str], tamis.Compressed]:
+    """Each of them repaired, once for all tests."""
+    return cache(lambda kind: repaired(net, smalls[kind], x))
+
+
+# Without the correction, masks and codes are treated as with it: one of each kind.
+CASES = [
+    *((kind, True) for kind in KINDS),
+    *((kind, False) for kind in ("as it was", "pruned", "biases pruned", "quantized", "biases quantized")),
+    *(pytest.param(kind, False, marks=pytest.mark.slow) for kind in ("pruned away", *KINDS[5:6], *KINDS[7:])),
+]
+
+
+@pytest.mark.parametrize(("kind", "bias_correction"), CASES)
 def test_no_error_grows_and_masks_and_codes_stay(
-    net: Network, x: Tensor, smalls: dict[str, tamis.Compressed], kind: str, bias_correction: bool
+    net: Network, x: Tensor, smalls: dict[str, tamis.Compressed], results: Any, kind: str, bias_correction: bool
 ) -> None:
     small = smalls[kind]
-    result = repaired(net, small, x, bias_correction=bias_correction)
+    result = results(kind) if bias_correction else repaired(net, small, x, bias_correction=False)
     check_errors(net, small, result, x, slack=1e-6)
     assert result.masks.keys() == small.masks.keys() and result.codes.keys() == small.codes.keys()
     for name, mask in small.masks.items():
@@ -158,11 +172,9 @@ def test_no_error_grows_and_masks_and_codes_stay(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_last_error_is_that_of_the_network(
-    net: Network, x: Tensor, smalls: dict[str, tamis.Compressed], kind: str
-) -> None:
+def test_the_last_error_is_that_of_the_network(net: Network, x: Tensor, results: Any, kind: str) -> None:
     """What was measured on the way is what the network that comes out does."""
-    result = repaired(net, smalls[kind], x)
+    result = results(kind)
     step = result.recipe[-1]
     assert step["step"] == "repair" and list(step["layers"]) == [layer.weight for layer in layers_of(net)]
     expected = net(x)

@@ -237,7 +237,9 @@ def test_inputs_and_errors_in_any_network(module: Dag) -> None:
         assert figures[name]["error"] == pytest.approx(error, rel=1e-6, abs=1e-9) or error != error
 
 
-@pytest.mark.parametrize("name", ["gcn", "vit_tiny_test", "digits_cnn"])
+@pytest.mark.parametrize(
+    "name", ["gcn", *(pytest.param(n, marks=pytest.mark.slow) for n in ("vit_tiny_test", "digits_cnn"))]
+)
 def test_inputs_and_errors_of_models(name: str) -> None:
     torch.manual_seed(0)
     x = example_input(name, 6).double()
