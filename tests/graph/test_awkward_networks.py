@@ -96,12 +96,7 @@ def traced(name: str) -> tuple[tamis.Network, Tensor]:
 @pytest.mark.parametrize("name", AWKWARD)
 def test_rescaling_and_normalizing_keep_the_function(name: str) -> None:
     net, x = traced(name)
-    for other in (
-        tamis.rescale(net, seed=1),
-        tamis.rescale(net, seed=2),
-        tamis.normalize(net),
-        tamis.normalize(net, q=2),
-    ):
+    for other in (tamis.rescale(net, seed=1), tamis.normalize(net), tamis.normalize(net, q=2)):
         torch.testing.assert_close(other(x), net(x), rtol=1e-9, atol=1e-9)
 
 
@@ -132,7 +127,9 @@ def test_norms_and_costs_equal_enumeration(name: str) -> None:
     assert norm == pytest.approx(lifted.norm(1, 1), rel=1e-9)
     assert tamis.path_norm(net, q=2) == pytest.approx(lifted.norm(2, 1), rel=1e-9)
     for key, values in tamis.path_costs(net).values.items():
-        for i in range(0, values.numel(), max(1, values.numel() // 4)):  # the corners of a small tensor, and between
+        for i in range(
+            0, values.numel(), max(1, values.numel() // 2)
+        ):  # the first, one in the middle, and the last of odd ones
             without = net.params[key].clone()
             without.view(-1)[i] = 0
             lost = norm - tamis.lifting(net.with_params({key: without})).norm(1, 1)

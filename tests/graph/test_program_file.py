@@ -486,7 +486,7 @@ def test_an_archive_that_lacks_a_part_is_no_file_of_torch(archive, tmp_path, mis
         load_program(write(tmp_path / "m.pt2", members))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_bytes_that_were_changed_give_an_error_of_one_line_or_a_network(archive, tmp_path_factory, data):
     path = write(tmp_path_factory.mktemp("fuzz") / "m.pt2", archive)

@@ -24,7 +24,7 @@ from tamis.errors import InvalidInput, InvalidParameters
 from tamis.graph.ops import REGISTRY
 from tamis.training.models import MODELS, example_input
 
-slow_tracing = settings(max_examples=14, deadline=None, suppress_health_check=list(HealthCheck))
+slow_tracing = settings(max_examples=7, deadline=None, suppress_health_check=list(HealthCheck))
 aten = torch.ops.aten
 
 
@@ -66,14 +66,15 @@ def test_random_graphs_keep_their_function_norms_and_costs(dag: Dag, seed: int) 
     x = dag.example(4, seed)
     others = [tamis.rescale(net, seed), *(tamis.normalize(net, q) for q in (0.5, 1, 2))]
     costs = tamis.path_costs(net)
+    norms = {(q, r): tamis.path_norm(net, q, r) for q, r in ((0.5, 2), (1, 1), (2, math.inf))}
     for other in others:
         assert_same_function(net, other, x)
-        for q, r in ((0.5, 2), (1, 1), (2, math.inf)):
-            assert tamis.path_norm(other, q, r) == pytest.approx(tamis.path_norm(net, q, r), rel=1e-9)
+        for (q, r), norm in norms.items():
+            assert tamis.path_norm(other, q, r) == pytest.approx(norm, rel=1e-9)
         theirs = tamis.path_costs(other)
         for name, mine in costs.values.items():
             scaled = theirs.values[name] * math.exp(theirs.log_scale - costs.log_scale)
-            torch.testing.assert_close(scaled, mine, rtol=1e-9, atol=1e-12 * tamis.path_norm(net))
+            torch.testing.assert_close(scaled, mine, rtol=1e-9, atol=1e-12 * norms[1, 1])
 
 
 class Between(nn.Module):
@@ -135,7 +136,7 @@ def test_every_operation_ties_the_scales_it_must(part: int) -> None:
 
 
 # What the larger ones are made of is among the tricky architectures below.
-QUICK = ("mlp", "gcn", "cnn1d", "digits_cnn", "unet_small", "resnet20")
+QUICK = ("mlp", "gcn", "cnn1d", "resnet20")
 ZOO = [
     pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
     for name in MODELS
@@ -342,9 +343,9 @@ def test_tricky_architectures(name: str) -> None:
     shape, build = TRICKY[name]
     torch.manual_seed(0)
     plain = tamis.trace(build().double(), torch.zeros(1, *shape, dtype=torch.float64))
-    for seed in range(3):
+    for seed in range(2):
         net, x = drawn(plain, seed), normal(torch.Generator().manual_seed(seed), 6, *shape)
-        for other in (tamis.rescale(net, seed), *(tamis.normalize(net, q) for q in (0.5, 1, 2))):
+        for other in (tamis.rescale(net, seed), *(tamis.normalize(net, q) for q in (0.5, 1 + seed))):
             assert_same_function(net, other, x)
 
 
@@ -447,26 +448,25 @@ def incoming(net: tamis.Network, q: float) -> list[Tensor]:
 @pytest.mark.parametrize("name", PLAIN)
 def test_hidden_neurons_of_normalized_networks_have_norm_one(name: str, q: float) -> None:
     """Definition 3.2.1, and Theorem 3.3.2 at the outputs."""
-    for seed in range(3):
-        net = tamis.normalize(drawn(traced(name), seed), q)
-        *hidden, last = incoming(net, q)
-        for norms in hidden:
-            torch.testing.assert_close(norms, torch.ones_like(norms), rtol=1e-9, atol=0)
-        for place in hidden_layers(name):
-            part = traced(name, place)
-            lifted = tamis.path_norms(part.with_params({n: net.params[n] for n in part.params}), q)
-            ones = torch.ones_like(lifted.values)
-            torch.testing.assert_close(lifted.values * math.exp(lifted.log_scale), ones, rtol=1e-9, atol=0)
-        for r in (0.5, 1, 2, math.inf):
-            norm = float(torch.linalg.vector_norm(last, r))
-            assert tamis.path_norm(net, q, r) == pytest.approx(norm, rel=1e-9)
-            assert tamis.product_norm(net, q, r) == pytest.approx(norm, rel=1e-9)
+    net = tamis.normalize(drawn(traced(name), seed=int(2 * q)), q)
+    *hidden, last = incoming(net, q)
+    for norms in hidden:
+        torch.testing.assert_close(norms, torch.ones_like(norms), rtol=1e-9, atol=0)
+    for place in hidden_layers(name):
+        part = traced(name, place)
+        lifted = tamis.path_norms(part.with_params({n: net.params[n] for n in part.params}), q)
+        ones = torch.ones_like(lifted.values)
+        torch.testing.assert_close(lifted.values * math.exp(lifted.log_scale), ones, rtol=1e-9, atol=0)
+    for r in (0.5, 1, 2, math.inf):
+        norm = float(torch.linalg.vector_norm(last, r))
+        assert tamis.path_norm(net, q, r) == pytest.approx(norm, rel=1e-9)
+        assert tamis.product_norm(net, q, r) == pytest.approx(norm, rel=1e-9)
 
 
 @pytest.mark.parametrize("q", [0.5, 1, 2])
 def test_the_product_of_layers_is_smallest_where_normalized(q: float) -> None:
     """Theorem 3.3.2: the path-norm is the least Π over all scalings."""
-    for seed in range(5):
+    for seed in range(2):
         net = drawn(traced("mlp"), seed)
         for r in (1, math.inf):
             least = tamis.product_norm(tamis.normalize(net, q), q, r)
@@ -478,7 +478,7 @@ def test_the_product_of_layers_is_smallest_where_normalized(q: float) -> None:
 @pytest.mark.parametrize("q", [0.5, 1, 2, 3])
 def test_the_product_of_layers_in_closed_form(q: float) -> None:
     """Lemma 3.3.3: Π_{q,∞} = ∏ ‖M_ℓ‖_{q,∞} without biases."""
-    for seed in range(20):
+    for seed in range(8):
         net = drawn(traced("mlp without biases"), seed)
         rows = [float(norms.max()) for norms in incoming(net, q)]
         assert tamis.product_norm(net, q, math.inf) == pytest.approx(math.prod(rows), rel=1e-9)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tamis.layerwise.conv_gram import ConvRowBatch
 from tamis.layerwise.layer_matrices import ConvolutionLayout, Geometry
 
-quickly = settings(max_examples=80, deadline=None)
+quickly = settings(max_examples=40, deadline=None)
 
 
 @st.composite

@@ -27,7 +27,7 @@ from tamis.layerwise.layer_matrices import (
 from tamis.layerwise.layers import Kernels, find_layers
 
 aten = torch.ops.aten
-quickly = settings(max_examples=60, deadline=None)
+quickly = settings(max_examples=40, deadline=None)
 CONV: dict[int, Any] = {1: aten.conv1d.default, 2: aten.conv2d.default, 3: aten.conv3d.default}
 CONV_BY_NAME: dict[int, Any] = {1: aten.conv1d.padding, 2: aten.conv2d.padding, 3: aten.conv3d.padding}
 TRANSPOSED: dict[int, Any] = {

@@ -22,7 +22,7 @@ from tamis.layerwise.layer_matrices import ConvolutionLayout, DenseLayout, Trans
 from tamis.layerwise.layers import Layer, Shift, find_layers
 from tamis.training.models import MODELS, example_input
 
-SMALL = ("mlp", "cnn1d", "resnet", "gcn")  # what quantizers are tested on: linear layers and convolutions, wired in turn
+SMALL = ("mlp", "cnn1d", "resnet", "gcn")  # those that quantizers are tested on
 LARGER = ("digits_cnn", "vgg_small", "unet_small", "mobilenet_small", "vit_tiny_test", "densenet_small")
 slow_tracing = settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 

@@ -16,7 +16,7 @@ from tamis.layerwise import least_squares as module
 from tamis.layerwise.gram import Gram
 from tamis.layerwise.least_squares import DAMPING, NormalEquations, add_ridge, fit_weights, fit_with_saliencies
 
-quickly = settings(max_examples=60, deadline=None)
+quickly = settings(max_examples=30, deadline=None)
 
 
 def gram_of(original: Tensor, small: Tensor) -> Gram:

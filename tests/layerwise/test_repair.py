@@ -75,11 +75,11 @@ def all_values(net: Network, params: Mapping[str, Tensor], x: Tensor) -> dict[st
     return values
 
 
-def error_at(net: Network, layer: Layer, params: Mapping[str, Tensor], x: Tensor) -> float:
+def error_at(net: Network, layer: Layer, params: Mapping[str, Tensor], x: Tensor, original: Mapping[str, Any]) -> float:
     """How far a layer's outputs, with the mean that a batch-norm then takes off, are from the original ones."""
     outputs = []
-    for each in (net.params, params):
-        value = all_values(net, each, x)[layer.node.name]
+    for each, values in ((net.params, original), (params, all_values(net, params, x))):
+        value = values[layer.node.name]
         if layer.shift is not None and layer.shift.sign < 0:
             value = value - each[layer.shift.name].reshape(-1, *[1] * layer.spatial_axes)
         outputs.append(value.double())
@@ -88,14 +88,14 @@ def error_at(net: Network, layer: Layer, params: Mapping[str, Tensor], x: Tensor
 
 def check_errors(net: Network, small: tamis.Compressed, result: tamis.Compressed, x: Tensor, slack: float) -> None:
     """Layer by layer, with all before it repaired: the error after, and before."""
-    params = dict(small.params)
+    params, original = dict(small.params), all_values(net, net.params, x)
     for layer in layers_of(net):
-        before = error_at(net, layer, params, x)
+        before = error_at(net, layer, params, x, original)
         names = {layer.weight} | ({layer.shift.name} if layer.shift else set())
         params |= {name: result.params[name] for name in names}
         after, whole = (
-            error_at(net, layer, params, x),
-            error_at(net, layer, {**params, layer.weight: 0 * params[layer.weight]}, x),
+            error_at(net, layer, params, x, original),
+            error_at(net, layer, {**params, layer.weight: 0 * params[layer.weight]}, x, original),
         )
         assert after <= before + slack * (before + whole), layer.weight
     assert all(torch.equal(params[name], value) for name, value in result.params.items())

@@ -42,8 +42,7 @@ def test_bits_and_levels_are_one_through_the_whole_call() -> None:
     data = torch.randn(20, 6)
     net = tamis.trace(nn.Sequential(nn.Linear(6, 4)), data)
     one, other = (
-        tamis.quantize(net, data, progress=False, c_alpha=2.0, **which)
-        for which in ({"bits": 2}, {"levels": 4})
+        tamis.quantize(net, data, progress=False, c_alpha=2.0, **which) for which in ({"bits": 2}, {"levels": 4})
     )
     assert torch.equal(one.params["0.weight"], other.params["0.weight"])
     assert one.recipe == other.recipe
