@@ -8,6 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 import torch.nn.functional as F
 from draws import normal
@@ -83,6 +84,13 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "avg-pool": (convolutional(F.avg_pool2d), (1, 4, 4)),
     "turned": (lambda: Net(turned, first=nn.Linear(3, 8), last=nn.Linear(10, 2)), (3,)),
 }
+
+
+# The others differ from these by the function of one neuron, which other tests pass through all of them.
+KINDS = ("mlp", "sigmoid", "residual", "max-pool", "avg-pool", "turned")
+one_of_each_kind = pytest.mark.parametrize(
+    "name", [name if name in KINDS else pytest.param(name, marks=pytest.mark.slow) for name in ARCHITECTURES]
+)
 
 
 @cache

@@ -133,11 +133,22 @@ LIMITS = [
     for log_delta in (-1e-3, math.log(0.05), -1320.0, -1e6)
     if errors <= n and not (errors > 2000 and log_delta > -100)  # 60 digits would take minutes
 ]
+LONGEST = (5 * 10**8, 10**9, -1320.0)  # longer than all others together
 
 
 def test_limits_are_never_on_the_wrong_side_and_tight() -> None:
+    assert LONGEST in LIMITS
+    check_limits([each for each in LIMITS if each != LONGEST])
+
+
+@pytest.mark.slow
+def test_the_limits_of_the_longest_sum_are_never_on_the_wrong_side_and_tight() -> None:
+    check_limits([LONGEST])
+
+
+def check_limits(limits: list[tuple[int, int, float]]) -> None:
     with mpmath.workdps(60):
-        for errors, n, log_delta in LIMITS:
+        for errors, n, log_delta in limits:
             high, low = largest_rate(errors, n, log_delta), smallest_rate(errors, n, log_delta)
             assert 0 <= low <= 1 and 0 <= high <= 1
             if high < 1:
@@ -166,7 +177,7 @@ def test_many_samples_are_no_problem(log_delta: float) -> None:
     assert smallest_rate(errors, n, log_delta) == pytest.approx(0.8 - normal, abs=1e-7 * max(1, abs(z)) / 10)
 
 
-@some
+@settings(some, max_examples=12)
 @given(st.integers(1, 10**6), st.floats(-1e5, -1e-6), st.floats(0, 1e3), st.data())
 def test_limits_move_with_what_they_depend_on(n: int, log_delta: float, stricter: float, data: Any) -> None:
     errors = data.draw(st.integers(0, n))

@@ -19,9 +19,9 @@ from bounds.box_attacks import (
     exact_output,
     holds,
     inputs,
+    one_of_each_kind,
     pruned,
     rounded,
-    two_changes,
     unrelated,
 )
 from draws import normal
@@ -66,39 +66,43 @@ def test_an_affine_network_gives_the_exact_range() -> None:
 
 def test_neurons_that_never_change_sides_cost_nothing() -> None:
     """With all ReLUs on, an MLP is affine on the box: the attack's corner is the bound."""
-    for seed in range(3):
+    for seed in range(2):
         net = drawn("mlp", seed)
         on = net.with_params({n: v + 50.0 for n, v in net.params.items() if n in ("0.bias", "2.bias")})
-        box = around(inputs(net, seed), 0.01)
+        box = around(inputs(net, seed, 1), 0.01)
         other = rounded(on)
         (found,), (low, high) = linear_relaxation(on, other, box), attacked(on, other, box)
         torch.testing.assert_close(found.low, low, rtol=1e-9, atol=1e-9)
         torch.testing.assert_close(found.high, high, rtol=1e-9, atol=1e-9)
 
 
-end = st.floats(-4, 4)
-
-
 @pytest.mark.parametrize("node", FUNCTIONS, ids=lambda node: f"{op_name(node.target)}{node.args[1:]}")
-@given(centres=st.tuples(end, end), widths=st.tuples(st.floats(0, 4), st.floats(0, 4)), near=st.floats(0, 1))
-@settings(deadline=None, max_examples=8)
-def test_lines_lie_above_and_below(
-    node: Node, centres: tuple[float, float], widths: tuple[float, float], near: float
-) -> None:
+def test_lines_lie_above_and_below(node: Node) -> None:
+    """For 200 neurons at once, each with intervals of its own and 400 points in them."""
     generator = torch.Generator().manual_seed(0)
 
-    def points(centre: float, width: float) -> Tensor:
-        inner = torch.rand(400, generator=generator, dtype=torch.float64)
-        inner[:4] = torch.tensor([0.0, 0.0, 1.0, 1.0])
-        return centre + width * inner
+    def some(low: float, high: float, *often: float) -> Tensor:
+        """A number for each neuron, every other one of which is one of those that are met often."""
+        drawn = low + (high - low) * torch.rand(200, 1, generator=generator, dtype=torch.float64)
+        which = torch.randint(2 * len(often), (200, 1), generator=generator)
+        for place, value in enumerate(often):
+            drawn[which == place] = value
+        return drawn
 
-    z = points(centres[0], widths[0])
-    d = near * (points(centres[1], widths[1])[torch.randperm(400, generator=generator)] - z)
+    def points(start: Tensor, width: Tensor) -> Tensor:
+        inner = torch.rand(200, 400, generator=generator, dtype=torch.float64)
+        inner[:, :4] = torch.tensor([0.0, 0.0, 1.0, 1.0])
+        return start + width * inner
+
+    starts, widths = ([some(-4, 4, -1.0, 0.0, 1.0) for _ in range(2)], [some(0, 4, 0.0, 1.0) for _ in range(2)])
+    z = points(starts[0], widths[0])
+    shuffled = points(starts[1], widths[1])[:, torch.randperm(400, generator=generator)]
+    d = some(0, 1, 0.0, 1e-9, 1.0) * (shuffled - z)
     function = pointwise_of(node)
     assert function is not None
 
     def around_all(values: Tensor) -> Interval:
-        return Interval(values.min().view(1), values.max().view(1))
+        return Interval(values.amin(1, keepdim=True), values.amax(1, keepdim=True))
 
     x = Joint(around_all(z), around_all(z + d), around_all(d).outward())
     bounds = lines(function, x, _pointwise(node, x))
@@ -111,7 +115,7 @@ def test_lines_lie_above_and_below(
 
 def test_rounding_is_covered_in_exact_arithmetic() -> None:
     """Corners of tiny boxes and of large ones, without any tolerance."""
-    for seed in range(8):
+    for seed in (0, 4, 8):  # each change and each radius
         net = drawn("deep mlp", seed)
         moved = unrelated(net)
         change, radius = (1e-15, 1e-9, 0.1)[seed % 3], (0.0, 1e-12, 0.1)[seed // 3]
@@ -131,17 +135,23 @@ def no_wider(found: list[Interval], joint: list[Interval]) -> bool:
     return all(bool((a.size <= b.size * (1 + 1e-9)).all()) for a, b in zip(found, joint, strict=True))
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
-def test_no_attack_leaves_the_intervals(name: str) -> None:
-    for seed, change in two_changes(name):
-        net = drawn(name, seed)
-        other, box = change(net), around(inputs(net, seed, 1), (0.02, 0.5)[seed // 2])
-        found = linear_relaxation(net, other, box)
-        assert holds(net, other, box, found), (name, change)
-        assert no_wider(found, joint_interval(net, other, box))
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        pytest.param(name, seed, marks=[] if seed == place % 4 else pytest.mark.slow)  # each change is met often
+        for place, name in enumerate(ARCHITECTURES)
+        for seed in range(4)
+    ],
+)
+def test_no_attack_leaves_the_intervals(name: str, seed: int) -> None:
+    net = drawn(name, seed)
+    other, box = CHANGES[seed](net), around(inputs(net, seed, 1), (0.02, 0.5)[seed // 2])
+    found = linear_relaxation(net, other, box)
+    assert holds(net, other, box, found)
+    assert no_wider(found, joint_interval(net, other, box))
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@one_of_each_kind
 def test_equal_networks_give_exactly_zero(name: str) -> None:
     net = drawn(name, 1)
     for found in linear_relaxation(net, net, around(inputs(net, 1, 1), 3.0)):
@@ -151,18 +161,17 @@ def test_equal_networks_give_exactly_zero(name: str) -> None:
 @pytest.mark.parametrize(("name", "gain"), [("mlp", 1.1), ("residual", 1.2), ("avg-pool", 1.4), ("max-pool", 1.3)])
 def test_tighter_than_intervals_on_compressed_networks(name: str, gain: float) -> None:
     ratios = []
-    for seed in range(2):
-        for change in (pruned, rounded, barely_moved):
-            net = drawn(name, seed)
-            box = around(inputs(net, seed, 1), 0.05)
-            (found,), (joint,) = (method(net, change(net), box) for method in (linear_relaxation, joint_interval))
-            ratios.append(float((joint.size.amax(1) / found.size.amax(1)).mean()))
+    for change in (pruned, rounded, barely_moved):
+        net = drawn(name, 0)
+        box = around(inputs(net, 0, 1), 0.05)
+        (found,), (joint,) = (method(net, change(net), box) for method in (linear_relaxation, joint_interval))
+        ratios.append(float((joint.size.amax(1) / found.size.amax(1)).mean()))
     assert sorted(ratios)[len(ratios) // 2] > gain
 
 
 def test_tightening_by_backward_passes_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     net = drawn("deep mlp", 2)
-    other, box = rounded(net), around(inputs(net, 2), 0.1)
+    other, box = rounded(net), around(inputs(net, 2, 1), 0.1)
     (tightened,) = linear_relaxation(net, other, box)
     monkeypatch.setattr(module, "TIGHTENING", 0)
     (plain,) = linear_relaxation(net, other, box)
@@ -170,7 +179,7 @@ def test_tightening_by_backward_passes_helps(monkeypatch: pytest.MonkeyPatch) ->
     assert float(tightened.size.max()) < 0.9 * float(plain.size.max())
 
 
-@pytest.mark.parametrize("name", ["mlp", "turned"])
+@pytest.mark.parametrize("name", [pytest.param("mlp", marks=pytest.mark.slow), "turned"])
 def test_one_function_at_a_time_and_in_parts_gives_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     net = drawn(name, 0)
     other, box = unrelated(net), around(inputs(net, 0, 1), 0.2)
@@ -186,10 +195,10 @@ def test_one_function_at_a_time_and_in_parts_gives_the_same(name: str, monkeypat
 
 def test_a_network_without_a_batch_dimension() -> None:
     torch.manual_seed(0)
-    net = tamis.trace(gcn().double(), torch.zeros(12, 8, dtype=torch.float64))
+    net = tamis.trace(gcn(6, 4, 5, 2).double(), torch.zeros(6, 4, dtype=torch.float64))
     assert not net.batched
     generator = torch.Generator().manual_seed(1)
-    other, x = rounded(net), normal(generator, 12, 8)
+    other, x = rounded(net), normal(generator, 6, 4)
     (found,), (joint,) = (method(net, other, around(x, 0.05)) for method in (linear_relaxation, joint_interval))
     for _ in range(50):
         y = x + 0.05 * (2 * torch.rand(x.shape, generator=generator, dtype=torch.float64) - 1).sign()
@@ -199,7 +208,7 @@ def test_a_network_without_a_batch_dimension() -> None:
 
 
 @given(dag=dags(), seed=st.integers(0, 10), radius=st.sampled_from([0.01, 0.3]))
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 def test_random_networks(dag: Dag, seed: int, radius: float) -> None:
     check_dag(dag, seed, radius)
 
@@ -225,15 +234,15 @@ def check_dag(dag: Dag, seed: int, radius: float) -> None:
 
 def test_boxes_of_a_batch_do_not_meet() -> None:
     net = drawn("max-pool", 3)
-    other, x = rounded(net), inputs(net, 3, 3)
+    other, x = rounded(net), inputs(net, 3, 2)
     (together,) = linear_relaxation(net, other, around(x, 0.1))
-    alone = [linear_relaxation(net, other, around(x[i : i + 1], 0.1))[0].high for i in range(3)]
+    alone = [linear_relaxation(net, other, around(x[i : i + 1], 0.1))[0].high for i in range(2)]
     torch.testing.assert_close(together.high, torch.cat(alone), rtol=0, atol=0)
 
 
 def test_consecutive_layers_of_one_network_stay_finite() -> None:
     torch.manual_seed(0)
-    widths = [3] * 13
+    widths = [3] * 9
     layers = [m for i, o in pairwise(widths) for m in (nn.Linear(i, o), nn.ReLU())]
     net = tamis.trace(nn.Sequential(*layers).double(), torch.zeros(1, 3, dtype=torch.float64))
     (found,) = linear_relaxation(net, rounded(net), around(inputs(net, 0, 1), 0.1))

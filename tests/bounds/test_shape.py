@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ import tamis
 from tamis.bounds.shape import GraphShape, fully_connected_widths, read_shape
 from tamis.errors import AssumptionViolated, InvalidInput, UnsupportedOp
 from tamis.training import models
+from tamis.training.models.resnet import BasicBlock, ResNet
 
 
 class Flow(nn.Module):
@@ -54,15 +56,20 @@ def test_a_perceptron_by_hand() -> None:
     )
 
 
+def test_a_short_resnet_by_hand() -> None:
+    """The stem and the head of ResNet-18 around a block of each kind: 1 + 2 + 2 + 1 layers, and one pooling."""
+    model = ResNet(BasicBlock, (1, 1, 1, 1), 10)
+    model.layer3 = model.layer4 = nn.Identity()  # type: ignore[assignment]
+    model.fc = nn.Linear(128, 10)
+    shape = shape_of(model, 3, 32, 32)
+    assert (shape.depth, shape.kernel, shape.pool_kinds, shape.pool_layers) == (6, 9, 1, 1)
+    assert shape.pooling_in_layers and shape.biases and shape.d_out == 10
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "depth"),
-    [
-        ("resnet18", 18),
-        *[
-            pytest.param(name, depth, marks=pytest.mark.slow)
-            for name, depth in (("resnet34", 34), ("resnet50", 50), ("resnet101", 101), ("resnet152", 152))
-        ],
-    ],
+    [("resnet18", 18), ("resnet34", 34), ("resnet50", 50), ("resnet101", 101), ("resnet152", 152)],
 )
 def test_resnets_have_the_depth_in_their_name(name: str, depth: int) -> None:
     shape = shape_of(models.MODELS[name](), 3, 32, 32)
@@ -86,6 +93,21 @@ def test_identity_neurons_are_dropped_from_the_depth_but_not_from_the_longest_pa
     assert shape.longest_path == 5  # linear, linear with ReLU, average, linear, linear
 
 
+def test_paths_around_two_poolings() -> None:
+    def flow(net: Any, x: Tensor, skips: bool) -> Tensor:
+        first = F.relu(net.first(x))
+        second = F.relu(net.second(F.max_pool1d(first, 2)))
+        third = F.interpolate(F.relu(net.third(F.max_pool1d(second, 2))), scale_factor=4.0)
+        return net.last(third + first if skips else third)
+
+    layers = {name: nn.Conv1d(1 if name == "first" else 2, 2, 1) for name in ("first", "second", "third", "last")}
+    for skips in (True, False):
+        shape = shape_of(Flow(partial(flow, skips=skips), **layers), 1, 8)
+        assert (shape.depth, shape.pool_layers, shape.pool_kinds, shape.kernel) == (4, 2, 1, 2)
+        assert shape.pooling_in_layers != skips
+
+
+@pytest.mark.slow
 def test_a_unet_has_paths_around_its_pooling() -> None:
     shape = shape_of(models.unet_small(), 3, 8, 8)
     assert shape.pool_layers == 2 and shape.pool_kinds == 1 and not shape.pooling_in_layers
@@ -142,7 +164,7 @@ def test_biases_are_anything_that_is_added() -> None:
     assert not shape_of(Flow(lambda net, x: net.a(x) + x, a=nn.Linear(2, 2, bias=False)), 2).biases
 
 
-@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=2, suppress_health_check=[HealthCheck.too_slow])
 @given(dags())
 def test_random_graphs_have_a_shape(dag: Any) -> None:
     net = tamis.trace(dag, dag.example())

@@ -24,7 +24,7 @@ from tamis.errors import InvalidInput, InvalidParameters, UnsupportedOp
 from tamis.paths.passes import ones_input
 from tamis.paths.weights import Weights
 
-slow_tracing = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+slow_tracing = settings(max_examples=7, deadline=None, suppress_health_check=list(HealthCheck))
 Params = dict[str, Tensor]
 
 
@@ -158,9 +158,15 @@ def max_minus_min(net: tamis.Network, other: tamis.Network) -> float:
 
 @slow_tracing
 @given(dags(), st.integers(0, 2**20))
-def test_never_below_the_enumerated_distance_nor_above_max_minus_min(dag: Dag, seed: int) -> None:
-    net = tamis.trace(dag, dag.example())
+def test_between_the_enumerated_distance_and_max_minus_min_and_exact_where_one_dominates(dag: Dag, seed: int) -> None:
+    net = tamis.trace(dag, dag.example())  # tracing takes the most of the time: once for both
     lifted = tamis.lifting(net)
+    check_between(net, lifted, seed)
+    check_where_one_dominates(net, lifted, seed)
+
+
+def check_between(net: tamis.Network, lifted: tamis.Lifting, seed: int) -> None:
+    """Never below the enumerated distance, nor above max − min."""
     for change in CHANGES:
         other = changed(net, change, seed)
         distance, noise = tamis.path_metric(net, other), 1e-13 * (tamis.path_norm(net) + tamis.path_norm(other))
@@ -172,7 +178,7 @@ def test_never_below_the_enumerated_distance_nor_above_max_minus_min(dag: Dag, s
 @pytest.mark.parametrize("change", CHANGES)
 def test_never_looser_than_max_minus_min(change: Any) -> None:
     tighter = 0
-    for seed in range(5):
+    for seed in range(3):
         for plain in (traced_mlp(3, 5, 4, 2), traced_mlp(2, 2, 2, 2, 2, 1, bias=False), traced(Residual)):
             net = drawn(plain, seed)
             other = changed(net, change, seed + 1)
@@ -182,17 +188,16 @@ def test_never_looser_than_max_minus_min(change: Any) -> None:
     assert tighter > 2 or change is all_flips
 
 
-@slow_tracing
-@given(dags(), st.integers(0, 2**20))
-def test_exact_and_symmetric_where_one_dominates(dag: Dag, seed: int) -> None:
-    net = tamis.trace(dag, dag.example())
+def check_where_one_dominates(net: tamis.Network, lifted: tamis.Lifting, seed: int) -> None:
+    """Exact, and symmetric."""
     shrunk = [pruned(net, seed), changed(net, lambda v, g: v * uniform(g, *v.shape), seed)]
     for small in shrunk[: 1 if has_batch_norm(net) else 2]:
-        exact = tamis.lifting(net).norm(1, 1) - tamis.lifting(small).norm(1, 1)
+        exact = lifted.norm(1, 1) - tamis.lifting(small).norm(1, 1)
         noise = 1e-12 * tamis.path_norm(net)  # of that difference, not of the metric
-        for distance in (tamis.path_metric(net, small), tamis.path_metric(small, net)):
+        distances = tamis.path_metric(net, small), tamis.path_metric(small, net)
+        for distance in distances:
             assert distance == pytest.approx(exact, rel=1e-9, abs=noise)
-        assert tamis.path_metric(net, small) == pytest.approx(tamis.path_metric(small, net), rel=1e-9)
+        assert distances[0] == pytest.approx(distances[1], rel=1e-9)
     assert tamis.path_metric(net, net) == 0
 
 
@@ -219,7 +224,7 @@ def exact_distance(net: tamis.Network, other: tamis.Network) -> Fraction:
 @pytest.mark.parametrize("relative", [1e-3, 1e-9, 1e-12, 1e-15])
 def test_one_weight_barely_changed(relative: float) -> None:
     """The norms agree to a dozen digits or more, their difference must not be taken."""
-    for seed in range(4):
+    for seed in range(2):
         net = drawn(traced_mlp(2, 3, 3, 1), seed)
         for name, value in trainable(net).items():
             for sign in (1, -1):
@@ -280,7 +285,7 @@ def lively(net: tamis.Network, seed: int) -> tamis.Network:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_same_rescaling_of_both_changes_nothing(name: str) -> None:
-    for seed in range(3):
+    for seed in range(2):
         net = drawn(NETWORKS[name](), seed)
         other = lively(net, seed + 1)
         expected = tamis.path_metric(net, other)
@@ -290,16 +295,15 @@ def test_the_same_rescaling_of_both_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_pruning_is_measured_the_same_under_independent_rescalings(name: str) -> None:
-    for seed in range(3):
-        net = drawn(NETWORKS[name](), seed)
-        other = lively(net, seed + 1)
-        expected = tamis.path_metric(net, other)
-        rescaled = tamis.rescale(net, 2 * seed), tamis.rescale(other, 2 * seed + 1)
-        unit = tamis.normalize(net), tamis.normalize(other)
-        for a, b in (rescaled, rescaled[::-1], unit, unit[::-1], (net, unit[1]), (rescaled[0], unit[1])):
-            assert tamis.path_metric(a, b) == pytest.approx(expected, rel=1e-9)
-        x = normal(torch.Generator().manual_seed(seed), 3, *net.input_shapes[0][1:])
-        torch.testing.assert_close(tamis.path_metric(*rescaled, x), tamis.path_metric(net, other, x), rtol=1e-9, atol=0)
+    net = drawn(NETWORKS[name](), 1)
+    other = lively(net, 2)
+    expected = tamis.path_metric(net, other)
+    rescaled = tamis.rescale(net, 2), tamis.rescale(other, 3)
+    unit = tamis.normalize(net), tamis.normalize(other)
+    for a, b in (rescaled, rescaled[::-1], unit, unit[::-1], (net, unit[1]), (rescaled[0], unit[1])):
+        assert tamis.path_metric(a, b) == pytest.approx(expected, rel=1e-9)
+    x = normal(torch.Generator().manual_seed(1), 3, *net.input_shapes[0][1:])
+    torch.testing.assert_close(tamis.path_metric(*rescaled, x), tamis.path_metric(net, other, x), rtol=1e-9, atol=0)
 
 
 def test_independent_rescalings_where_pruning_kills_a_neuron() -> None:
@@ -327,12 +331,11 @@ def test_independent_rescalings_where_pruning_kills_a_channel_of_a_skip_connecti
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_rescaled_copy_is_no_distance_away(name: str) -> None:
-    for seed in range(3):
-        net = drawn(NETWORKS[name](), seed)
-        norm = tamis.path_norm(net)
-        for same in (tamis.rescale(net, seed), tamis.normalize(net), tamis.normalize(net, 2)):
-            assert tamis.path_metric(net, same) <= 1e-12 * norm
-            assert tamis.path_metric(same, net) <= 1e-12 * norm
+    net = drawn(NETWORKS[name](), 2)
+    norm = tamis.path_norm(net)
+    for same in (tamis.rescale(net, 2), tamis.normalize(net), tamis.normalize(net, 2)):
+        assert tamis.path_metric(net, same) <= 1e-12 * norm
+        assert tamis.path_metric(same, net) <= 1e-12 * norm
 
 
 @pytest.mark.parametrize("name", NETWORKS)

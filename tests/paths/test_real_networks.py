@@ -15,6 +15,7 @@ from zoo import traced_from_the_zoo, traced_pretrained
 
 import tamis
 from tamis.training.models import MODELS, example_input
+from tamis.training.models.resnet import BasicBlock, ResNet
 
 
 class OneOverMax(nn.Module):
@@ -67,7 +68,20 @@ def test_pretrained_resnets(name: str) -> None:
     assert tamis.path_norm(rescaled) == pytest.approx(folded, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["resnet18", pytest.param("resnet34", marks=pytest.mark.slow)])
+def test_a_short_resnet_equals_a_plain_evaluation() -> None:
+    """The stem, the pooling and the head of ResNet-18 around a block of each kind: with a plain and a strided shortcut."""
+    torch.manual_seed(0)
+    model = ResNet(BasicBlock, (1, 1, 1, 1), 10)
+    model.layer3 = model.layer4 = nn.Identity()  # type: ignore[assignment]
+    model.fc = nn.Linear(128, 10)
+    model.eval()
+    net, x = tamis.trace(model, torch.zeros(1, 3, 32, 32)), torch.randn(2, 3, 32, 32)
+    assert torch.equal(net(x), model(x))
+    assert tamis.path_norm(net, fold=False) == pytest.approx(plain_path_norm(model, (3, 32, 32)), rel=1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "resnet34"])
 def test_imagenet_resnets_equal_a_plain_evaluation(name: str) -> None:
     model, _, net = traced_from_the_zoo(name)
     model, x = deepcopy(model).eval(), example_input(name, 1)

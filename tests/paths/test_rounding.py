@@ -148,14 +148,14 @@ def close(computed_log: float, exact_value: Fraction, tolerance: float = 1e-9) -
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_bound_is_below_the_exact_value(kind: str) -> None:
-    for seed in range(KINDS.index(kind), 25, 4):  # all scales, and all changes
+    for seed in range(KINDS.index(kind), 25, 8):  # at least three scales and three changes; all of them by all kinds
         case(kind, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_bound_is_below_the_exact_value_many_times(kind: str) -> None:
-    for seed in range(25, 75):
+    for seed in range(75):
         case(kind, seed)
 
 
