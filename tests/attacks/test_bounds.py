@@ -93,7 +93,7 @@ SEEDS = [pytest.param(seed, marks=pytest.mark.slow) if seed else seed for seed i
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_bound_is_below_what_it_bounds(seed: int) -> None:
     for draw, (exact, forged), (net, other) in draw_pairs(seed, PAIRS if seed else 3):
-        inputs = draw_inputs(draw, exact, INPUTS)
+        inputs = draw_inputs(draw, exact, INPUTS if seed else 8)
         check_outputs(exact, forged, net, other, inputs)
         check_boxes(draw, exact, forged, net, other, inputs.double())
         if is_listed(exact):

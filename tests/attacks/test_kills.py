@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from attacks.attack_size import TIMES
@@ -37,6 +38,7 @@ def network() -> tuple[tamis.Network, nn.Module, Tensor]:
 
 
 NET, MODULE, DATA = network()
+IMPORTED = tamis.quantize, tamis.repair, np.ma  # now, or each child would import what they need
 
 
 def quantize(folder: Path) -> bytes:
@@ -83,7 +85,7 @@ def compress(folder: Path) -> bytes:
 
 
 RUNS: list[Run] = [quantize, repair, retrain, replace_file]
-SOME_SLOW = [quantize, *(pytest.param(run, marks=pytest.mark.slow) for run in RUNS[1:])]
+SOME_SLOW = [(quantize, 7), *(pytest.param(run, MOST_KILLS, marks=pytest.mark.slow) for run in RUNS)]
 
 
 class Ending(NamedTuple):
@@ -179,26 +181,28 @@ def count_events(run: Run, folder: Path) -> int:
         return len(events.read())
 
 
-@pytest.mark.parametrize("run", [*SOME_SLOW, pytest.param(compress, marks=pytest.mark.slow)])
-def test_a_killed_run_ends_as_an_undisturbed_one(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("run", "kills"), [*SOME_SLOW, pytest.param(compress, MOST_KILLS, marks=pytest.mark.slow)])
+def test_a_killed_run_ends_as_an_undisturbed_one(run: Run, kills: int, tmp_path: Path) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     events = count_events(run, whole)
     expected = finish(run, whole)
-    for event in spread(events, MOST_KILLS):
+    for event in spread(events, kills):
         folder = tmp_path / f"killed{event}"
         folder.mkdir()
         assert killed_at(event, run, folder)
         assert finish(run, folder) == expected
 
 
-@pytest.mark.parametrize("run", SOME_SLOW)
-def test_a_run_that_is_ended_in_the_middle_of_a_write_ends_as_an_undisturbed_one(run: Run, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("run", "kills"), SOME_SLOW)
+def test_a_run_that_is_ended_in_the_middle_of_a_write_ends_as_an_undisturbed_one(
+    run: Run, kills: int, tmp_path: Path
+) -> None:
     whole = tmp_path / "whole"
     whole.mkdir()
     expected = finish(run, whole)
     largest = max(path.stat().st_size for path in whole.rglob("*") if path.is_file())
-    for size in spread(largest - 1, MOST_KILLS):
+    for size in spread(largest - 1, kills):
         folder = tmp_path / f"ended{size}"
         folder.mkdir()
         assert ended_at(size, run, folder)

@@ -8,7 +8,6 @@ import sys
 import pytest
 import torch
 from bounds.box_attacks import (
-    ARCHITECTURES,
     CHANGES,
     around,
     attacked,

@@ -98,7 +98,7 @@ def test_never_wider_than_separate_intervals_and_the_same_from_both_sides(name: 
 
 
 @given(seed=st.integers(0, 99), inner=st.floats(0, 1), grown=st.floats(0, 1))
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 def test_a_larger_box_has_larger_intervals(seed: int, inner: float, grown: float) -> None:
     net = drawn("residual", seed)
     other, x = CHANGES[seed % 4](net), inputs(net, seed)

@@ -47,10 +47,10 @@ def slope(net: tamis.Network, x: Tensor, y: Tensor, r: float) -> Tensor:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_pair_of_inputs_is_steeper(name: str, r: float) -> None:
     generator = torch.Generator().manual_seed(1)
-    for seed in range(5):
+    for seed in range(2):
         net = traced(name, seed)
         bound = lipschitz_input(net, r)
-        shape = (64, *net.input_shapes[0][1:])
+        shape = (160, *net.input_shapes[0][1:])
         x, y = (3 * normal(generator, *shape) for _ in range(2))
         assert float(slope(net, x, y, r).max()) <= bound.value * (1 + 1e-9)
 
@@ -63,7 +63,7 @@ def test_ascent_on_the_inputs_does_not_get_beyond(name: str) -> None:
     shape = (16, *net.input_shapes[0][1:])
     x, y = (normal(generator, *shape).requires_grad_() for _ in range(2))
     climber = torch.optim.Adam([x, y], lr=0.05)
-    for _ in range(100):
+    for _ in range(40):
         climber.zero_grad()
         (-slope(net, x, y, 1.0).sum()).backward()
         climber.step()

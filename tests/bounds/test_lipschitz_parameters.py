@@ -48,8 +48,9 @@ def changed(net: tamis.Network, change: str) -> tamis.Network:
     return net.with_params({name: CHANGES[change](net.params[name]) for name in net.trainable})
 
 
-@pytest.mark.parametrize("radius", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    ("change", "radius"), [("pruned", 0.3), ("rounded", 1.0), ("flipped", 4.0), ("replaced", 4.0), ("replaced", 0.3)]
+)
 def test_no_input_of_the_box_drives_outputs_further_apart(net: tamis.Network, change: str, radius: float) -> None:
     other = changed(net, change)
     bound = lipschitz_parameters(net, other, radius)

@@ -43,7 +43,7 @@ CODES = {
     "unary": np.append(np.arange(1, 12), 11),
     "steps": np.repeat([3, 5, 8], [4, 8, 40]),
 }
-SAMPLES, DRAWS = 25, 5000
+SAMPLES, DRAWS = 15, 5000
 
 
 @cache
@@ -83,7 +83,7 @@ def test_candidates_that_the_bits_do_not_tell_apart_are_paid_for() -> None:
     assert failures(lengths, rates, delta, candidates=8) <= at_most(delta)
 
 
-@some
+@settings(some, max_examples=10)
 @given(
     st.integers(1, 10**5), st.floats(0, 1e6), st.floats(0, 1e3), st.floats(1e-9, 0.5), st.integers(1, 1000), st.data()
 )

@@ -9,7 +9,7 @@ from itertools import product
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -98,6 +98,7 @@ def test_norms_beyond_float64() -> None:
     assert rademacher_peeling(RESNET, path_norm=1.0, sigma=5000.0).informative
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     st.integers(1, 200),
     st.integers(1, 50),
@@ -195,7 +196,7 @@ def test_ascent_over_parameters_stays_below(name: str) -> None:
     run = torch.func.vmap(torch.func.vmap(lambda p: torch.func.functional_call(model, p, (x,))))
     norm = torch.func.vmap(torch.func.vmap(lambda p: _norm(model, p, example)))
     climber, best = torch.optim.Adam(list(params.values()), lr=0.05), torch.zeros(len(epsilons), dtype=torch.float64)
-    for _ in range(60):
+    for _ in range(40):
         climber.zero_grad()
         outputs = run(params).flatten(3)
         ratio = torch.einsum("esnv,env->es", outputs, epsilons) / norm(params)
@@ -235,6 +236,7 @@ def contracted(vectors: list[Tensor], values: list[float], rest: list[float]) ->
     return float(left), float(right)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**20), st.integers(1, 4), st.sampled_from([0.0, 0.3, 1.0]))
 def test_contraction_of_a_selection_with_the_activation_before_it(seed: int, k: int, slope: float) -> None:
     """What counts as one neuron in the depth: the k-th largest of (leaky) ReLUs, docs/bounds.md (b)."""
@@ -245,6 +247,7 @@ def test_contraction_of_a_selection_with_the_activation_before_it(seed: int, k: 
     assert left <= right * (1 + 1e-12)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**20), st.lists(st.integers(1, 4), min_size=2, max_size=3))
 def test_windows_of_mixed_sizes_are_one_kind_after_a_relu(seed: int, sizes: list[int]) -> None:
     generator = torch.Generator().manual_seed(seed)

@@ -83,7 +83,7 @@ def furthest(net: tamis.Network, other: tamis.Network, radius: float, order: flo
 # -- by paths -------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(
     st.sampled_from(sorted(MODELS)),
     st.integers(0, 2**20),
@@ -99,7 +99,7 @@ def test_rounding_to_so_many_bits_is_accurate_enough(name: str, seed: int, epsil
     assert bound.informative == (bound.value < 64)
 
 
-@settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=2, suppress_health_check=[HealthCheck.too_slow])
 @given(dags(), st.floats(0.01, 10))
 def test_any_graph(dag: Any, epsilon: float) -> None:
     net = tamis.trace(dag, dag.example())
@@ -126,7 +126,7 @@ def test_the_error_is_the_difference_of_two_path_norms(name: str) -> None:
     assert error(bits) <= 0.05 < error(bits - 1)
 
 
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=5)
 @given(st.floats(-6, 3), st.floats(0, 4), st.floats(0, 10), st.floats(0, 10))
 def test_more_accuracy_or_larger_inputs_need_more_bits(at: float, more: float, radius: float, further: float) -> None:
     net = network("two layers", 3)
@@ -161,7 +161,7 @@ def test_batch_norm_is_left_alone() -> None:
 # -- by layers ------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=6)
 @given(
     st.sampled_from(["two layers", "three layers"]), st.integers(0, 2**20), st.floats(0.01, 0.49), st.floats(0.1, 10)
 )

@@ -19,7 +19,7 @@ from tamis.l1inf import projection
 from tamis.l1inf.projection import project, project_
 
 DTYPES = [torch.float32, torch.float64]
-hidden_or_not = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+hidden_or_not = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 
 
 @pytest.fixture(params=["native", "stand-in"])
@@ -160,7 +160,7 @@ def test_columns_that_take_many_steps() -> None:
     slow, steps = dropping_one_by_one(3)
     assert steps >= 10
     ladder = [1 - 0.9 ** (60 - i) for i in range(60)]
-    for column in (slow, slow[::-1], ladder, [2.0**-i for i in range(60)], [float(i**4) for i in range(3000)]):
+    for column in (slow, slow[::-1], ladder, [2.0**-i for i in range(60)], [float(i**4) for i in range(800)]):
         for c in (1e-3, 0.5, 1.0, 1.9):
             result = project(torch.tensor([column], dtype=torch.float64), c)
             for found, expected in zip(result[0].tolist(), exactly(column, c), strict=True):
@@ -257,8 +257,8 @@ def test_channels_last_weights_are_projected_in_place() -> None:
 @pytest.mark.parametrize("c", [0.0, 0.7, 2.0, 100.0])
 def test_the_gradient(c: float, biased: bool) -> None:
     generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(6, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    bias = torch.randn(6, generator=generator, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(3, 2, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(3, generator=generator, dtype=torch.float64, requires_grad=True)
     inputs = (weight, bias) if biased else (weight,)
     assert torch.autograd.gradcheck(lambda w, *b: project(w, c, *b), inputs)
     assert torch.autograd.gradgradcheck(lambda w, *b: project(w, c, *b), inputs)

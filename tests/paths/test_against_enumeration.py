@@ -64,7 +64,7 @@ def check_all(dag: Dag, seed: int) -> None:
     check_realization(net, liftings, x)
 
 
-@settings(slow_tracing, max_examples=9)
+@settings(slow_tracing, max_examples=7)
 @given(dags(), st.integers(0, 1000))
 def test_norms_products_and_outputs_equal_the_enumerated_ones(dag: Dag, seed: int) -> None:
     check_all(dag, seed)
