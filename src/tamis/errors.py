@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 
-def listed(names: Iterable[str], most: int = 6) -> str:
+def join_names(names: Iterable[str], most: int = 6) -> str:
     """Join the first few names with commas, for a message.
 
     Example:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tamis.artifact import Masks, named_parameters, replace_file, seen_filter
-from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, join_names
 from tamis.graph import NOTHING_SEEN, SeenSamples
 
 MAGIC = b"tamis-architecture 1\n"
@@ -87,7 +87,7 @@ class Architecture:
             if name not in shapes:
                 raise InvalidParameters(
                     f"this architecture is of another network: it masks '{name}', which {type(model).__name__} does "
-                    f"not have; it has {listed(shapes)}"
+                    f"not have; it has {join_names(shapes)}"
                 )
             if shapes[name] != tuple(mask.shape):
                 raise InvalidParameters(

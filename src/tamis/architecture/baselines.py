@@ -13,7 +13,7 @@ from torch import nn
 
 from tamis.architecture.architecture import Architecture, count_kept_connections, keep_largest
 from tamis.architecture.layers import maskable_weights
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph import Patterns, lasting, trace
 from tamis.progress import Listener
 from tamis.pruning import Rewinding, TrainingTask, candidates, prune, prune_iteratively
@@ -143,5 +143,5 @@ def _check_same_layers(model: nn.Module, data: Data, maskable: Collection[str]) 
     if differences:
         raise InvalidInput(
             f"magnitude pruning and search would not choose among the same connections of {type(model).__name__}: only "
-            f"one of them takes {listed(sorted(differences))}, which is no linear or convolution layer's or is not used"
+            f"one of them takes {join_names(sorted(differences))}, which is no linear or convolution layer's or is not used"
         )

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import UninitializedParameter
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph import Patterns, as_patterns, matches
 
 
@@ -33,12 +33,12 @@ def maskable_weights(model: nn.Module, include: Patterns = None, exclude: Patter
     include_patterns, exclude_patterns = as_patterns(include), as_patterns(exclude)
     for pattern in (*include_patterns, *exclude_patterns):
         if not any(matches(each, (pattern,)) for each in all_names.values()):
-            raise InvalidInput(f"'{pattern}' matches no weight that can be masked; these can: {listed(all_names)}")
+            raise InvalidInput(f"'{pattern}' matches no weight that can be masked; these can: {join_names(all_names)}")
     chosen = {
         name: each
         for name, each in all_names.items()
         if (include is None or matches(each, include_patterns)) and not matches(each, exclude_patterns)
     }
     if not chosen:
-        raise InvalidInput(f"nothing is left to be masked: {include=} and {exclude=} leave none of {listed(all_names)}")
+        raise InvalidInput(f"nothing is left to be masked: {include=} and {exclude=} leave none of {join_names(all_names)}")
     return chosen

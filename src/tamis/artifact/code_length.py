@@ -19,7 +19,7 @@ from tamis.artifact.compressed import Compressed
 from tamis.artifact.encodings.base import bits
 from tamis.artifact.header import CODES
 from tamis.artifact.tensor_message import receive_tensor, send_tensor
-from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, join_names
 from tamis.graph import Network
 
 Values = Mapping[str, Tensor]
@@ -157,7 +157,7 @@ def _select_prior(prior: Network | Values | None, source: Compressed | Network |
     tied = source.aliases if isinstance(source, (Compressed, Network)) else {}
     known = {name: value for name, value in known.items() if name not in tied}
     if strangers := [name for name in known if name not in wanted]:
-        raise InvalidParameters(f"the prior has {listed(strangers)}, which are not in the network")
+        raise InvalidParameters(f"the prior has {join_names(strangers)}, which are not in the network")
     for name, value in known.items():
         here, there = (value.dtype, tuple(value.shape)), (wanted[name].dtype, tuple(wanted[name].shape))
         if here != there:

@@ -23,7 +23,7 @@ from tamis.artifact.float_layers import Untouched, untouched
 from tamis.artifact.masks import Masks
 from tamis.artifact.rebuild import rebuild_layers, rebuilds_layers
 from tamis.artifact.summary import summary_of, weights_of
-from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, listed
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, TamisError, join_names
 from tamis.graph import Network, SeenSamples, remember, tied_names, trace, trace_with_batch
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class Compressed:
         network = start.network
         codes, changes = _by_first_name(network, codes), _by_first_name(network, changes)
         if both := [name for name in codes if name in changes]:
-            raise InvalidParameters(f"{listed(both)}: there are both codes and new values; pass one of the two")
+            raise InvalidParameters(f"{join_names(both)}: there are both codes and new values; pass one of the two")
         codes = _canonical_codes(codes, start.params, start.masks)
         new = {name: code.values(start.masks.get(name)) for name, code in codes.items()}
         new |= _move_changes(changes, start.params)
@@ -348,7 +348,7 @@ def _by_first_name(net: Network, values: Mapping[str, T]) -> dict[str, T]:
     for name, value in values.items():
         first = net.aliases.get(name, name)
         if first not in net.params:
-            raise InvalidParameters(f"the network has no parameter '{name}'; it has {listed(net.params)}")
+            raise InvalidParameters(f"the network has no parameter '{name}'; it has {join_names(net.params)}")
         if first in result:
             raise InvalidParameters(f"'{name}' and another name of the same tied parameter, '{first}', are both given")
         result[first] = value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tamis.errors import listed
+from tamis.errors import join_names
 from tamis.graph import Network, Node
 from tamis.graph.ops import describe
 
@@ -58,7 +58,7 @@ def sentences(found: Collection[Untouched]) -> list[str]:
     for each in found:
         by_reason.setdefault(each.reason, []).append(each)
     return [
-        f"{sum(each.weights for each in some):,} weights of {listed((each.layer for each in some), most=4)}: {reason}"
+        f"{sum(each.weights for each in some):,} weights of {join_names((each.layer for each in some), most=4)}: {reason}"
         for reason, some in by_reason.items()
     ]
 

@@ -36,7 +36,7 @@ from tamis.artifact.header import (
     longest_description,
     parse_json,
 )
-from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, listed
+from tamis.errors import CorruptArtifact, InvalidInput, InvalidParameters, join_names
 from tamis.graph import NOTHING_SEEN, SeenSamples
 
 LARGE = 1 << 16  # entries that are worth a thread
@@ -191,7 +191,7 @@ def _pack(
     """Prepare the file, without writing it."""
     for kind, names in (("masks", list(masks)), ("codes", list(codes))):
         if strangers := [name for name in names if name not in tensors]:
-            raise InvalidParameters(f"there are {kind} for {listed(_quote(strangers), most=4)}, but no such tensors")
+            raise InvalidParameters(f"there are {kind} for {join_names(_quote(strangers), most=4)}, but no such tensors")
     claims: dict[str, Claim] = {}
     stored: dict[str, Encoded] = {}
     for name in sorted(tensors):
@@ -350,7 +350,7 @@ def _check_expected(path: Path, claims: Mapping[str, Claim], expected: Mapping[s
             here, there = (_format_kind(claim.shape, claim.dtype), _format_kind(*expected[name]))
             different.append(f"{name!r:.200} ({here} in the file, {there} in the model)")
     differences = {"it lacks": _quote(missing), "it also has": _quote(unexpected), "these differ:": different}
-    if problems := [f"{what} {listed(names, most=4)}" for what, names in differences.items() if names]:
+    if problems := [f"{what} {join_names(names, most=4)}" for what, names in differences.items() if names]:
         raise InvalidParameters(f"{path} was made for another model than this one: {'; '.join(problems)}")
 
 

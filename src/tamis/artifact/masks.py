@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from tamis.errors import InvalidInput, InvalidParameters, listed
+from tamis.errors import InvalidInput, InvalidParameters, join_names
 
 
 class Masks(Mapping[str, Tensor]):
@@ -117,7 +117,7 @@ class Masks(Mapping[str, Tensor]):
         strangers = [name for name in self if params[name].requires_grad and id(params[name]) not in trained]
         if strangers:
             raise InvalidInput(
-                f"the {type(optimizer).__name__} does not train {listed(strangers)} of {type(model).__name__}: make it "
+                f"the {type(optimizer).__name__} does not train {join_names(strangers)} of {type(model).__name__}: make it "
                 "from this model's parameters; with several optimizers, hold the masks of each one's parameters"
             )
         held: dict[Tensor, Tensor] = {}
@@ -129,7 +129,7 @@ class Masks(Mapping[str, Tensor]):
         for name, mask in self.items():
             if name not in shapes:
                 raise InvalidParameters(
-                    f"there is a mask for '{name}', but {owner} has no such parameter; it has {listed(shapes)}"
+                    f"there is a mask for '{name}', but {owner} has no such parameter; it has {join_names(shapes)}"
                 )
             if tuple(mask.shape) != shapes[name]:
                 raise InvalidParameters(

@@ -24,7 +24,7 @@ from tamis.bayes.networks import Conv1d, Conv2d, Dense, Graph, Nodes
 from tamis.bayes.space import Space
 from tamis.bayes.xnor import Xnor
 from tamis.bounds import check_count
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.training import load_data
 
 SERIES, GRAPH = "series", "graph"
@@ -185,12 +185,12 @@ def build_space(
         (Structure(layers=1, filters=0, size=0), Structure(layers=2, filters=2, size=3), ...)
     """
     if space not in UNIONS:
-        raise InvalidInput(f"space must be one of {listed(UNIONS)}, got '{space}'")
+        raise InvalidInput(f"space must be one of {join_names(UNIONS)}, got '{space}'")
     axes = len(stream.shape)
     if (space == "graph") != (stream.graph is not None) or AXES.get(space, axes) != axes:
         fitting = [name for name in UNIONS if (name == "graph") == (axes == 0) and AXES.get(name, axes) == axes]
         raise InvalidInput(
-            f"space {space} does not take the {KINDS[axes]} of '{stream.name}': take one of {listed(fitting)}"
+            f"space {space} does not take the {KINDS[axes]} of '{stream.name}': take one of {join_names(fitting)}"
         )
     default = UNIONS[space]
     layers, filters = tuple(layers) or default.layers, tuple(filters) or default.filters

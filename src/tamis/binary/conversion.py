@@ -14,7 +14,7 @@ from torch.nn.parameter import UninitializedParameter
 from tamis.binary.estimators import check_estimator
 from tamis.binary.layers import BinaryConv1d, BinaryConv2d, BinaryLayer, BinaryLinear
 from tamis.binary.scales import SPATIAL_FORMS, check_form
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph import Patterns, as_patterns, matches, substitute_modules
 from tamis.settings import Binarization, documents
 
@@ -71,7 +71,7 @@ def binarize(
     real_layers = _match_real_layers(keep, order, layers)
     chosen = {name: layer for name, layer in layers.items() if name not in real_layers}
     if not chosen:
-        raise InvalidInput(f"{keep=} leaves no layer to binarize; there are {listed(layers)}")
+        raise InvalidInput(f"{keep=} leaves no layer to binarize; there are {join_names(layers)}")
     replacements: dict[nn.Module, BinaryLayer] = {}
     with torch.random.fork_rng(devices=[]):  # a new layer draws weights, which are not used
         for name, layer in chosen.items():
@@ -139,7 +139,7 @@ def _match_real_layers(keep: Patterns, order: list[str], layers: Iterable[str]) 
             continue
         matching = {name for name in layers if matches([name], (pattern,))}
         if not matching:
-            raise InvalidInput(f"keep names '{pattern}', which matches no layer; there are {listed(layers)}")
+            raise InvalidInput(f"keep names '{pattern}', which matches no layer; there are {join_names(layers)}")
         real_layers |= matching
     return real_layers
 

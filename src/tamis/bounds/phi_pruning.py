@@ -11,7 +11,7 @@ from tamis.bounds.arguments import check_number
 from tamis.bounds.bound import Bound, exp_rounded_up, log_of_product
 from tamis.bounds.coordinates import path_coordinates
 from tamis.bounds.lipschitz_parameters import log_both_outputs, log_reach
-from tamis.errors import AssumptionViolated, InvalidInput, listed
+from tamis.errors import AssumptionViolated, InvalidInput, join_names
 from tamis.graph import Network
 from tamis.graph.ops import Capability, require
 from tamis.paths import log_cost_above, path_metric
@@ -80,7 +80,7 @@ def _pruned_entries(net: Network, masks: Mapping[str, Tensor]) -> dict[str, Tens
     for name, mask in masks.items():
         known = net.aliases.get(name, name)
         if known not in net.trainable:
-            raise InvalidInput(f"there is no trainable parameter '{name}' to prune; there are {listed(net.trainable)}")
+            raise InvalidInput(f"there is no trainable parameter '{name}' to prune; there are {join_names(net.trainable)}")
         shape = tuple(net.params[known].shape)
         if not isinstance(mask, Tensor) or mask.dtype is not torch.bool or tuple(mask.shape) != shape:
             got = f"{mask.dtype} of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__

@@ -21,7 +21,7 @@ from tamis.cli.interruption import resumes_from
 from tamis.cli.model_argument import LoadedModule, load_module
 from tamis.cli.options import ModelChoice, Output, TrainingDataChoice
 from tamis.cli.output_argument import prepare_output
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph import Network, trace
 from tamis.l1inf import L1InfConstraint, Statistics
 from tamis.training import CHECKPOINT, Data, Settings, Trained, check_fits, join_team, load_data, read_checkpoint
@@ -202,15 +202,15 @@ def _bounds(constraint: L1InfConstraint, model: nn.Module) -> str:
     """Say which layers are constrained, and by how much; raise InvalidInput where the model has no such layers."""
     layers = [layer.name for layer in constraint.layers(model)]
     if isinstance(constraint.c, Mapping):
-        return listed([f"‖T_l‖₁,∞ ≤ {radius:g} in {name}" for name, radius in constraint.c.items()])
-    return f"‖T_l‖₁,∞ ≤ {constraint.c:g} in {listed(layers)}"
+        return join_names([f"‖T_l‖₁,∞ ≤ {radius:g} in {name}" for name, radius in constraint.c.items()])
+    return f"‖T_l‖₁,∞ ≤ {constraint.c:g} in {join_names(layers)}"
 
 
 def _describe_norms(found: Statistics) -> Text:
     weights = sum(layer.weights for layer in found.layers)
     return Text.assemble(
         (f"{found.sparsity:.1%}", "bold green"),
-        f" of {weights:,} weights are 0 in {listed([layer.name for layer in found.layers])}; ",
+        f" of {weights:,} weights are 0 in {join_names([layer.name for layer in found.layers])}; ",
         f"the largest ‖T_l‖₁,∞ is {found.c:.6g}",
     )
 

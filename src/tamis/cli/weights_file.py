@@ -13,7 +13,7 @@ from safetensors.torch import load_model
 from torch import Tensor, nn
 
 from tamis.artifact import check_uncompressed, seen_in
-from tamis.errors import InvalidParameters, listed
+from tamis.errors import InvalidParameters, join_names
 from tamis.graph import remember
 
 PICKLES = frozenset((".pt", ".pth", ".bin", ".ckpt"))
@@ -85,7 +85,7 @@ def _unwrapped(found: Any, module: nn.Module, path: Path) -> tuple[dict[str, Ten
             found = found[key]
             steps.append(f"under '{key}'")
     if not _is_state(found):
-        has = f"the keys {listed(map(str, found))}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
+        has = f"the keys {join_names(map(str, found))}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
         raise InvalidParameters(f"'{path}' holds no state_dict but {has}: save model.state_dict(), or a dict with it")
     state = dict(found)
     for prefix in PREFIXES:
@@ -108,6 +108,6 @@ def _of_another_shape(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) 
 def _refuse(module: nn.Module, path: Path, missing: Iterable[str], unexpected: Iterable[str], wrong: list[str]) -> None:
     """Raise InvalidParameters where anything is missing, unexpected or of another shape."""
     complaints = {"missing": sorted(missing), "unexpected": sorted(unexpected), "of another shape": wrong}
-    found = [f"{what}: {listed(names, most=4)}" for what, names in complaints.items() if names]
+    found = [f"{what}: {join_names(names, most=4)}" for what, names in complaints.items() if names]
     if found:
         raise InvalidParameters(f"'{path}' does not fit {type(module).__name__}; {'; '.join(found)}")

@@ -17,7 +17,7 @@ from torch.utils.data import (
     default_collate,
 )
 
-from tamis.errors import InvalidInput, TamisError, listed
+from tamis.errors import InvalidInput, TamisError, join_names
 
 AT_RANDOM = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
 LABELS = ("labels", "label", "y", "target", "targets")  # under which keys batches that are mappings have them
@@ -64,7 +64,7 @@ def _split_mapping(
         found = [key for key, value in batch.items() if key != label and isinstance(value, Tensor)]
     if len(found) != len(names) or not all(isinstance(batch[key], Tensor) and batch[key].dim() for key in found):
         raise InvalidInput(
-            f"{called}: the network takes {listed(names)}, and a batch has {listed(map(str, batch))}: name what goes "
+            f"{called}: the network takes {join_names(names)}, and a batch has {join_names(map(str, batch))}: name what goes "
             f"in as the network does, and labels {' or '.join(LABELS[:2])}"
         )
     rest: tuple[Any, ...] = () if label is None else (batch[label],)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from tamis.errors import InvalidInput, InvalidParameters, listed
+from tamis.errors import InvalidInput, InvalidParameters, join_names
 from tamis.graph.seen_samples import NOTHING_SEEN, SeenSamples, seen_by
 
 SIZE = torch.ops.aten.sym_size.int  # reads one size of a tensor: the one operation that turns data into a number
@@ -370,7 +370,7 @@ class Network:
         for name, value in changes.items():
             known = self.aliases.get(name, name)
             if known not in params:
-                raise InvalidParameters(f"the network has no parameter '{name}'; it has {listed(self.params)}")
+                raise InvalidParameters(f"the network has no parameter '{name}'; it has {join_names(self.params)}")
             if tuple(value.shape) != tuple(params[known].shape):
                 expected = tuple(params[known].shape)
                 raise InvalidParameters(f"parameter '{name}' has shape {expected}, got {tuple(value.shape)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph.network import Network
 
 Patterns = str | Iterable[str] | None
@@ -25,11 +25,11 @@ def selected(net: Network, known: Sequence[str], include: Patterns, exclude: Pat
     # A pattern that matches nothing is most likely misspelt, and would silently choose too much or too little.
     for pattern in (*wanted, *unwanted):
         if not any(matches(names[name], (pattern,)) for name in known):
-            raise InvalidInput(f"'{pattern}' matches no parameter that can be {done}; these can: {listed(known)}")
+            raise InvalidInput(f"'{pattern}' matches no parameter that can be {done}; these can: {join_names(known)}")
     included = [name for name in known if include is None or matches(names[name], wanted)]
     chosen = tuple(name for name in included if not matches(names[name], unwanted))
     if not chosen:
-        raise InvalidInput(f"nothing is left to be {done}: {include=} and {exclude=} leave none of {listed(known)}")
+        raise InvalidInput(f"nothing is left to be {done}: {include=} and {exclude=} leave none of {join_names(known)}")
     return chosen
 
 

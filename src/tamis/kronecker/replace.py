@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 import torch
 from torch import Tensor, nn
 
-from tamis.errors import InvalidInput, TamisError, listed
+from tamis.errors import InvalidInput, TamisError, join_names
 from tamis.graph import Patterns, as_patterns, matches, substitute_modules
 from tamis.kronecker.conv import KroneckerConv2d
 from tamis.kronecker.factorize import check_refine, factorize
@@ -110,7 +110,7 @@ def _choose_chains(
             chains[name] = chain
     if not chains:
         sizes = [f"{name} ({layer.weight.shape[0]} × {layer.weight[0].numel()})" for name, layer in layers.items()]
-        raise InvalidInput(f"no layer is replaced by these patterns with {keep=}; there are {listed(sizes)}")
+        raise InvalidInput(f"no layer is replaced by these patterns with {keep=}; there are {join_names(sizes)}")
     return chains
 
 
@@ -119,7 +119,7 @@ def _by_name(patterns: Choice, layers: Iterable[str]) -> Callable[[str, int, int
     if isinstance(patterns, Mapping):
         unknown = [name for name in patterns if name not in layers]
         if unknown:
-            raise InvalidInput(f"there are patterns for {listed(unknown)}, but the layers are {listed(layers)}")
+            raise InvalidInput(f"there are patterns for {join_names(unknown)}, but the layers are {join_names(layers)}")
         return lambda name, rows, columns: patterns.get(name)
     if callable(patterns):
         return lambda name, rows, columns: patterns(rows, columns)
@@ -153,7 +153,7 @@ def _match_kept(keep: Patterns, layers: Iterable[str]) -> set[str]:
     for pattern in as_patterns(keep):
         named = {name for name in layers if matches([name], (pattern,))}
         if not named:
-            raise InvalidInput(f"keep names '{pattern}', which matches no layer; there are {listed(layers)}")
+            raise InvalidInput(f"keep names '{pattern}', which matches no layer; there are {join_names(layers)}")
         kept |= named
     return kept
 
@@ -189,7 +189,7 @@ def _check_layer(name: str, layer: Replaceable, model: nn.Module) -> None:
         owners = [] if parameter is None else _owners(parameter, model)
         if len(owners) > 1:
             raise InvalidInput(
-                f"the {kind} of '{name}' is used by {listed(owners)}, which replacing one of them would untie: name "
+                f"the {kind} of '{name}' is used by {join_names(owners)}, which replacing one of them would untie: name "
                 f"'{name}' in keep and it stays dense"
             )
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.parameter import UninitializedParameter
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph import Patterns, as_patterns, matches
 from tamis.l1inf.projection import as_columns
 
@@ -110,4 +110,4 @@ def check_known(patterns: Iterable[str], layers: Iterable[Layer], argument: str)
 
 
 def _names(layers: Iterable[Layer]) -> str:
-    return listed([layer.name or "the model itself" for layer in layers]) or "none"
+    return join_names([layer.name or "the model itself" for layer in layers]) or "none"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from numbers import Integral, Real
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph import matches
 
 Amount = float | int | Mapping[str, float | int]
@@ -53,7 +53,7 @@ def _assign_amounts(amount: Mapping[str, float | int], names: Mapping[str, int])
             continue
         named = [name for name in names if matches([name], (pattern,))]
         if not named:
-            known = listed(names)
+            known = join_names(names)
             raise InvalidInput(f"amount names '{pattern}', which matches no parameter to prune; these are: {known}")
         # An exact name overrides patterns; two patterns for one parameter would depend on their order, and are refused.
         for name in named:

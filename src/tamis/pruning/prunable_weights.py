@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 from tamis.graph import Network, Patterns, references_in, selected
 from tamis.graph.ops import Capability, capability, describe
 
@@ -57,7 +57,7 @@ def _refuse_computed(net: Network, param: str) -> None:
             if others or not homogeneous or not describe(node).keeps_zeros:
                 raise InvalidInput(
                     f"'{param}' cannot be pruned entry by entry: a weight is computed from it by '{node.op}' at "
-                    f"{node.module or 'the top level'}{' with ' + listed(sorted(others)) if others else ''}; "
+                    f"{node.module or 'the top level'}{' with ' + join_names(sorted(others)) if others else ''}; "
                     f"bake the parametrization into the weight first, or pass exclude='{param}'"
                 )
             names.append(node.name)

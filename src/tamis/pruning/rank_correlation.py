@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 
 
 def overlap(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> float:
@@ -62,7 +62,7 @@ def _centred_ranks(values: Tensor) -> Tensor:
 def _check_alike(first: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> None:
     if set(first) != set(second):
         alone = sorted(set(first) ^ set(second))
-        raise InvalidInput(f"only one of the two has {listed(alone)}: prune the same parameters to compare masks")
+        raise InvalidInput(f"only one of the two has {join_names(alone)}: prune the same parameters to compare masks")
     for name in first:
         if first[name].shape != second[name].shape:
             shapes = f"{tuple(first[name].shape)} and {tuple(second[name].shape)}"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from tamis.errors import InvalidInput, listed
+from tamis.errors import InvalidInput, join_names
 
 SHIPPED = Path(__file__).with_name("shipped")
 
@@ -41,7 +41,7 @@ def entry_named(name: str) -> Entry:
     if name in entries:
         return entries[name]
     similar = get_close_matches(name, entries)
-    hint = f"did you mean {' or '.join(similar)}?" if similar else f"these ship: {listed(entries, most=20)}."
+    hint = f"did you mean {' or '.join(similar)}?" if similar else f"these ship: {join_names(entries, most=20)}."
     raise InvalidInput(f"there is no recipe '{name}'; {hint}")
 
 

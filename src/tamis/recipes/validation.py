@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from tamis.errors import listed
+from tamis.errors import join_names
 from tamis.recipes.steps.base import Section, Step
 from tamis.recipes.steps.registry import STEPS
 from tamis.recipes.yaml_document import Document, KeyPath, RecipeError
@@ -86,7 +86,7 @@ class _Reader:
         fixed = issubclass(kind, Step) and not kind.model_fields["step"].is_required()
         names = [each for each in kind.model_fields if not (fixed and each == "step")]
         similar = get_close_matches(wrong, names, 1) if wrong is not None else []
-        return f"did you mean {similar[0]}?" if similar else f"keys of {name} are {listed(names, most=20)}"
+        return f"did you mean {similar[0]}?" if similar else f"keys of {name} are {join_names(names, most=20)}"
 
     def _find_model(self, path: KeyPath) -> tuple[type[Section], str]:
         """Return the model of the part at a path, and what messages call that part."""
@@ -99,7 +99,7 @@ class _Reader:
         return kind, str(path[-1]) if path else self.name
 
     def _explain_unknown_step(self, path: KeyPath) -> tuple[str, KeyPath]:
-        data, known = _look_up(self.data, path), listed(STEPS, most=20)
+        data, known = _look_up(self.data, path), join_names(STEPS, most=20)
         if not isinstance(data, Mapping):
             return f"a step is a mapping, as {{step: prune, amount: 0.8}}; got {data!r:.60}", path
         if "step" not in data:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tamis.errors import InvalidInput, UnsupportedOp, listed
+from tamis.errors import InvalidInput, UnsupportedOp, join_names
 from tamis.graph.network import Network, Node, op_name
 from tamis.graph.ops import conv, linear, merge, norm, opaque, order, pointwise, pool, rearrange, upsample
 from tamis.graph.ops.base import Call as Call
@@ -136,7 +136,7 @@ def register_op(op: Op) -> Op:
     if taken:
         raise InvalidInput(
             f"{type(op).__name__} cannot be registered: "
-            f"{listed(f'{name} is described by {owner} already' for name, owner in taken.items())}"
+            f"{join_names(f'{name} is described by {owner} already' for name, owner in taken.items())}"
         )
     REGISTRY.update(dict.fromkeys(op.targets, op))
     return op
